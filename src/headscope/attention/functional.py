@@ -1,0 +1,72 @@
+"""Scaled dot-product attention: the one place where softmax(Q K^T / sqrt(d)) V is written.
+
+Shape letters, here and in the whole folder: B batch, H heads, Q query positions, K key positions,
+E head width, V width of a value head, D model width.
+
+Masks follow torch.nn.MultiheadAttention: a boolean mask is True where a query may NOT look; a floating
+mask is added to the scores. A query that may look nowhere gets zero weights and a zero output; torch's
+layer gives NaN there.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Heads = Float[Tensor, "B H Q E"]
+Mask = Bool[Tensor, "#B #H #Q K"] | Float[Tensor, "#B #H #Q K"]
+
+
+def attention_weights(
+    query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K E"], mask: Mask | None = None
+) -> Float[Tensor, "B H Q K"]:
+    """Return A = softmax(Q K^T / sqrt(E)) over the keys, the share that each query gives to each key.
+
+    Dividing by sqrt(E) keeps the scores' variance at one when query and key have unit variance, so that the
+    softmax does not saturate as heads grow wider (Vaswani et al. 2017, Attention Is All You Need, section 3.2.1).
+
+    Args:
+        query: what each position looks for, one vector per head.
+        key: what each position offers.
+        mask: True where a query may not look, or numbers to be added to the scores.
+
+    Returns:
+        Weights in [0, 1]. Each row sums to 1, or to 0 where every key is masked.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # [B, H, Q, K]
+    if mask is None:
+        return scores.softmax(dim=-1)
+    blocked = mask if mask.dtype == torch.bool else mask == -math.inf
+    if mask.dtype != torch.bool:
+        scores = scores + mask
+    # The lowest finite number instead of -inf: a row of nothing but -inf would turn into NaN, in the gradient too.
+    scores = scores.masked_fill(blocked, torch.finfo(scores.dtype).min)
+    return scores.softmax(dim=-1).masked_fill(blocked, 0.0)
+
+
+def attend(
+    query: Float[Tensor, "B H Q E"],
+    key: Float[Tensor, "B H K E"],
+    value: Float[Tensor, "B H K V"],
+    mask: Mask | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "B H Q V"]:
+    """Return attention_weights(query, key, mask) @ value by torch's fused kernel, which never builds the weights.
+
+    Args:
+        query: what each position looks for, one vector per head.
+        key: what each position offers.
+        value: what is averaged.
+        mask: True where a query may not look, or numbers to be added to the scores.
+        dropout: share of weights set to zero, the others scaled up by 1 / (1 - dropout). Pass 0 outside training.
+
+    Returns:
+        The weighted sum of the values for each query; zeros where every key is masked.
+    """
+    if mask is not None and mask.dtype == torch.bool:
+        mask = ~mask  # scaled_dot_product_attention wants True where a query MAY look
+    elif mask is not None:
+        mask = mask.to(query.dtype)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)

@@ -1,0 +1,192 @@
+"""The multi-head attention layer, a stand-in for torch.nn.MultiheadAttention."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from headscope.attention.functional import Mask, attend, attention_weights
+from headscope.attention.masks import causal_mask, merge_masks
+
+Tokens = Float[Tensor, "B T D"] | Float[Tensor, "T D"]
+# What an observer is given: the queries and keys of all heads, after projection and rotation, and the mask.
+Observer = Callable[[Tensor, Tensor, Mask | None], None]
+
+
+class MultiHeadAttention(nn.Module):
+    """Let every position look at every other through several heads at once.
+
+    head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(E)) V W_i^V, output = Concat(head_1 ... head_H) W^O
+    (Vaswani et al. 2017, Attention Is All You Need, section 3.2.2). The W_i^Q of all heads lie in one matrix,
+    and where query, key and value have the same width, all three lie in `in_proj_weight` [3D, D], queries first.
+
+    Takes what torch.nn.MultiheadAttention takes and has its parameters, names and defaults, so that state dicts go
+    both ways. It differs where torch's result cannot be used: a query whose every key is masked gives zero
+    weights and a zero sum (torch: NaN), and is_causal=True needs no mask beside it.
+
+    Args:
+        embed_dim: D, width of queries and of the output.
+        num_heads: H; must divide embed_dim. A head is E = D / H wide.
+        dropout: share of the weights dropped in training.
+        bias: add a bias to each projection.
+        add_bias_kv: not supported; must be False.
+        add_zero_attn: not supported; must be False.
+        kdim: width of keys, D if None.
+        vdim: width of values, D if None.
+        batch_first: tensors are [B, T, D]; [T, B, D] if False, which is torch's default.
+        device: where the parameters are made.
+        dtype: type of the parameters.
+        rotary: called on the queries and on the keys of all heads [B, H, T, E] before they meet.
+
+    Attributes:
+        observer: if set, called at each forward pass with the queries, the keys and the mask that the
+            softmax is taken of. `headscope.inspection.capture` is how it is meant to be used.
+
+    Raises:
+        ValueError: if num_heads does not divide embed_dim, or add_bias_kv or add_zero_attn is asked for.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        rotary: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
+        if add_bias_kv or add_zero_attn:
+            raise ValueError("add_bias_kv and add_zero_attn are not supported: they add a key that is no token")
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.dropout, self.batch_first, self.rotary = dropout, batch_first, rotary
+        self.observer: Observer | None = None
+        self._make_parameters(bias, {"device": device, "dtype": dtype})
+        self.reset_parameters()
+
+    def _make_parameters(self, bias: bool, like: dict[str, torch.device | str | torch.dtype | None]) -> None:
+        D = self.embed_dim
+        self.packed = self.kdim == D and self.vdim == D
+
+        def matrix(rows: int, columns: int, wanted: bool) -> nn.Parameter | None:
+            return nn.Parameter(torch.empty(rows, columns, **like)) if wanted else None  # type: ignore[arg-type]
+
+        # torch's names and order, absent ones registered as None: that is what makes state dicts go both ways.
+        self.register_parameter("in_proj_weight", matrix(3 * D, D, self.packed))
+        self.register_parameter("q_proj_weight", matrix(D, D, not self.packed))
+        self.register_parameter("k_proj_weight", matrix(D, self.kdim, not self.packed))
+        self.register_parameter("v_proj_weight", matrix(D, self.vdim, not self.packed))
+        in_proj_bias = nn.Parameter(torch.empty(3 * D, **like)) if bias else None  # type: ignore[arg-type]
+        self.register_parameter("in_proj_bias", in_proj_bias)
+        self.out_proj = nn.Linear(D, D, bias=bias, **like)  # type: ignore[arg-type]
+
+    def reset_parameters(self) -> None:
+        """Draw the projections by Glorot's rule, as torch does, and set the biases to zero."""
+        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if weight is not None:
+                nn.init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            nn.init.zeros_(self.in_proj_bias)
+            nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        query: Tokens,
+        key: Tokens,
+        value: Tokens,
+        key_padding_mask: Bool[Tensor, "B K"] | Float[Tensor, "B K"] | Bool[Tensor, " K"] | Float[Tensor, " K"] | None = None,
+        need_weights: bool = True,
+        attn_mask: Bool[Tensor, "... Q K"] | Float[Tensor, "... Q K"] | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tokens, Tensor | None]:
+        """Return the output and, if asked for, the weights.
+
+        Args:
+            query: [B, Q, D] (or [Q, B, D] without batch_first, or [Q, D] for one text).
+            key: [B, K, kdim], laid out likewise.
+            value: [B, K, vdim], laid out likewise.
+            key_padding_mask: [B, K] (or [K]); True (or -inf) at keys that nobody may look at.
+            need_weights: return the weights too. That builds a [B, H, Q, K] tensor, so pass False in training.
+            attn_mask: [Q, K] or [B * H, Q, K]; True where a query may not look, or numbers added to the scores.
+            average_attn_weights: average the weights over heads.
+            is_causal: let no position look at a later one.
+
+        Returns:
+            Output [B, Q, D], laid out as the query; weights [B, Q, K] if averaged, else [B, H, Q, K]
+            (without B for one text), or None.
+        """
+        single = query.dim() == 2
+        batched = [self._batch_first(tensor, single) for tensor in (query, key, value)]
+        if single and key_padding_mask is not None:
+            key_padding_mask = key_padding_mask[None]
+        if query is key and key is value:
+            batched = [batched[0]] * 3  # keeps the identity, by which one matrix product makes all three
+        mask = self._mask(batched[0], batched[1], key_padding_mask, attn_mask, is_causal)
+        output, weights = self._attend(*self._project(*batched), mask, need_weights)
+        output = self.out_proj(output.transpose(1, 2).flatten(2))  # [B, H, Q, E] -> [B, Q, D]
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(dim=1)  # [B, Q, K]
+        if single:
+            return output[0], None if weights is None else weights[0]
+        return output if self.batch_first else output.transpose(0, 1), weights
+
+    def _batch_first(self, tokens: Tensor, single: bool) -> Tensor:
+        if single:
+            return tokens[None]
+        return tokens if self.batch_first else tokens.transpose(0, 1)
+
+    def _mask(
+        self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None, is_causal: bool
+    ) -> Mask | None:
+        mask = merge_masks(query.shape[0], self.num_heads, key_padding_mask, attn_mask)
+        if not is_causal or attn_mask is not None:
+            return mask  # as in torch, attn_mask is then the causal mask itself
+        causal = causal_mask(query.shape[1], key.shape[1], query.device)
+        if mask is None:
+            return causal
+        return mask | causal if mask.dtype == torch.bool else mask.masked_fill(causal, float("-inf"))
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        """Return queries, keys and values of all heads, each [B, H, T, E]."""
+        if self.packed and query is key and key is value:
+            projected = list(F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1))
+        else:
+            weights = (
+                self.in_proj_weight.chunk(3)
+                if self.packed
+                else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            )
+            biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+            inputs = (query, key, value)
+            projected = [F.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
+        # [B, T, D] -> [B, T, H, E] -> [B, H, T, E]
+        heads = [tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in projected]
+        if self.rotary is not None:
+            heads[0], heads[1] = self.rotary(heads[0]), self.rotary(heads[1])
+        return heads
+
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the heads' sums [B, H, Q, E] and their weights, if these are needed."""
+        if self.observer is not None:
+            self.observer(query, key, mask)
+        dropout = self.dropout if self.training else 0.0
+        if not need_weights:
+            return attend(query, key, value, mask, dropout), None
+        weights = F.dropout(attention_weights(query, key, mask), dropout)
+        if dropout:  # the weights that are returned must be the ones that were used
+            return weights @ value, weights
+        return attend(query, key, value, mask), weights

@@ -1,0 +1,1 @@
+"""From any source of labelled texts to batches of token ids."""

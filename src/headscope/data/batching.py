@@ -1,0 +1,144 @@
+"""Length buckets: batches of texts of like length, built to a budget of tokens."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from headscope.data.encoded import EncodedTexts
+
+BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
+
+
+class Batch(NamedTuple):
+    """Some texts, padded to the longest of them.
+
+    Attributes:
+        token_ids: 0 at padding.
+        key_padding_mask: True at padding; None where there is none, which spares the attention kernel a mask.
+        segment_ids: for pairs, which text a token belongs to.
+        labels: class of each text.
+        rows: place of each text in its split.
+    """
+
+    token_ids: Int[Tensor, "B T"]
+    key_padding_mask: Bool[Tensor, "B T"] | None
+    segment_ids: Int[Tensor, "B T"] | None
+    labels: Int[Tensor, " B"]
+    rows: Int[Tensor, " B"]
+
+
+class TokenBudgetSampler(Sampler[list[int]]):
+    """Yield lists of rows whose texts, padded to the bucket's end, fill at most tokens_per_batch positions.
+
+    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled: the same for the same
+    seed and epoch. Where the cuts fall depends on the lengths alone, so every epoch has as many batches.
+
+    Args:
+        lengths: tokens of each text.
+        tokens_per_batch: the budget, padding included.
+        seed: of the order; None keeps texts of a length in their own order and the short ones first.
+        rank: which share of the batches this process takes.
+        world_size: how many processes share them.
+    """
+
+    def __init__(
+        self, lengths: np.ndarray, tokens_per_batch: int, seed: int | None = None, rank: int = 0, world_size: int = 1
+    ) -> None:
+        self.buckets = -(-lengths // BUCKET)  # rounded up
+        self.seed, self.epoch, self.rank, self.world_size = seed, 0, rank, world_size
+        self.cuts = _cuts(np.sort(self.buckets) * BUCKET, tokens_per_batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order is drawn next; Lightning calls this."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """Batches of an epoch, the same in every process."""
+        count = len(self.cuts) - 1
+        return count if self.world_size == 1 else max(1, count // self.world_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield this process's batches of the epoch."""
+        if self.seed is None:
+            rows = np.argsort(self.buckets, kind="stable")
+            order = np.arange(len(self.cuts) - 1)
+        else:
+            random = np.random.default_rng([self.seed, self.epoch])
+            rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
+            order = random.permutation(len(self.cuts) - 1)
+        for number in np.resize(order[self.rank :: self.world_size], len(self)):
+            yield rows[self.cuts[number] : self.cuts[number + 1]].tolist()
+
+
+def _cuts(sorted_lengths: np.ndarray, tokens_per_batch: int) -> list[int]:
+    """Return where to cut texts of growing length so that count * longest stays within the budget."""
+    cuts, start = [0], 0
+    for row, length in enumerate(sorted_lengths):
+        if row > start and (row - start + 1) * length > tokens_per_batch:
+            cuts.append(row)
+            start = row
+    return [*cuts, len(sorted_lengths)]
+
+
+class TextBatches(Dataset[Batch]):
+    """Encoded texts with labels, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
+
+    def __init__(self, texts: EncodedTexts, labels: np.ndarray) -> None:
+        self.texts, self.labels = texts, labels
+
+    def __getitem__(self, rows: list[int]) -> Batch:
+        """Return the texts of these rows, padded to the longest."""
+        starts, lengths = self.texts.starts[rows], self.texts.lengths[rows]
+        token_ids = self._padded(self.texts.ids, starts, lengths)
+        padding = np.arange(lengths.max()) >= lengths[:, None]  # [B, T]
+        segments = self.texts.segments
+        return Batch(
+            token_ids,
+            torch.from_numpy(padding) if padding.any() else None,
+            None if segments is None else self._padded(segments, starts, lengths),
+            torch.from_numpy(self.labels[rows]),
+            torch.tensor(rows),
+        )
+
+    @staticmethod
+    def _padded(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Int[Tensor, "B T"]:
+        padded = np.zeros((len(starts), lengths.max()), dtype=np.int64)
+        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            padded[row, :length] = flat[start : start + length]
+        return torch.from_numpy(padded)
+
+
+class BatchLoader(DataLoader[Batch]):
+    """Yield the sampler's batches; remember how far it came, so that a stopped epoch goes on where it was."""
+
+    def __init__(self, batches: TextBatches, sampler: TokenBudgetSampler) -> None:
+        # batch_size=None: an item is a whole batch already, so nothing is left to collate.
+        super().__init__(batches, sampler=sampler, batch_size=None)
+        self.done = self.skip = 0
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
+        self.done, self.skip = self.skip, 0
+        rows = list(self.sampler)[self.done :]
+        for wanted in rows:
+            self.done += 1
+            yield self.dataset[wanted]
+
+    def state_dict(self) -> dict[str, int]:
+        """Return how many batches of the epoch are done; Lightning keeps it in the checkpoint."""
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Begin the next epoch after so many batches, unless that one was done."""
+        self.skip = state["done"] if state["done"] < len(self.sampler) else 0  # type: ignore[arg-type]
+
+
+def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
+    """Return the share of an epoch's positions that are padding: 1 - tokens / (texts x longest), batch by batch."""
+    batches = [lengths[rows] for rows in sampler]
+    return 1 - sum(int(batch.sum()) for batch in batches) / sum(len(batch) * int(batch.max()) for batch in batches)

@@ -1,0 +1,41 @@
+"""Where results that can be made again are kept, keyed by what they were made from."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import platformdirs
+
+
+def cache_folder(configured: str | None) -> Path:
+    """Return the folder for cached files: the configured one, or the user's cache folder."""
+    folder = Path(configured).expanduser() if configured else Path(platformdirs.user_cache_dir("headscope"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def content_key(parts: Iterable[str]) -> str:
+    """Return a name that changes with any of the parts: 32 hexadecimal digits of their BLAKE2b digest."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let `write` fill a temporary file beside `path`, then put it in place, so that `path` is whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

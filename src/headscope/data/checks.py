@@ -1,0 +1,93 @@
+"""What is checked before anything is trained: columns, empty texts, classes, and texts that stand in two splits."""
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+from datasets import Dataset, DatasetDict
+
+from headscope.data.config import DataConfig
+from headscope.errors import DataError, UserWarningMessage
+
+FEWEST_OF_A_CLASS = 2  # a class needs a text to train on and one to choose by
+
+
+def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
+    """Raise a DataError if a column is missing or a text column does not hold strings."""
+    for key in ("text_column", "text_pair_column", "label_column"):
+        column = getattr(config, key)
+        if column is not None and column not in dataset.column_names:
+            raise DataError(
+                f"{config.path}, split {split} ({len(dataset)} rows): no column {column!r} for data.{key}; "
+                f"it has {', '.join(dataset.column_names)}"
+            )
+    for column in text_columns(config):
+        kind = dataset.features[column]
+        if getattr(kind, "dtype", None) not in ("string", "large_string"):
+            raise DataError(
+                f"{config.path}, split {split} ({len(dataset)} rows): column {column!r} holds "
+                f"{getattr(kind, 'dtype', type(kind).__name__)}, not text"
+            )
+
+
+def text_columns(config: DataConfig) -> list[str]:
+    """Return the column with the text and, for pairs, the one with the second text."""
+    return [column for column in (config.text_column, config.text_pair_column) if column]
+
+
+def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
+    """Return the rows with a text and a label; refuse the others unless data.drop_empty is set."""
+    columns = [*text_columns(config), config.label_column]
+    bad: list[int] = []
+    for column in columns:
+        found = [row for row, value in enumerate(_values(dataset, column)) if _is_empty(value)]
+        if found and not config.drop_empty:
+            raise DataError(
+                f"{config.path}, split {split}, column {column!r}: {len(found)} of {len(dataset)} rows are empty or null "
+                f"(the first is row {found[0]}); mend them or set data.drop_empty=true"
+            )
+        bad += found
+    dropped = set(bad)
+    if not dropped:
+        return dataset
+    return dataset.select([row for row in range(len(dataset)) if row not in dropped])
+
+
+def _values(dataset: Dataset, column: str) -> Sequence[object]:
+    return dataset.select_columns([column])[:][column]  # type: ignore[no-any-return]
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig) -> None:
+    """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one."""
+    counts = {split: Counter(dataset["label"]) for split, dataset in splits.items()}
+    present = [names[label] for label in counts["train"]]
+    where = f"{config.path}, column {config.label_column!r}"
+    if len(present) < 2:
+        raise DataError(f"{where}: train ({len(splits['train'])} rows) has one class only, {', '.join(present)}; takes two or more")
+    rare = {names[label]: count for label, count in counts["train"].items() if count < FEWEST_OF_A_CLASS}
+    if rare:
+        listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(rare.items()))
+        raise DataError(f"{where}: classes with fewer than {FEWEST_OF_A_CLASS} rows in train: {listed}; merge or drop them")
+    for split in ("validation", "test"):
+        unknown = {names[label]: count for label, count in counts[split].items() if label not in counts["train"]}
+        if unknown:
+            listed = ", ".join(f"{name!r} ({count} rows)" for name, count in sorted(unknown.items()))
+            raise DataError(f"{where}: {split} has labels that train lacks: {listed}")
+
+
+def warn_of_shared_texts(splits: DatasetDict, config: DataConfig) -> int:
+    """Warn of texts that stand, letter by letter, in train and in another split too; return how many."""
+    columns = ["text", "text_pair"] if config.text_pair_column else ["text"]
+    known = set(zip(*(_values(splits["train"], column) for column in columns), strict=True))
+    shared = {
+        split: sum(row in known for row in zip(*(_values(splits[split], column) for column in columns), strict=True))
+        for split in ("validation", "test")
+    }
+    if any(shared.values()):
+        listed = ", ".join(f"{count} of {len(splits[split])} in {split}" for split, count in shared.items() if count)
+        warnings.warn(UserWarningMessage(f"{config.path}: texts that also stand in train: {listed}"), stacklevel=2)
+    return sum(shared.values())

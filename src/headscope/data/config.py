@@ -1,0 +1,68 @@
+"""The settings of texts, tokenizer and batches."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscope.settings import setting
+
+TOKENIZERS = ("bpe", "wordpiece", "unigram")
+FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
+EMBEDDED = "licenses"
+
+
+def is_local(path: str) -> bool:
+    """Tell a path on this machine from a Hub id (`name` or `organisation/name`)."""
+    looks_local = path.startswith((".", "/", "~")) or path.endswith(FILE_ENDINGS)
+    return looks_local or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).exists()
+
+
+@dataclass
+class DataConfig:
+    """Where texts and labels come from, and how they are cut into splits and batches."""
+
+    path: str = setting(EMBEDDED, "'licenses' (embedded), a Hub id, a folder, or a csv, tsv, json, jsonl, parquet or txt file")
+    name: str | None = setting(None, "configuration of a Hub data set that has several")
+    revision: str | None = setting(None, "branch, tag or commit of a Hub data set")
+    validation_path: str | None = setting(None, "a separate file for validation, if path is a file")
+    test_path: str | None = setting(None, "a separate file for the test, if path is a file")
+    text_column: str = setting("text", "column with the text")
+    text_pair_column: str | None = setting(None, "column with the second text of a pair")
+    label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
+    train_split: str = setting("train", "split to train on")
+    validation_split: str | None = setting("validation", "split to choose by; cut from train where the source has none")
+    test_split: str | None = setting("test", "split to report on; cut from train where the source has none")
+    validation_share: float = setting(0.1, "share of train that is cut off for validation", above=0, below=0.5)
+    test_share: float = setting(0.1, "share of train that is cut off for the test", above=0, below=0.5)
+    split_seed: int = setting(0, "seed of those cuts; apart from `seed`, so that runs can be compared", minimum=0)
+    limit: int | None = setting(None, "keep at most so many texts of each split, drawn by split_seed", minimum=1)
+    drop_empty: bool = setting(False, "drop rows whose text is empty or null, instead of refusing them")
+    max_length: int = setting(256, "longest text in tokens; the rest is cut off", minimum=4)
+    tokens_per_batch: int = setting(4096, "positions of a batch, padding included", minimum=1)
+    cache_dir: str | None = setting(None, "where tokenizers and token ids are kept; the user's cache folder by default")
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        for key in ("path", "validation_path", "test_path"):
+            path = getattr(self, key)
+            if path is not None and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
+                yield key, f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)"
+        if self.tokens_per_batch < self.max_length:
+            yield (
+                "tokens_per_batch",
+                f"got {self.tokens_per_batch}, takes at least data.max_length={self.max_length}: one text must fit",
+            )
+        named = [split for split in (self.train_split, self.validation_split, self.test_split) if split]
+        if len(set(named)) < len(named):
+            yield "test_split", f"train, validation and test must be three splits, got {', '.join(named)}"
+
+
+@dataclass
+class TokenizerConfig:
+    """A tokenizer trained on the training split alone."""
+
+    kind: str = setting("bpe", "byte-level BPE, WordPiece or Unigram", choices=TOKENIZERS)
+    vocab_size: int = setting(8000, "pieces, special tokens included", minimum=300)
+    min_frequency: int = setting(2, "how often a piece must occur to be kept (BPE and WordPiece)", minimum=1)
+    lowercase: bool = setting(False, "lower-case texts after NFKC")

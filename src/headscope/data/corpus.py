@@ -1,0 +1,113 @@
+"""From a source to three checked splits with the columns text (text_pair) and label."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from datasets import ClassLabel, Dataset, DatasetDict
+
+from headscope.data.checks import check_classes, check_columns, text_columns, warn_of_shared_texts, without_empty
+from headscope.data.config import DataConfig
+from headscope.data.source import load_source
+from headscope.data.splits import cut, limited
+from headscope.errors import DataError
+
+
+@dataclass
+class Corpus:
+    """Texts with labels, ready to be encoded.
+
+    Attributes:
+        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index into `labels`.
+        labels: the names of the classes.
+        facts: what a reader of the results should know: sizes, how splits came about, near-duplicates.
+    """
+
+    splits: DatasetDict
+    labels: list[str]
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+def load_corpus(config: DataConfig) -> Corpus:
+    """Load, check, name and split the texts that the configuration describes.
+
+    Raises:
+        DataError: for whatever cannot be trained on; see `headscope.data.checks`.
+    """
+    source = load_source(config)
+    chosen = {
+        "train": config.train_split, "validation": config.validation_split, "test": config.test_split,
+    }  # fmt: skip
+    if config.train_split not in source:
+        raise DataError(f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}")
+    raw = DatasetDict({role: _checked(source[name], name, config) for role, name in chosen.items() if name in source})
+    labels = class_names(raw, config.label_column)
+    corpus = Corpus(DatasetDict({role: as_columns(split, labels, config) for role, split in raw.items()}), labels)
+    _cut_missing(corpus, config)
+    check_classes(corpus.splits, labels, config)
+    for role, split in corpus.splits.items():
+        corpus.splits[role] = limited(split, config.limit, config.split_seed)
+    check_classes(corpus.splits, labels, config)
+    corpus.facts["texts also in train"] = warn_of_shared_texts(corpus.splits, config)
+    corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
+    return corpus
+
+
+def _checked(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
+    check_columns(dataset, split, config)
+    return without_empty(dataset, split, config)
+
+
+def class_names(splits: DatasetDict, column: str) -> list[str]:
+    """Return the names of the classes: a ClassLabel's own, else the labels found, in order, as strings."""
+    feature = splits["train"].features[column]
+    if isinstance(feature, ClassLabel):
+        return list(feature.names)
+    found = {label for split in splits.values() for label in split.unique(column)}
+    if any(isinstance(label, float) and label != int(label) for label in found):
+        raise DataError(f"column {column!r} holds fractions such as {next(iter(found))}: a label is an integer or a string")
+    return [_name(label) for label in sorted(found, key=lambda label: (isinstance(label, str), label))]
+
+
+def _name(label: object) -> str:
+    # pandas reads a column of integers with a gap in it as floating: 3.0 is class 3.
+    return str(int(label)) if isinstance(label, (bool, float)) else str(label)
+
+
+def as_columns(dataset: Dataset, labels: list[str], config: DataConfig) -> Dataset:
+    """Return the data set with the columns text, text_pair (for pairs) and label alone, labels as indices."""
+    names = [*text_columns(config), config.label_column]
+    roles = ["text", "text_pair"] if config.text_pair_column else ["text"]
+    dataset = dataset.select_columns(names).rename_columns(
+        {old: new for old, new in zip(names, [*roles, "label"], strict=True) if old != new}
+    )
+    feature = dataset.features["label"]
+    values = dataset["label"]
+    if isinstance(feature, ClassLabel):
+        values = [feature.names[value] if 0 <= value < len(feature.names) else str(value) for value in values]
+    index = {name: number for number, name in enumerate(labels)}
+    unknown = sorted({_name(value) for value in values} - set(labels))
+    if unknown:
+        raise DataError(
+            f"{config.path}, column {config.label_column!r}: unknown labels {', '.join(unknown[:10])}; "
+            f"takes {', '.join(labels[:20])} (a split without labels is often marked -1: name another split)"
+        )
+    numbers = np.array([index[_name(value)] for value in values], dtype=np.int64)
+    return dataset.remove_columns("label").add_column("label", numbers)
+
+
+def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
+    """Cut the test and the validation split from train where the source has none."""
+    for role, share in (("test", config.test_share), ("validation", config.validation_share)):
+        if role in corpus.splits:
+            continue
+        # The share is one of all texts, also for the second cut.
+        share = share * _given_size(corpus) / len(corpus.splits["train"])
+        stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
+        corpus.splits["train"], corpus.splits[role] = stays, off
+        corpus.facts[f"{role} cut from train"] = len(off)
+        corpus.facts.setdefault("near-duplicates kept on one side", repeated)
+
+
+def _given_size(corpus: Corpus) -> int:
+    test_was_cut = corpus.facts.get("test cut from train", 0)
+    return len(corpus.splits["train"]) + int(test_was_cut)  # type: ignore[call-overload,no-any-return]

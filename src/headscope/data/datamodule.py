@@ -1,0 +1,81 @@
+"""Everything about the texts of a run: splits, tokenizer, ids and loaders."""
+
+import numpy as np
+import torch.distributed
+from lightning.pytorch import LightningDataModule
+from tokenizers import Tokenizer
+
+from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler, padding_share
+from headscope.data.cache import cache_folder
+from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.corpus import Corpus, load_corpus
+from headscope.data.encoded import EncodedTexts, encode
+from headscope.data.tokenizer import trained_tokenizer
+
+
+class TextDataModule(LightningDataModule):
+    """Load, check, split, tokenize and batch the texts.
+
+    Args:
+        config: source and batches.
+        tokenizer_config: what tokenizer to train, on the training split alone.
+        seed: of the order of batches.
+        tokenizer: one that is trained already, such as a run folder's.
+    """
+
+    def __init__(
+        self, config: DataConfig, tokenizer_config: TokenizerConfig, seed: int, tokenizer: Tokenizer | None = None
+    ) -> None:
+        super().__init__()
+        self.config, self.seed = config, seed
+        cache = cache_folder(config.cache_dir)
+        self.corpus: Corpus = load_corpus(config)
+        train = self.corpus.splits["train"]
+        texts = [text for column in ("text", "text_pair") if column in train.column_names for text in train[column]]
+        self.tokenizer = tokenizer or trained_tokenizer(texts, tokenizer_config, config.max_length, cache)
+        self.encoded: dict[str, EncodedTexts] = {
+            role: encode(self.tokenizer, split, cache) for role, split in self.corpus.splits.items()
+        }
+
+    @property
+    def num_segments(self) -> int:
+        """2 for pairs of texts, else 1."""
+        return 2 if self.config.text_pair_column else 1
+
+    def labels(self, role: str) -> np.ndarray:
+        """Return the class of each text of a split."""
+        return np.asarray(self.corpus.splits[role]["label"])
+
+    def sampler(self, role: str) -> TokenBudgetSampler:
+        """Return what makes batches of a split; shuffled for train alone."""
+        is_shared = role == "train" and torch.distributed.is_available() and torch.distributed.is_initialized()
+        return TokenBudgetSampler(
+            self.encoded[role].lengths,
+            self.config.tokens_per_batch,
+            self.seed if role == "train" else None,
+            torch.distributed.get_rank() if is_shared else 0,
+            torch.distributed.get_world_size() if is_shared else 1,
+        )
+
+    def loader(self, role: str) -> BatchLoader:
+        """Return the batches of train, validation or test."""
+        return BatchLoader(TextBatches(self.encoded[role], self.labels(role)), self.sampler(role))
+
+    def train_dataloader(self) -> BatchLoader:
+        """Return the training batches; Lightning calls this."""
+        return self.loader("train")
+
+    def val_dataloader(self) -> BatchLoader:
+        """Return the validation batches; Lightning calls this."""
+        return self.loader("validation")
+
+    def facts(self) -> dict[str, object]:
+        """Return what a reader of the results should know about the texts."""
+        return {
+            **self.corpus.facts,
+            "classes": self.corpus.labels,
+            "vocabulary": self.tokenizer.get_vocab_size(),
+            "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
+            "share of texts cut": {role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()},
+            "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),
+        }

@@ -1,0 +1,90 @@
+"""The embedded default data: which kind of licence is this text?
+
+Texts and categories are those of the ScanCode licence database (nexB and AboutCode, CC-BY-4.0), which the PyPI
+package `licensedcode-data` carries: about 35,000 rule files, each YAML front matter and a text.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from datasets import ClassLabel, Dataset, Features, Value
+
+from headscope.data.cache import write_whole
+from headscope.errors import DataError
+
+RECIPE = 1  # raise it when the rules below change, so that cached files are made anew
+SHORTEST, LONGEST = 8, 400  # words
+FEWEST_OF_A_CLASS = 100
+FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten times faster
+
+
+def load_licenses(cache: Path) -> Dataset:
+    """Return the licence texts with the columns text and label, reading the package at first use (about 10 s)."""
+    version = distribution("licensedcode-data").version
+    path = cache / f"licenses-{version}-{RECIPE}.parquet"
+    if not path.exists():
+        rows = _select(_read_rules(_package_folder()))
+        table = pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
+        write_whole(path, lambda temporary: pq.write_table(table, temporary))
+    table = pq.read_table(path)
+    names = sorted(set(table["label"].to_pylist()))
+    dataset = Dataset(table)
+    return dataset.cast(Features({"text": Value("string"), "label": ClassLabel(names=names)}))
+
+
+def _package_folder() -> Path:
+    spec = find_spec("licensedcode")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "data" if spec else None  # type: ignore[arg-type]
+    if folder is None or not (folder / "rules").is_dir():
+        raise DataError("data.path=licenses: the package licensedcode-data is not installed (pip install licensedcode-data==32.1.0)")
+    return folder
+
+
+def _front_matter(path: Path) -> tuple[dict[str, object], str]:
+    """Split a file into its YAML head, which stands between two lines of dashes, and its text."""
+    _, head, text = FENCE.split(path.read_text(encoding="utf-8"), 2)
+    return yaml.load(head, Loader=Loader), text.strip()
+
+
+def _read_rules(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield (text, category) of every rule that is an English licence text or notice under a single licence."""
+    categories = {}
+    for path in sorted((folder / "licenses").glob("*.LICENSE")):
+        head, _ = _front_matter(path)
+        categories[str(head["key"])] = head.get("category")
+    for path in sorted((folder / "rules").glob("*.RULE")):
+        content = path.read_text(encoding="utf-8")
+        # A cheap look spares parsing the YAML of the two thirds that are references and tags.
+        if "is_license_text: yes" not in content and "is_license_notice: yes" not in content:
+            continue
+        head, text = _front_matter(path)
+        category = categories.get(str(head.get("license_expression")))
+        if _is_wanted(head, text) and category:
+            yield text, str(category)
+
+
+def _is_wanted(head: dict[str, object], text: str) -> bool:
+    return (
+        bool(head.get("is_license_text") or head.get("is_license_notice"))
+        and not head.get("is_false_positive")
+        and head.get("language", "en") == "en"
+        and SHORTEST <= len(text.split()) <= LONGEST
+    )
+
+
+def _select(rules: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Drop repeated texts, texts under two categories, and categories with fewer than 100 texts."""
+    labels: dict[str, set[str]] = defaultdict(set)
+    for text, label in rules:
+        labels[text].add(label)
+    rows = [(text, next(iter(found))) for text, found in labels.items() if len(found) == 1]
+    counts = Counter(label for _, label in rows)
+    return [(text, label) for text, label in rows if counts[label] >= FEWEST_OF_A_CLASS]

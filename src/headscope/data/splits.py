@@ -1,0 +1,49 @@
+"""Cutting a split into two, stratified by label, with near-duplicates on one side."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from datasets import Dataset
+from sklearn.model_selection import train_test_split
+
+NOT_A_LETTER = re.compile(r"[\W\d_]+")
+
+
+def near_duplicate_groups(texts: Iterable[str]) -> np.ndarray:
+    """Number the texts so that two have the same number if they are equal once lower-cased and stripped to letters."""
+    numbers: dict[str, int] = {}
+    # A text without any letter is only equal to itself.
+    keys = (NOT_A_LETTER.sub("", text.lower()) or text for text in texts)
+    return np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.int64)
+
+
+def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, int]:
+    """Cut off a share of the rows: (what stays, what was cut off, how many rows repeat another one nearly).
+
+    Groups of near-duplicates go to one side whole. Each group counts once, under the label of its first text, in
+    a split that keeps the shares of the labels.
+    """
+    groups = near_duplicate_groups(dataset["text"])
+    _, first_rows = np.unique(groups, return_index=True)
+    labels = np.asarray(dataset["label"])[first_rows]
+    numbers = np.arange(len(first_rows))
+    kept, off = train_test_split(numbers, test_size=share, random_state=seed, stratify=stratification(labels))
+    is_off = np.isin(groups, off)
+    return dataset.select(np.flatnonzero(~is_off)), dataset.select(np.flatnonzero(is_off)), len(groups) - len(numbers)
+
+
+def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
+    """Return at most `limit` rows, drawn so that the shares of the labels are kept."""
+    if limit is None or len(dataset) <= limit:
+        return dataset
+    labels = np.asarray(dataset["label"])
+    wanted = stratification(labels) if limit >= len(set(labels)) and len(dataset) - limit >= len(set(labels)) else None
+    rows, _ = train_test_split(np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted)
+    return dataset.select(np.sort(rows))
+
+
+def stratification(labels: np.ndarray) -> Sequence[int] | None:
+    """Return the labels to stratify by, or None where a class has a single text and cannot be on both sides."""
+    _, counts = np.unique(labels, return_counts=True)
+    return labels if counts.min() >= 2 else None  # type: ignore[return-value]

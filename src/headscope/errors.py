@@ -1,0 +1,29 @@
+"""What a user can cause is told in one message: what is wrong, where, and what to do."""
+
+
+class UserError(Exception):
+    """Something that the user can mend; shown without a traceback. The exit code is `exit_code`."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """A key, type or value in the configuration that cannot work."""
+
+
+class DataError(UserError):
+    """A file, column or row that cannot be trained on."""
+
+
+class RunError(UserError):
+    """A run folder that is missing, incomplete or already taken."""
+
+
+class TrainingError(UserError):
+    """Training that cannot go on, such as a loss that is not a number."""
+
+    exit_code = 1
+
+
+class UserWarningMessage(UserWarning):
+    """Something that the user should know and may well accept, such as texts that stand in two splits."""

@@ -1,0 +1,61 @@
+"""The whole network: token ids in, one logit for each class out."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headscope.attention import RotaryPositions
+from headscope.model.config import ModelConfig
+from headscope.model.embedding import TokenEmbedding
+from headscope.model.encoder import Encoder
+from headscope.model.pooling import POOLINGS
+
+
+class TextClassifier(nn.Module):
+    """logits = W pool(Encoder(Embedding(ids))) + b.
+
+    Args:
+        config: width, heads, layers and the like.
+        vocab_size: number of token ids; id 0 is padding.
+        num_classes: C, number of logits.
+        max_length: most tokens of a text.
+        num_segments: 2 for pairs of texts, else 1.
+    """
+
+    def __init__(
+        self, config: ModelConfig, vocab_size: int, num_classes: int, max_length: int, num_segments: int = 1
+    ) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(
+            vocab_size, config.d_model, max_length, config.positions, num_segments, config.dropout
+        )
+        rotary = None
+        if config.positions == "rotary":
+            rotary = RotaryPositions(config.d_model // config.num_heads, max_length)
+        self.encoder = Encoder(
+            config.d_model,
+            config.num_heads,
+            config.num_layers,
+            config.feedforward_size,
+            config.dropout,
+            config.attention_dropout,
+            rotary,
+        )
+        self.pool = POOLINGS[config.pooling]
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(config.d_model, num_classes)
+
+    def forward(
+        self,
+        token_ids: Int[Tensor, "B T"],
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B C"]:
+        """Return the logits.
+
+        Args:
+            token_ids: the texts, padded with id 0 to the longest.
+            key_padding_mask: True at padding; None where no text is padded, which is faster.
+            segment_ids: 0 for tokens of the first text of a pair, 1 for the second.
+        """
+        tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
+        return self.head(self.dropout(self.pool(tokens, key_padding_mask)))  # type: ignore[no-any-return]

@@ -1,0 +1,39 @@
+"""The settings of the network."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headscope.settings import setting
+
+POSITIONS = ("learned", "sinusoidal", "rotary")
+POOLINGS = ("first", "mean", "max")
+
+
+@dataclass
+class ModelConfig:
+    """A pre-norm Transformer encoder with a classification head."""
+
+    d_model: int = setting(128, "width of every token's vector", minimum=1)
+    num_heads: int = setting(4, "attention heads in each layer; must divide d_model", minimum=1)
+    num_layers: int = setting(2, "encoder blocks", minimum=1)
+    feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
+    positions: str = setting("learned", "how a token's place enters", choices=POSITIONS)
+    pooling: str = setting("mean", "how the tokens' vectors become the text's vector", choices=POOLINGS)
+    dropout: float = setting(0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1)
+    attention_dropout: float = setting(
+        0.0, "dropout on attention weights; above 0 it turns the fused kernel off on a CPU", minimum=0, below=1
+    )
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        if self.num_heads < 1 or self.d_model < 1:
+            return
+        if self.d_model % self.num_heads:
+            yield "num_heads", f"got {self.num_heads}, takes a divisor of model.d_model={self.d_model}"
+        elif self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
+            yield (
+                "positions",
+                f"rotary turns pairs of numbers, so d_model / num_heads must be even; it is {self.d_model // self.num_heads}",
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"
