@@ -1,0 +1,1 @@
+"""From a configuration to a trained model in a run folder."""

@@ -50,7 +50,7 @@ class TrainerConfig:
 class TrainConfig:
     """Everything that decides a run. The resolved form is kept in the run folder as config.yaml."""
 
-    name: str = setting("run", "folder of the run below outputs_dir")
+    name: str | None = setting(None, "folder of the run below outputs_dir; null for data and time")
     outputs_dir: str = setting("outputs", "where runs land")
     resume: str | None = setting(None, "run folder to continue; its settings are taken, keys on the command line override them")
     seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0)
@@ -64,7 +64,7 @@ class TrainConfig:
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
-        if not self.name or Path(self.name).is_absolute() or ".." in Path(self.name).parts:
+        if self.name is not None and (not self.name or Path(self.name).is_absolute() or ".." in Path(self.name).parts):
             yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"

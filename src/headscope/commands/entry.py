@@ -1,0 +1,154 @@
+"""How every script starts: Hydra composes the configuration, it is checked, and only then is anything heavy imported.
+
+Exit codes: 0 done; 1 it could not be done, such as a loss that is not a number; 2 a mistake in the command, the
+configuration or the data; 130 stopped by Ctrl-C.
+"""
+
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from headscope.commands.messages import explain
+from headscope.errors import ConfigError, UserError
+from headscope.settings import check, described
+
+FREE_TEXT = ("text", "text_pair")  # keys whose value is taken as it stands, commas and brackets included
+
+
+def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) -> None:
+    """Run a script: compose configs/<name>.yaml and the command line into `schema`, check it, call `run`, and exit.
+
+    Args:
+        run: what the script does; imports what is heavy itself.
+        schema: the dataclass that the configuration must fit.
+        name: of the configuration file.
+        configs: folder of the configuration files.
+    """
+    sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
+    warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+    store = ConfigStore.instance()
+    store.store("schema", schema)
+    store.store("headscope", _help(name, run.__doc__ or "", schema), group="hydra/help")
+    job = Job(run, schema)
+    try:
+        hydra.main(version_base="1.3", config_path=str(configs.resolve()), config_name=name)(job)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise SystemExit(_tell(ConfigError(explain(error, schema)))) from None
+    sys.exit(job.exit_code)
+
+
+class Job:
+    """Run one configuration, or each of a sweep's, and remember whether any failed."""
+
+    def __init__(self, run: Callable[[Any], object], schema: type) -> None:
+        self.run, self.schema, self.exit_code = run, schema, 0
+
+    def __call__(self, composed: DictConfig) -> None:
+        """Check and run; a sweep goes on after a job that fails."""
+        folder = _sweep_folder(composed)
+        try:
+            config = resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
+            check(config)
+            self.run(config)
+        except KeyboardInterrupt as stop:
+            print(f"\ninterrupted: {stop}" if str(stop) else "\ninterrupted", file=sys.stderr)
+            raise SystemExit(130) from None
+        except BrokenPipeError:  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except Exception as error:
+            if folder is None and not isinstance(error, UserError | OmegaConfBaseException):
+                raise
+            self._failed(error, folder)
+
+    def _failed(self, error: Exception, folder: Path | None) -> None:
+        if isinstance(error, OmegaConfBaseException):
+            error = ConfigError(explain(error, self.schema))
+        self.exit_code = max(self.exit_code, _tell(error))
+        if folder is not None:
+            message = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
+            (folder / "failure.json").write_text(json.dumps({"message": message.split("\n")[0]}), encoding="utf-8")
+
+
+def _tell(error: Exception) -> int:
+    """Print one message and return the exit code."""
+    kind = "error" if isinstance(error, UserError) else f"error: {type(error).__name__}"
+    print(f"{kind}: {error}", file=sys.stderr)
+    return error.exit_code if isinstance(error, UserError) else 1
+
+
+def _sweep_folder(composed: DictConfig) -> Path | None:
+    """Within a sweep, give the job a folder named after its number and overrides, and write these down."""
+    settings = HydraConfig.get()
+    if settings.mode != RunMode.MULTIRUN:
+        return None
+    name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{settings.job.override_dirname}")[:120].rstrip("-,")
+    composed.outputs_dir, composed.name = settings.sweep.dir, name
+    folder = Path(settings.sweep.dir) / name
+    folder.mkdir(parents=True, exist_ok=True)
+    overrides = dict(override.split("=", 1) for override in settings.overrides.task)
+    (folder / "job.json").write_text(json.dumps({"overrides": overrides}), encoding="utf-8")
+    return folder
+
+
+def resumed(composed: DictConfig, schema: type) -> Any:
+    """Return the configuration of the run to go on with; keys on the command line override it.
+
+    Raises:
+        ConfigError: if there is no such run, or a whole group (model=small) is overridden.
+    """
+    path = Path(composed.resume) / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"resume: got {composed.resume!r}, takes a run folder with a config.yaml in it")
+    overrides = [override for override in HydraConfig.get().overrides.task if not override.startswith("resume=")]
+    groups = [override for override in overrides if isinstance(OmegaConf.select(composed, override.split("=")[0]), DictConfig)]
+    if groups:
+        raise ConfigError(f"{groups[0]}: a resumed run keeps its groups; override single keys, such as trainer.max_epochs=20")
+    merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path), OmegaConf.from_dotlist(overrides))
+    merged.resume = composed.resume
+    return OmegaConf.to_object(merged)
+
+
+def quoted(argument: str) -> str:
+    """Return an argument whose value is free text in the quotes that Hydra wants; others as they are."""
+    key, sign, value = argument.partition("=")
+    if key not in FREE_TEXT or not sign or (len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"):
+        return argument
+    # Hydra reads backslashes before a quote, OmegaConf a dollar sign with a brace.
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", "\\${")
+    return f'{key}="{escaped}"'
+
+
+def _help(name: str, purpose: str, schema: type) -> dict[str, str]:
+    """Return Hydra's help page: what the script does, and every key with its type, default and bounds."""
+    rows = []
+    for key, default, rule in described(schema()):
+        bounds = f" [{rule.takes()}]" if rule.takes() else ""
+        rows.append(f"  {key} = {default!r}{bounds}\n      {rule.help}")
+    keys = "\n".join(rows).replace("$", "$$").replace("'???'", "(must be given)")
+    template = f"""{purpose}
+
+Usage: python scripts/{name}.py [key=value ...]   (-m for a sweep: key=a,b,c)
+
+Ready groups, chosen as group=name:
+$APP_CONFIG_GROUPS
+Keys, with their defaults before groups:
+{keys}
+
+This configuration:
+$CONFIG"""
+    return {"app_name": "headscope", "header": "", "footer": "", "template": template}

@@ -1,0 +1,197 @@
+"""One HTML file that shows every attention head of a text, with nothing fetched from elsewhere.
+
+The page is ``static/page.html`` with the style sheet, the scripts and the report put inside it. Text and
+tokens are untrusted: they travel as JSON without any character that HTML reads as markup, the scripts write
+them with ``textContent`` alone, and a Content-Security-Policy lets the browser run this one script and fetch
+nothing.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+from cmap import Colormap
+from numpy.typing import NDArray
+
+STATIC = Path(__file__).with_name("static")
+SCRIPTS = (
+    "report.js",
+    "selection.js",
+    "color.js",
+    "header.js",
+    "grid.js",
+    "axes.js",
+    "head.js",
+    "text.js",
+    "numbers.js",
+    "main.js",
+)
+LEVELS = 255  # a weight is stored as one byte: a level of 0..255 times its row's scale
+
+
+@dataclass(frozen=True, eq=False)
+class HeadReport:
+    """One head: its map ``weights`` [query, key], rows summing to 1, and the numbers that describe it."""
+
+    weights: NDArray[np.floating[Any]]
+    numbers: dict[str, float]
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer: the name that the page prints, and its heads."""
+
+    name: str
+    heads: list[HeadReport]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one page shows: a text, its tokens in their shown form, every head, and what the model predicted.
+
+    ``probabilities`` goes from class name to probability, ``label`` is the true class where it is known, and
+    ``notes`` says where all this comes from: the run, the model's size, and so on.
+    """
+
+    title: str
+    text: str
+    tokens: list[str]
+    layers: list[LayerReport]
+    probabilities: dict[str, float]
+    label: str | None
+    notes: dict[str, str]
+
+
+def page(report: Report) -> str:
+    """Return the whole page as one string of HTML, to be stored as UTF-8."""
+    check(report)
+    style = (STATIC / "page.css").read_text("utf-8")
+    script = join_scripts()
+    template = Template((STATIC / "page.html").read_text("utf-8"))
+    return template.substitute(
+        policy=content_security_policy(script, style),
+        title=html.escape(report.title.encode("utf-8", "replace").decode("utf-8")),
+        style=style,
+        data=inert_json(encode_report(report)),
+        script=script,
+    )
+
+
+def write_page(path: Path, report: Report) -> None:
+    """Write the page to ``path`` whole or not at all, so that a failure leaves an older page as it was."""
+    content = page(report).encode("utf-8")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check(report: Report) -> None:
+    """Raise ValueError unless there is a head and every map is [tokens, tokens] of finite weights >= 0."""
+    count = len(report.tokens)
+    if count == 0 or not any(layer.heads for layer in report.layers):
+        raise ValueError("a page needs at least one token and one head")
+    for layer in report.layers:
+        for index, head in enumerate(layer.heads):
+            where = f"{layer.name}, head {index}"
+            if head.weights.shape != (count, count):
+                raise ValueError(f"{where}: map of shape {head.weights.shape} for {count} tokens")
+            if not (np.isfinite(head.weights).all() and (head.weights >= 0).all()):
+                raise ValueError(f"{where}: a weight is negative or not finite")
+
+
+def encode_report(report: Report) -> dict[str, Any]:
+    """Return the report as the plain values that ``report.js`` reads.
+
+    Pairs stand for dictionaries, since an object in JavaScript moves a class that is called "7" to its front.
+    """
+    heads = [head for layer in report.layers for head in layer.heads]
+    columns = list(dict.fromkeys(name for head in heads for name in head.numbers))
+    layers = [
+        {"name": layer.name, "heads": [encode_head(head, columns) for head in layer.heads]}
+        for layer in report.layers
+    ]
+    return {
+        "title": report.title,
+        "text": report.text,
+        "tokens": report.tokens,
+        "columns": columns,
+        "layers": layers,
+        "probabilities": [[name, finite(value)] for name, value in report.probabilities.items()],
+        "label": report.label,
+        "notes": list(report.notes.items()),
+        "colors": to_base64(color_table()),
+    }
+
+
+def encode_head(head: HeadReport, columns: list[str]) -> dict[str, Any]:
+    """Return one head's levels and scales as base64 and its numbers in the order of ``columns``."""
+    levels, scales = encode_weights(head.weights)
+    numbers = [finite(head.numbers.get(name, math.nan)) for name in columns]
+    return {"levels": to_base64(levels), "scales": to_base64(scales.astype("<f4")), "numbers": numbers}
+
+
+def encode_weights(weights: NDArray[np.floating[Any]]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return levels [query, key] and scales [query] such that weight = level / 255 * scale.
+
+    The scale of a row is its maximum, so the error is at most scale / 510 and small rows keep their detail.
+    """
+    scales = weights.max(axis=1).astype(np.float32)
+    divisors = np.where(scales > 0, scales, 1).astype(np.float64)  # a row of zeros stays zeros
+    levels = np.rint(weights / divisors[:, None] * LEVELS)
+    return np.clip(levels, 0, LEVELS).astype(np.uint8), scales
+
+
+def color_table() -> NDArray[np.uint8]:
+    """Return viridis as bytes [256, rgb]; in it equal steps of weight look like equal steps of colour."""
+    colors: NDArray[np.float64] = np.asarray(Colormap("viridis").lut(256)[:, :3])
+    return np.rint(colors * 255).astype(np.uint8)
+
+
+def to_base64(values: NDArray[Any]) -> str:
+    """Return the array's bytes, row after row, as base64."""
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+def finite(value: float) -> float | None:
+    """Return ``value``, or None where it is not a number that JSON knows."""
+    return float(value) if math.isfinite(value) else None
+
+
+def inert_json(value: object) -> str:
+    r"""Return ``value`` as ASCII JSON in which ``<``, ``>`` and ``&`` are written as \u escapes.
+
+    HTML then finds no tag, comment or entity in it, whatever the text holds; JSON.parse gives the text back.
+    """
+    data = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return data.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&"})
+
+
+def join_scripts() -> str:
+    """Return the scripts as one, inside a function that keeps their names out of the page's global scope."""
+    sources = "\n".join((STATIC / name).read_text("utf-8") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{sources}}})();\n'
+
+
+def content_security_policy(script: str, style: str) -> str:
+    """Return a policy that permits this script and this style sheet, by their hashes, and nothing else."""
+    return (
+        f"default-src 'none'; script-src '{content_hash(script)}'; style-src '{content_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def content_hash(content: str) -> str:
+    """Return the hash of an inline element's content as a policy writes it."""
+    digest = hashlib.sha256(content.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"

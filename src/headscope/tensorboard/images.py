@@ -1,0 +1,122 @@
+"""Attention maps as pictures for the image tab, made by array work: a plotting library takes 3 to 35 times as long.
+
+Weights are coloured by their square root on a fixed scale from 0 to 1, the same for every head, text and step: linear
+colours would leave a head that spreads over 50 tokens (weights near 0.02) black, and a scale of each map's own would
+make maps incomparable. The colours are viridis, whose lightness grows evenly.
+
+Shape letters: L layers, H heads, T tokens.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from cmap import Colormap
+from PIL import Image, ImageDraw
+
+from headscope.tensorboard.fonts import font_for
+
+TILE, GAP, MARGIN, LABEL = 144, 6, 22, 13  # pixels: a map's least side, between maps, for captions, height of letters
+BACKGROUND, INK = (255, 255, 255), (40, 40, 40)
+
+
+@cache
+def colors() -> np.ndarray:
+    """Return viridis as [256, 3] bytes."""
+    return (Colormap("viridis").lut(256)[:, :3] * 255).round().astype(np.uint8)
+
+
+def colored(weights: np.ndarray) -> np.ndarray:
+    """Return weights [...] in [0, 1] as colours [..., 3], by their square root."""
+    return colors()[(np.sqrt(np.clip(weights, 0, 1)) * 255).round().astype(np.uint8)]
+
+
+def _scaled(weights: np.ndarray, cell: int) -> np.ndarray:
+    """Return a map [T, T] as a picture, each weight a square of `cell` pixels."""
+    return colored(weights).repeat(cell, axis=0).repeat(cell, axis=1)
+
+
+def head_grid(maps: Sequence[np.ndarray], configured_font: str | None = None) -> np.ndarray:
+    """Draw all heads of a text: a row of maps for each layer, a column for each head, captions, and the scale below.
+
+    Args:
+        maps: for each layer, weights [H, T, T].
+        configured_font: a font file to be looked at first.
+
+    Returns:
+        Picture [height, width, 3], bytes.
+    """
+    tokens = maps[0].shape[-1]
+    cell = max(1, TILE // tokens)
+    side, heads = cell * tokens, max(len(layer) for layer in maps)
+    step = side + GAP
+    canvas = np.full((MARGIN + len(maps) * step + 2 * MARGIN, 3 * MARGIN + heads * step, 3), 255, dtype=np.uint8)
+    for row, layer in enumerate(maps):
+        for column, weights in enumerate(layer):
+            top, left = MARGIN + row * step, 3 * MARGIN + column * step
+            canvas[top : top + side, left : left + side] = _scaled(weights, cell)
+    picture = Image.fromarray(canvas)
+    draw = ImageDraw.Draw(picture)
+    for row in range(len(maps)):
+        write(draw, (6, MARGIN + row * step + side // 2 - 8), f"layer {row}", configured_font)
+    for column in range(heads):
+        write(draw, (3 * MARGIN + column * step, 3), f"head {column}", configured_font)
+    _draw_scale(picture, 3 * MARGIN, MARGIN + len(maps) * step + 4, min(240, heads * step - GAP))
+    return np.asarray(picture)
+
+
+def _draw_scale(picture: Image.Image, left: int, top: int, width: int) -> None:
+    """Draw the colours with the weights that they stand for."""
+    ramp = colors()[np.linspace(0, 255, width).astype(np.uint8)]  # [width, 3]
+    picture.paste(Image.fromarray(np.broadcast_to(ramp, (10, width, 3)).copy()), (left, top))
+    draw = ImageDraw.Draw(picture)
+    for weight in (0.0, 0.1, 0.5, 1.0):
+        write(draw, (left + int(weight**0.5 * (width - 14)), top + 12), f"{weight:g}", None)
+
+
+def labelled_heads(maps: np.ndarray, tokens: Sequence[str], title: str, configured_font: str | None = None) -> np.ndarray:
+    """Draw the heads of one layer side by side, two a row, with the names of the tokens on both axes.
+
+    Args:
+        maps: weights [H, T, T]; rows are queries.
+        tokens: T names as a person reads them.
+        title: written above.
+        configured_font: a font file to be looked at first.
+
+    Returns:
+        Picture [height, width, 3], bytes.
+    """
+    cell = LABEL + 2
+    labels = [token_label(token, configured_font) for token in tokens]
+    room = max(label.width for label in labels) + 6
+    side = cell * len(tokens)
+    columns = min(2, len(maps))
+    step_x, step_y = room + side + 3 * GAP, room + side + MARGIN + 2 * GAP
+    size = (columns * step_x + GAP, -(-len(maps) // columns) * step_y + MARGIN + GAP)
+    picture = Image.new("RGB", size, BACKGROUND)
+    draw = ImageDraw.Draw(picture)
+    write(draw, (GAP, 3), f"{title}: rows look at columns", configured_font)
+    for head, weights in enumerate(maps):
+        left, top = GAP + head % columns * step_x + room, MARGIN + head // columns * step_y + room + MARGIN
+        write(draw, (left, top - room - MARGIN + 2), f"head {head}", configured_font)
+        picture.paste(Image.fromarray(_scaled(weights, cell)), (left, top))
+        for place, label in enumerate(labels):
+            picture.paste(label, (left - label.width - 4, top + place * cell))
+            picture.paste(label.rotate(90, expand=True), (left + place * cell, top - label.width - 4))
+    return np.asarray(picture)
+
+
+def token_label(token: str, configured_font: str | None = None, longest: int = 24) -> Image.Image:
+    """Draw a token's name, cut to `longest` characters, on white."""
+    shown = token if len(token) <= longest else token[: longest - 1] + "…"
+    font, text = font_for(shown, LABEL, configured_font)
+    width = max(1, round(font.getlength(text)))
+    label = Image.new("RGB", (width, LABEL + 2), BACKGROUND)
+    ImageDraw.Draw(label).text((0, (LABEL + 2) // 2), text, fill=INK, font=font, anchor="lm")
+    return label
+
+
+def write(draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, configured_font: str | None) -> None:
+    """Write a caption with its upper left corner at `place`."""
+    font, shown = font_for(text, LABEL, configured_font)
+    draw.text(place, shown, fill=INK, font=font)

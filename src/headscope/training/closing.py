@@ -1,0 +1,51 @@
+"""TensorBoard's closing entries: scores, confusion matrix, PR curves, hyper-parameters, and large labelled maps."""
+
+from dataclasses import asdict
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from headscope.tensorboard.confusion import confusion_picture
+from headscope.tensorboard.images import labelled_heads
+from headscope.training.folder import flat
+from headscope.training.probes import Probe, Reading, read_probe
+from headscope.training.report import SCORES, Report
+
+
+def write_scores(writer: SummaryWriter, report: Report) -> None:
+    """Write the test split's scores beside the baseline's, the confusion matrix, PR curves and hyper-parameters."""
+    step = report.facts_of_training["steps"]
+    named = {"test": report.test, "baseline": report.baseline}
+    values = {f"{who}/{name}": asdict(found)[name] for who, found in named.items() if found for name in SCORES}
+    for name, value in values.items():
+        writer.add_scalar(name, value, step)
+    picture = confusion_picture(report.test.confusion, report.labels, report.config.inspection.font)
+    writer.add_image("test/confusion", picture, step, dataformats="HWC")
+    probabilities = report.logits.softmax(dim=-1)
+    for number, label in enumerate(report.labels):
+        writer.add_pr_curve(f"test/{label}", report.targets == number, probabilities[:, number], step)
+    # In the run's own event file: SummaryWriter.add_hparams would open a run of its own.
+    for summary in hparams(flat(report.config), values):
+        writer.file_writer.add_summary(summary)
+
+
+def write_probes(
+    writer: SummaryWriter, probes: list[Probe], model: nn.Module, labels: list[str], device: torch.device, step: int,
+    font: str | None = None,
+) -> None:  # fmt: skip
+    """Write the kept model's maps of every probe, layer by layer, large, with the tokens on both axes."""
+    for number, probe in enumerate(probes):
+        write_labelled(writer, f"probe_{number}", probe, read_probe(model, probe, labels, device), step, font)
+
+
+def write_labelled(
+    writer: SummaryWriter, name: str, probe: Probe, reading: Reading, step: int, font: str | None = None
+) -> None:
+    """Write a probe's maps, a picture for each layer."""
+    for number, maps in enumerate(reading.maps.values()):
+        title = f"layer {number}, label {probe.label or 'unknown'}, prediction {reading.prediction}"
+        picture = labelled_heads(np.asarray(maps), probe.tokens, title, font)
+        writer.add_image(f"tokens/{name}/layer_{number}", picture, step, dataformats="HWC")

@@ -1,0 +1,135 @@
+"""What a run folder holds, and how it is written and read. Free of lightning, so that predicting starts fast.
+
+    outputs/<name>/
+        config.yaml          every setting, resolved
+        tokenizer.json       the trained tokenizer
+        labels.json          the classes' names, in the order of the logits
+        model.safetensors    the best weights by validation macro-F1
+        metrics.json         scores, baseline, facts about the data, seconds
+        checkpoints/         best.ckpt and last.ckpt, to go on from
+        events.out.tfevents… what TensorBoard shows
+
+Nothing here has to be unpickled by who uses the model.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from tokenizers import Tokenizer
+
+from headscope.data.cache import write_whole
+from headscope.data.tokenizer import load_tokenizer
+from headscope.errors import RunError
+from headscope.model.classifier import TextClassifier
+from headscope.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, ready to be used."""
+
+    folder: Path
+    config: TrainConfig
+    tokenizer: Tokenizer
+    labels: list[str]
+    model: TextClassifier
+
+
+def build_model(config: TrainConfig, tokenizer: Tokenizer, labels: list[str]) -> TextClassifier:
+    """Return the untrained network that a configuration, a tokenizer and the classes ask for."""
+    num_segments = 2 if config.data.text_pair_column else 1
+    return TextClassifier(
+        config.model, tokenizer.get_vocab_size(), len(labels), config.data.max_length, num_segments
+    )
+
+
+def save_config(folder: Path, config: TrainConfig) -> None:
+    """Write config.yaml."""
+    write_whole(folder / "config.yaml", lambda path: OmegaConf.save(OmegaConf.structured(config), path))
+
+
+def save_json(path: Path, content: Any) -> None:
+    """Write JSON, whole or not at all."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def save_vocabulary(folder: Path, tokenizer: Tokenizer, labels: list[str]) -> None:
+    """Write tokenizer.json and labels.json."""
+    write_whole(folder / "tokenizer.json", lambda path: tokenizer.save(str(path)))
+    save_json(folder / "labels.json", labels)
+
+
+def save_weights(folder: Path, model: TextClassifier) -> None:
+    """Write model.safetensors."""
+    write_whole(folder / "model.safetensors", lambda path: save_model(model, str(path)))
+
+
+def load_config(folder: Path) -> TrainConfig:
+    """Read config.yaml, checking its keys and types.
+
+    Raises:
+        RunError: if there is none or it does not fit this version.
+    """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise RunError(f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written")
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.load(path))
+        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
+
+
+def load_run(folder: Path) -> Run:
+    """Load a run folder's model, in eval mode and on the CPU.
+
+    Raises:
+        RunError: if a file is missing or broken; the message names it.
+    """
+    config = load_config(folder)
+    missing = [name for name in ("tokenizer.json", "labels.json", "model.safetensors") if not (folder / name).is_file()]
+    if missing:
+        raise RunError(
+            f"run={folder}: {', '.join(missing)} missing, so it did not finish; "
+            f"go on with: python scripts/train.py resume={folder}"
+        )
+    try:
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
+        model = build_model(config, tokenizer, labels)
+        load_model(model, str(folder / "model.safetensors"))
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
+    return Run(folder, config, tokenizer, labels, model.eval())
+
+
+def flat(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings as one plain dictionary with dotted keys, for the HParams tab."""
+    rows: dict[str, Any] = {}
+
+    def walk(prefix: str, group: dict[str, Any]) -> None:
+        for key, value in group.items():
+            if isinstance(value, dict):
+                walk(f"{prefix}{key}.", value)
+            else:
+                rows[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+
+    walk("", asdict(config))
+    return rows
+
+
+def best_device(accelerator: str = "auto") -> torch.device:
+    """Return the device to run a finished model on."""
+    if accelerator in ("auto", "gpu") and torch.cuda.is_available():
+        return torch.device("cuda")
+    if accelerator in ("auto", "mps") and torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")

@@ -1,0 +1,102 @@
+"""The Lightning callback that writes every head's maps and numbers to TensorBoard while the model trains."""
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from headscope.attention.functional import Mask
+from headscope.inspection.capture import observe, weights_of
+from headscope.inspection.config import InspectionConfig
+from headscope.inspection.measures import HeadStatistics
+from headscope.tensorboard.images import head_grid
+from headscope.tensorboard.text import probe_markdown
+from headscope.training.probes import Probe, Reading, read_probe
+
+Summary = dict[str, dict[str, tuple[list[float], list[float]]]]
+
+
+class HeadLogger(Callback):
+    """Record at step 0 and at every validation; the validation's own forward passes give the numbers.
+
+    Stands before weight averaging in the list of callbacks, so that it reads the averaged weights, as the scores do.
+
+    Args:
+        probes: the texts whose maps are shown.
+        labels: names of the classes.
+        config: what to record.
+
+    Attributes:
+        seconds: time spent on recording, the cost of inspection.
+        summary: the latest numbers, layer -> measure -> (means, standard errors), one of each per head.
+    """
+
+    def __init__(self, probes: list[Probe], labels: list[str], config: InspectionConfig) -> None:
+        self.probes, self.labels, self.config = probes, labels, config
+        self.seconds = 0.0
+        self.summary: Summary = {}
+        self._statistics, self._stack = HeadStatistics(), ExitStack()
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin to watch the attention layers."""
+        self._statistics = HeadStatistics()
+        if self.config.numbers:
+            self._stack.enter_context(observe(pl_module.model, self._count))
+
+    def _count(self, layer: str, query: Tensor, key: Tensor, mask: Mask | None) -> None:
+        start = _now(query.device)
+        padding = None if mask is None else mask.expand(len(query), 1, 1, key.shape[-2])[:, 0, 0]  # [B, T]
+        self._statistics.update(layer, weights_of(query, key, mask), padding)
+        self.seconds += _now(query.device) - start
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write what was seen."""
+        start = _now(pl_module.device)
+        self._stack.close()
+        writer: SummaryWriter = trainer.logger.experiment  # type: ignore[union-attr]
+        self.summary = self._statistics.summary()
+        write_numbers(writer, self.summary, trainer.global_step)
+        for number, probe in enumerate(self.probes):
+            reading = read_probe(pl_module.model, probe, self.labels, pl_module.device)
+            write_reading(writer, f"probe_{number}", probe, reading, trainer.global_step, self.config.font)
+        self.seconds += _now(pl_module.device) - start
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Let go of the layers."""
+        self._stack.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Keep the time spent across a resume."""
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the time up again."""
+        self.seconds = state_dict["seconds"]
+
+
+def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
+    """Write each number as a scalar, heads/layer_0/head_3/entropy."""
+    for number, measures in enumerate(summary.values()):
+        for name, (means, _) in measures.items():
+            for head, mean in enumerate(means):
+                writer.add_scalar(f"heads/layer_{number}/head_{head}/{name}", mean, step)
+
+
+def write_reading(
+    writer: SummaryWriter, name: str, probe: Probe, reading: Reading, step: int, font: str | None = None
+) -> None:
+    """Write a probe's grid of maps and its text."""
+    writer.add_image(f"attention/{name}", head_grid(list(reading.maps.values()), font), step, dataformats="HWC")
+    text = probe_markdown(probe.text, probe.tokens, probe.label, reading.prediction, reading.probabilities)
+    writer.add_text(name, text, step)
+
+
+def _now(device: torch.device) -> float:
+    """Return the time once the device is done, so that its work is counted where it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,106 @@
+"""The few texts whose maps are shown at every record: always the same, so that a step can be compared with the next."""
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from headscope.data.datamodule import TextDataModule
+from headscope.data.display import shown_tokens
+from headscope.inspection.capture import capture
+from headscope.inspection.config import InspectionConfig
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A text, cut to a length that can be shown.
+
+    Attributes:
+        texts: the text, or the two of a pair.
+        tokens: its tokens as a person reads them.
+        token_ids: [1, T].
+        segment_ids: [1, T] for pairs.
+        label: its class, if known.
+    """
+
+    texts: tuple[str, ...]
+    tokens: list[str]
+    token_ids: Int[Tensor, "1 T"]
+    segment_ids: Int[Tensor, "1 T"] | None
+    label: str | None
+
+    @property
+    def text(self) -> str:
+        """The text in one piece."""
+        return " ⏐ ".join(self.texts)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a model makes of a probe.
+
+    Attributes:
+        maps: layer name -> weights [H, T, T].
+        probabilities: class name -> probability.
+    """
+
+    maps: dict[str, Float[np.ndarray, "H T T"]]
+    probabilities: dict[str, float]
+
+    @property
+    def prediction(self) -> str:
+        """The likeliest class."""
+        return max(self.probabilities, key=self.probabilities.__getitem__)
+
+
+def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
+    """Encode a text or pair, cut to max_tokens."""
+    cutting = Tokenizer.from_str(tokenizer.to_str())
+    limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
+    cutting.enable_truncation(limit)
+    encoding = cutting.encode(*texts)
+    segments = torch.tensor([encoding.type_ids]) if len(texts) == 2 else None
+    return Probe(texts, shown_tokens(cutting, encoding, texts), torch.tensor([encoding.ids]), segments, label)
+
+
+def choose_probes(data: TextDataModule, config: InspectionConfig) -> list[Probe]:
+    """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
+    if config.probes:
+        return [make_probe(data.tokenizer, (text,), None, config.max_tokens) for text in config.probes]
+    split, lengths, labels = data.corpus.splits["validation"], data.encoded["validation"].lengths, data.labels("validation")
+    # The longest that fit come first; where none fits, the shortest, which are then cut.
+    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
+    chosen = _classes_in_turn(order, labels)[: config.num_probes]
+    columns = [column for column in ("text", "text_pair") if column in split.column_names]
+    return [
+        make_probe(
+            data.tokenizer,
+            tuple(split[row][column] for column in columns),
+            data.corpus.labels[labels[row]],
+            config.max_tokens,
+        )
+        for row in chosen
+    ]
+
+
+def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
+    """Return the rows so that each class's first comes before any class's second, in the rows' own order otherwise."""
+    by_class = [rows[labels[rows] == label].tolist() for label in np.unique(labels)]
+    return [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+
+
+def read_probe(model: nn.Module, probe: Probe, labels: list[str], device: torch.device) -> Reading:
+    """Run the model in eval mode on one probe alone, so that nothing is padded."""
+    was_training = model.training
+    model.eval()
+    with torch.no_grad(), capture(model) as maps:
+        segments = None if probe.segment_ids is None else probe.segment_ids.to(device)
+        logits = model(probe.token_ids.to(device), None, segments)
+    model.train(was_training)
+    probabilities = logits[0].float().softmax(dim=-1).tolist()
+    arrays = {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
+    return Reading(arrays, dict(zip(labels, probabilities, strict=True)))

@@ -1,0 +1,62 @@
+"""The results of a run, and metrics.json, their written form."""
+
+import platform
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headscope.training.config import TrainConfig
+from headscope.training.folder import save_json
+from headscope.training.scoring import Scores
+
+# The scores that are shown, and how they are called where people read them.
+SCORES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "loss": "loss", "calibration_error": "calibration error"}
+PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
+
+
+@dataclass
+class Report:
+    """What came of a run.
+
+    Attributes:
+        folder: the run folder.
+        config: every setting.
+        labels: names of the classes.
+        test: scores of the best weights on the test split.
+        logits: [N, C], what they say of each test text.
+        targets: [N], the labels of the test texts.
+        baseline: scores of TF-IDF + logistic regression on the same split, if asked for.
+        baseline_name: what was fitted.
+        facts_of_data: sizes, cuts, padding.
+        facts_of_training: steps, parameters, precision.
+        seconds: what took how long.
+    """
+
+    folder: Path
+    config: TrainConfig
+    labels: list[str]
+    test: Scores
+    logits: Float[Tensor, "N C"]
+    targets: Int[Tensor, " N"]
+    baseline: Scores | None = None
+    baseline_name: str = ""
+    facts_of_data: dict[str, Any] = field(default_factory=dict)
+    facts_of_training: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def save(self) -> None:
+        """Write metrics.json."""
+        content = {
+            "test": asdict(self.test),
+            "baseline": {"name": self.baseline_name, **asdict(self.baseline)} if self.baseline else None,
+            "labels": self.labels,
+            "training": self.facts_of_training,
+            "data": self.facts_of_data,
+            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        }
+        save_json(self.folder / "metrics.json", content)

@@ -1,0 +1,63 @@
+"""What is printed before and after training."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from headscope.training.report import SCORES, Report
+from headscope.training.scoring import Scores
+
+MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
+
+
+def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
+    """Print what a reader of the results should know about the texts."""
+    console.print(f"[bold]{escape(str(folder))}[/]", highlight=False)
+    for name, value in facts.items():
+        console.print(f"  {name}: {_readable(value)}", highlight=False, markup=False)
+
+
+def _readable(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_readable(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:20])) + (f" … ({len(value)})" if len(value) > 20 else "")
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def show_report(console: Console, report: Report) -> None:
+    """Print the table of scores, the confusion matrix, where the time went, and the line to type next."""
+    rows = {"headscope": report.test, report.baseline_name: report.baseline}
+    title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
+    show_scores(console, title, {name: found for name, found in rows.items() if found})
+    show_confusion(console, report.labels, report.test)
+    console.print("  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False)
+    console.print(f"run folder: {escape(str(report.folder))}", highlight=False)
+    console.print(f"now look:   [bold]tensorboard --logdir {escape(report.config.outputs_dir)}[/]", highlight=False)
+
+
+def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
+    """Print a table with a row for each model."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("")
+    for heading in SCORES.values():
+        table.add_column(heading, justify="right")
+    for name, found in rows.items():
+        table.add_row(escape(name), *(f"{getattr(found, score):.4f}" for score in SCORES))
+    console.print(table)
+
+
+def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
+    """Print the confusion matrix, if it fits on a screen."""
+    if len(labels) > MOST_CLASSES:
+        return
+    table = Table(title="rows: label, columns: prediction", title_justify="left")
+    table.add_column("")
+    for label in labels:
+        table.add_column(escape(label), justify="right")
+    for label, counts in zip(labels, found.confusion, strict=True):
+        table.add_row(escape(label), *map(str, counts))
+    console.print(table)

@@ -1,0 +1,99 @@
+"""Ends of training other than the last epoch: Ctrl-C, a number of steps, a loss that is not a number."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from headscope.errors import TrainingError
+
+STEPS_BETWEEN_CHECKS = 50  # on a GPU, where looking at the loss makes it wait
+
+
+class StopCleanly(Callback):
+    """End at the next step, with a validation and a checkpoint, on Ctrl-C or when all steps are done.
+
+    A second Ctrl-C ends at once.
+
+    Args:
+        total_steps: optimizer steps of the run.
+
+    Attributes:
+        interrupted: whether Ctrl-C was pressed.
+    """
+
+    def __init__(self, total_steps: int) -> None:
+        self.total_steps = total_steps
+        self.interrupted = False
+        self._previous: Any = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Listen for Ctrl-C; only a main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._trainer = trainer
+            self._previous = signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = self._trainer.should_stop = True
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """End when all steps are done. Lightning's own max_steps would leave out the last validation."""
+        if trainer.global_step >= self.total_steps:
+            trainer.should_stop = True
+
+    def _restore(self) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give Ctrl-C back."""
+        self._restore()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Give Ctrl-C back."""
+        self._restore()
+
+
+class StopAtNonFiniteLoss(Callback):
+    """Raise a TrainingError that names the step and the last good checkpoint if a loss is infinite or not a number.
+
+    The step is noted on the device, so that it is exact though a GPU's loss is looked at only now and then; it is
+    looked at before every validation, hence no checkpoint is written of weights that are spoilt.
+    """
+
+    def __init__(self) -> None:
+        self._first: Tensor | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note the first step whose loss is no number."""
+        loss = outputs["loss"].detach()
+        if self._first is None:
+            self._first = torch.full_like(loss, -1)
+        is_first = (self._first < 0) & ~torch.isfinite(loss)
+        self._first = torch.where(is_first, torch.full_like(loss, trainer.global_step), self._first)
+        if loss.device.type == "cpu" or trainer.global_step % STEPS_BETWEEN_CHECKS == 0:
+            self._check(trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look before anything is saved."""
+        self._check(trainer)
+
+    def _check(self, trainer: Trainer) -> None:
+        if self._first is None or self._first < 0:
+            return
+        saved = getattr(trainer.checkpoint_callback, "last_model_path", "")
+        raise TrainingError(
+            f"the loss is not a number at step {int(self._first)}. Last good checkpoint: {saved or 'none yet'}. "
+            "Try a lower optimizer.learning_rate, a gradient_clip above 0, or trainer.precision=32-true"
+        )

@@ -1,0 +1,75 @@
+"""A sweep's table: one row for each job, kept as csv and printed at the end.
+
+Hydra calls this beside the jobs (`hydra.callbacks` in configs/train.yaml). Rows are read from the jobs' folders, so it
+makes no difference which process ran a job.
+"""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from headscope.data.cache import write_whole
+
+FAILURE = "failure.json"
+SCORES = ("accuracy", "macro_f1", "loss", "calibration_error")
+
+
+class SweepTable(Callback):
+    """Write sweep.csv after each job, and print it at the end."""
+
+    def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
+        """Write the rows of all jobs that have ended."""
+        if config.hydra.mode is not None and config.hydra.mode.name == "MULTIRUN":
+            write_table(Path(config.hydra.sweep.dir))
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the table."""
+        folder = Path(config.hydra.sweep.dir)
+        show_table(Console(), folder, write_table(folder))
+
+
+def job_row(folder: Path) -> dict[str, str]:
+    """Return the row of a job: what was overridden, and its scores or why it failed."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    row = {"job": folder.name, **job["overrides"]}
+    if (folder / "metrics.json").exists():
+        metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        scores = {name: f"{metrics['test'][name]:.4f}" for name in SCORES}
+        return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
+    if (folder / FAILURE).exists():
+        return row | {"status": "failed: " + json.loads((folder / FAILURE).read_text(encoding="utf-8"))["message"]}
+    return row | {"status": "not finished"}
+
+
+def write_table(folder: Path) -> list[dict[str, str]]:
+    """Write sweep.csv, one row for each job in order, and return the rows."""
+    jobs = sorted((path.parent for path in folder.glob("*/job.json")), key=lambda path: (len(path.name), path.name))
+    rows = [job_row(job) for job in jobs]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+
+    def write(path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+
+    write_whole(folder / "sweep.csv", write)
+    return rows
+
+
+def show_table(console: Console, folder: Path, rows: list[dict[str, str]]) -> None:
+    """Print the rows, and the line to type next."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    table = Table(title=f"{folder}/sweep.csv")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(row.get(column, "") for column in columns))
+    console.print(table)
+    console.print(f"now look:   [bold]tensorboard --logdir {folder}[/]", highlight=False)

@@ -1,0 +1,433 @@
+"""The page of all heads: its data in plain Python, its behaviour in a real browser."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headscope.inspection import page as page_module
+from headscope.inspection.page import HeadReport, LayerReport, Report, encode_weights, page, write_page
+
+LAYERS, HEADS, TOKENS = 2, 3, 7  # all different, so that a swapped axis cannot pass
+WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "<!--<script>",
+    "a\0b",
+    "\u202egnp.exe",
+    "x" * 10_000,
+    "{{x}}",
+    "${x}",
+    "$data",
+    "&lt;\u2028\u2029",
+]
+
+
+def random_weights(seed: int, count: int, sharpness: float = 2.0) -> np.ndarray:
+    scores = np.exp(sharpness * np.random.default_rng(seed).standard_normal((count, count)))
+    weights: np.ndarray = scores / scores.sum(axis=1, keepdims=True)
+    return weights
+
+
+def make_head(seed: int, count: int) -> HeadReport:
+    weights = random_weights(seed, count)
+    return HeadReport(weights, {"entropy": float(seed * 5 % 7), "self": float(np.diag(weights).mean())})
+
+
+def make_report(
+    tokens: list[str] = WORDS, layers: int = LAYERS, heads: int = HEADS, **changes: Any
+) -> Report:
+    seeds = iter(range(layers * heads))
+    stack = [
+        LayerReport(f"layer {layer}", [make_head(next(seeds), len(tokens)) for _ in range(heads)])
+        for layer in range(layers)
+    ]
+    report = Report(
+        title="Every head",
+        text=" ".join(tokens),
+        tokens=tokens,
+        layers=stack,
+        probabilities={"7": 0.25, "cats": 0.7, "1": 0.05},
+        label="cats",
+        notes={"run": "outputs/example"},
+    )
+    return replace(report, **changes)
+
+
+def data_of(content: str) -> dict[str, Any]:
+    match = re.search(r'<script id="data" type="application/json">(.*?)</script>', content, re.DOTALL)
+    assert match
+    data: dict[str, Any] = json.loads(match[1])
+    return data
+
+
+# --- the data ---
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("sharpness", [0.01, 1.0, 9.0])
+def test_weights_come_back_within_half_a_level(dtype: Any, sharpness: float) -> None:
+    weights = random_weights(0, 31, sharpness).astype(dtype)
+    levels, scales = encode_weights(weights)
+    error = np.abs(levels / 255 * scales[:, None].astype(np.float64) - weights.astype(np.float64))
+    assert (error <= scales[:, None] / 510 * (1 + 1e-5)).all()
+
+
+def test_a_row_of_zeros_stays_zeros() -> None:
+    weights = np.zeros((3, 3))
+    weights[1, 2] = 1
+    levels, scales = encode_weights(weights)
+    assert scales.tolist() == [0, 1, 0]
+    assert levels.tolist() == [[0, 0, 0], [0, 0, 255], [0, 0, 0]]
+
+
+def test_a_map_of_another_size_is_refused() -> None:
+    report = make_report()
+    report.layers[1].heads[2] = HeadReport(np.full((TOKENS, TOKENS - 1), 0.1), {})
+    with pytest.raises(ValueError, match=r"layer 1, head 2: map of shape \(7, 6\) for 7 tokens"):
+        page(report)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
+def test_what_is_no_weight_is_refused(value: float) -> None:
+    report = make_report()
+    report.layers[0].heads[1].weights[2, 3] = value
+    with pytest.raises(ValueError, match="layer 0, head 1: a weight is negative or not finite"):
+        page(report)
+
+
+@pytest.mark.parametrize("empty", [{"tokens": []}, {"layers": []}, {"layers": [LayerReport("layer 0", [])]}])
+def test_a_page_of_nothing_is_refused(empty: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="at least one token and one head"):
+        page(replace(make_report(), **empty))
+
+
+def test_a_page_of_32_heads_and_128_tokens_is_under_a_megabyte(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", make_report([f"token{n}" for n in range(128)], layers=4, heads=8))
+    assert (tmp_path / "page.html").stat().st_size < 1_000_000
+
+
+def test_text_comes_back_as_it_was_and_holds_no_markup() -> None:
+    tokens = [*HOSTILE, "\ud83d"]
+    content = page(make_report(tokens, layers=1, heads=1, title="\ud83d</title><script>"))
+    content.encode("utf-8")
+    assert data_of(content)["tokens"] == tokens
+    assert "<title>?&lt;/title&gt;&lt;script&gt;</title>" in content
+    assert content.count("<script") == 2
+    assert not set("<>&\u2028\u2029") & set(re.findall(r'json">(.*?)</script>', content, re.DOTALL)[0])
+
+
+def test_a_number_that_is_missing_or_not_finite_becomes_null() -> None:
+    report = make_report()
+    report.layers[0].heads[0].numbers.update({"entropy": float("nan"), "first": 0.5})
+    data = data_of(page(report))
+    assert data["columns"] == ["entropy", "self", "first"]
+    assert [head["numbers"][::2] for head in data["layers"][0]["heads"]] == [
+        [None, 0.5],
+        [5.0, None],
+        [3.0, None],
+    ]
+
+
+def test_every_script_is_put_in_and_none_writes_markup() -> None:
+    sources = {path.name: path.read_text("utf-8") for path in page_module.STATIC.glob("*.js")}
+    assert set(sources) == set(page_module.SCRIPTS)
+    for source in sources.values():
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|</script|<!--", source)
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_write_that_fails_leaves_the_old_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("old")
+
+    def fail(self: Path, *_: object) -> None:
+        self.write_text("half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, step, fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_page(path, make_report())
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- the browser ---
+
+Opener = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'"
+    )
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("needs Chromium: `apt-get install chromium`, or put a `chromium` on the PATH")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Open a report in a tab; whatever a test does there, nothing may be fetched or complained about."""
+    path = tmp_path / "page.html"
+    contexts: list[Any] = []
+    requests: list[str] = []
+    complaints: list[str] = []
+
+    def refuse(dialog: Any) -> None:
+        complaints.append(dialog.message)
+        dialog.dismiss()
+
+    def opener(report: Report, **options: Any) -> Any:
+        write_page(path, report)
+        contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options}))
+        tab = contexts[-1].new_page()
+        tab.set_default_timeout(5000)
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("dialog", refuse)
+        tab.goto(path.as_uri())
+        return tab
+
+    yield opener
+    for context in contexts:
+        context.close()
+    assert set(requests) == {path.as_uri()}
+    assert complaints == []
+
+
+def head_of(report: Report, index: int) -> HeadReport:
+    return [head for layer in report.layers for head in layer.heads][index]
+
+
+def assert_close(shown: str, weights: np.ndarray, query: int, key: int) -> None:
+    assert abs(float(shown) - weights[query, key]) <= weights[query].max() / 255
+
+
+def hover_cell(tab: Any, query: int, key: int) -> None:
+    box = tab.locator("#large").bounding_box()
+    cell = box["width"] / TOKENS
+    tab.locator("#large").hover(position={"x": (key + 0.5) * cell, "y": (query + 0.5) * cell})
+
+
+def pixels_of(tab: Any, selector: str, index: int = 0) -> np.ndarray:
+    """Return a canvas's colours [row, column, rgb]."""
+    read = "c => [c.width, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    width, *data = tab.locator(selector).nth(index).evaluate(read)
+    return np.array(data).reshape(-1, width, 4)[..., :3]
+
+
+def expected_pixels(weights: np.ndarray, top: float = 1.0) -> np.ndarray:
+    levels, scales = encode_weights(weights)
+    steps = np.floor(levels * (scales[:, None].astype(np.float64) / top) + 0.5)
+    colors: np.ndarray = page_module.color_table()[np.minimum(steps, 255).astype(int)]
+    return colors
+
+
+def test_every_head_has_a_map_in_the_shared_colours(open_page: Opener) -> None:
+    report = make_report()
+    tab = open_page(report)
+    captions = [map_.get_attribute("aria-label") for map_ in tab.locator(".map").all()]
+    assert captions == [f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)]
+    for index in range(LAYERS * HEADS):
+        expected = expected_pixels(head_of(report, index).weights)
+        np.testing.assert_array_equal(pixels_of(tab, ".map canvas", index), expected)
+    np.testing.assert_array_equal(pixels_of(tab, "#legend")[0], page_module.color_table())
+
+
+def test_the_top_of_the_scale_is_one_for_all_maps(open_page: Opener) -> None:
+    report = make_report()
+    tab = open_page(report)
+    tab.locator("#top").select_option("0.2")
+    for selector, index in [("#large", 0), (".map canvas", 0), (".map canvas", 5)]:
+        expected = expected_pixels(head_of(report, index).weights, 0.2)
+        shown = pixels_of(tab, selector, index if "map" in selector else 0)
+        np.testing.assert_array_equal(shown, expected)
+
+
+def test_a_click_on_a_map_shows_that_head_everywhere(open_page: Opener) -> None:
+    report = make_report()
+    tab = open_page(report)
+    tab.locator(".map").nth(4).click()
+    assert set(tab.locator(".caption").all_text_contents()) == {"layer 1, head 1"}
+    assert tab.locator(".map[aria-checked=true]").get_attribute("aria-label") == "layer 1, head 1"
+    assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 · 1"
+    np.testing.assert_array_equal(pixels_of(tab, "#large"), expected_pixels(head_of(report, 4).weights))
+
+
+def test_a_token_under_the_pointer_shows_its_weights(open_page: Opener) -> None:
+    report = make_report()
+    tab = open_page(report)
+    tab.locator("tbody tr").nth(5).click()
+    tab.locator(".token").nth(2).hover()
+    weights = head_of(report, 5).weights
+    for key, token in enumerate(tab.locator(".token").all()):
+        assert_close(token.get_attribute("data-weight"), weights, 2, key)
+        strength = float(token.evaluate("node => node.style.getPropertyValue('--strength')"))
+        assert strength == pytest.approx(weights[2, key] / weights[2].max(), abs=1 / 255)
+    strongest = np.argsort(-weights[2])[:6]
+    assert tab.locator("#ranked .name").all_text_contents() == [WORDS[key] for key in strongest]
+    for key, number in zip(strongest, tab.locator("#ranked .number").all_text_contents(), strict=True):
+        assert_close(number, weights, 2, key)
+
+
+def test_a_cell_under_the_pointer_shows_its_weight(open_page: Opener) -> None:
+    report = make_report()
+    tab = open_page(report)
+    hover_cell(tab, 5, 1)
+    assert tab.locator("#readout").text_content().startswith("query 5🐈→key 1猫")
+    assert_close(tab.locator("#readout strong").text_content(), head_of(report, 0).weights, 5, 1)
+    assert tab.locator(".queries .active").all_text_contents() == ["🐈"]
+    assert tab.locator(".keys .active").all_text_contents() == ["猫"]
+
+
+def test_a_lock_holds_the_query_until_escape(open_page: Opener) -> None:
+    tab = open_page(make_report())
+    query = tab.locator(".token.query")
+    tab.locator(".token").nth(3).click()
+    tab.locator(".token").nth(4).hover()
+    assert (query.text_content(), tab.locator(".token.key").text_content()) == ("the", "cat")
+    tab.keyboard.press("Escape")
+    tab.locator(".token").nth(1).hover()
+    assert query.text_content() == "猫"
+    hover_cell(tab, 2, 6)
+    tab.mouse.down()
+    tab.mouse.up()
+    hover_cell(tab, 4, 0)
+    assert tab.locator("#readout").text_content().startswith("query 2は→key 0[CLS]")
+    tab.locator("h1").hover()
+    assert tab.locator("#readout").text_content().startswith("query 2は→key 6<0xE3>")
+    tab.locator("#release").click()
+    assert tab.locator("#release").is_hidden()
+
+
+def test_the_table_sorts_by_a_column_both_ways_and_back(open_page: Opener) -> None:
+    report = make_report()
+    report.layers[0].heads[2].numbers.pop("entropy")
+    tab = open_page(report)
+    heads, column = tab.locator("tbody th"), tab.locator("thead th")
+    model = ["layer 0 · 0", "layer 0 · 1", "layer 0 · 2", "layer 1 · 0", "layer 1 · 1", "layer 1 · 2"]
+    column.nth(1).locator("button").click()  # entropies 0 5 none 1 6 4: the head without one comes last
+    assert heads.all_text_contents() == [model[index] for index in (4, 1, 5, 3, 0, 2)]
+    assert column.nth(1).get_attribute("aria-sort") == "descending"
+    column.nth(1).locator("button").click()
+    assert heads.all_text_contents() == [model[index] for index in (0, 3, 5, 1, 4, 2)]
+    tab.locator("tbody tr").nth(1).click()
+    assert tab.locator("#head-caption").text_content() == "layer 1, head 0"
+    column.nth(0).locator("button").click()
+    assert heads.all_text_contents() == model
+
+
+def test_the_keyboard_reaches_everything(open_page: Opener) -> None:
+    tab = open_page(make_report())
+    caption, press = tab.locator("#head-caption"), tab.keyboard.press
+    for key in ["Tab", "ArrowRight", "ArrowLeft", "ArrowRight"]:
+        press(key)
+    assert tab.locator(".token.query").text_content() == "猫"
+    press("Enter")
+    assert tab.locator(".token[aria-pressed=true]").text_content() == "猫"
+    press("Escape")
+    for key in ["Tab", "Tab", "ArrowDown", "ArrowRight", "ArrowDown", "Enter"]:
+        press(key)  # over the scale to the grid, whose lower border holds
+    assert caption.text_content() == "layer 1, head 1"
+    for key in ["Tab", "ArrowDown", "ArrowDown", "ArrowRight", "Enter"]:
+        press(key)
+    assert tab.locator("#readout").text_content().startswith("query 2は→key 1猫")
+    assert tab.locator("#release").is_visible()
+    tab.locator("tbody button").nth(2).focus()
+    press("Enter")
+    assert caption.text_content() == "layer 0, head 2"
+
+
+def test_hostile_text_is_shown_as_it_is(open_page: Opener) -> None:
+    name = HOSTILE[0]
+    report = make_report(
+        HOSTILE, layers=1, heads=1, title=name, text=HOSTILE[1], label=name, notes={name: name}
+    )
+    layer = LayerReport(name, [HeadReport(report.layers[0].heads[0].weights, {name: 1.0})])
+    tab = open_page(replace(report, layers=[layer], probabilities={name: 0.9, "\u202eb": 0.1}))
+    tab.locator(".token").nth(5).hover()
+    assert tab.locator(".token > bdi").all_text_contents() == HOSTILE
+    assert tab.locator(".queries bdi").all_text_contents() == HOSTILE
+    assert tab.locator("h1").text_content() == tab.title() == tab.locator("dd").text_content() == name
+    assert tab.locator("#text").text_content() == HOSTILE[1]
+    assert tab.locator("#classes .name").all_text_contents() == [name, "\u202eb"]
+    assert tab.locator("img, svg").count() == 0
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: Path) -> None:
+    markup = '<img src="http://127.0.0.1:9/" onerror="ran = 1"><script>ran = 1</script><h1'
+    path = tmp_path / "page.html"
+    path.write_text(page(make_report()).replace("<h1", markup), "utf-8")
+    with browser.new_context() as context:
+        note = "event => refused.push(event.effectiveDirective)"
+        listen = f"document.addEventListener('securitypolicyviolation', {note})"
+        context.add_init_script(f"window.refused = []; {listen}")
+        tab = context.new_page()
+        tab.goto(path.as_uri())
+        assert tab.evaluate("refused.sort()") == ["img-src", "script-src-attr", "script-src-elem"]
+        assert tab.evaluate("typeof ran") == "undefined"
+        assert tab.locator(".map").count() == LAYERS * HEADS
+
+
+@pytest.mark.parametrize(
+    ("label", "verdict"),
+    [("cats", "cats✓ true label cats"), ("7", "cats✗ true label 7"), (None, "cats")],
+)
+def test_the_header_says_what_was_predicted(open_page: Opener, label: str | None, verdict: str) -> None:
+    tab = open_page(make_report(label=label))
+    assert tab.locator("#verdict").text_content() == verdict
+    assert tab.locator("#classes li").all_text_contents() == ["cats0.700", "70.250", "10.050"]
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
+def test_the_page_follows_the_colour_scheme(open_page: Opener, scheme: str, dark: bool) -> None:
+    tab = open_page(make_report(), color_scheme=scheme)
+    for selector in ["body", "main > section", ".label", "thead th"]:
+        color = tab.locator(selector).first.evaluate("node => getComputedStyle(node).backgroundColor")
+        lightness = np.mean([int(part) for part in re.findall(r"\d+", color)[:3]])
+        assert lightness < 100 if dark else lightness > 200
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_256_tokens_stay_readable(open_page: Opener, width: int) -> None:
+    report = make_report([f"token{n}" for n in range(256)], layers=1)
+    tab = open_page(report, viewport={"width": width, "height": 720})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("#large").bounding_box()["width"] >= 2 * 256
+    labels = tab.locator(".queries .label:not(.thin)")
+    tops = labels.evaluate_all("all => all.map(label => label.getBoundingClientRect().y)")
+    assert len(tops) > 20
+    assert min(np.diff(tops)) >= 12
+
+
+def test_arabic_runs_from_the_right_and_each_token_is_isolated(open_page: Opener) -> None:
+    tab = open_page(make_report(["[CLS]", "كان", "القط", "cat"], text="كان القط cat"))
+    boxes = [token.bounding_box()["x"] for token in tab.locator(".token").all()]
+    assert boxes == sorted(boxes, reverse=True)
+    assert tab.locator(".token > bdi").count() == tab.locator(".keys bdi").count() == 4
