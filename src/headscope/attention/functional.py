@@ -34,16 +34,18 @@ def attention_weights(
 
     Returns:
         Weights in [0, 1]. Each row sums to 1, or to 0 where every key is masked.
+
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # [B, H, Q, K]
+    # Scaling the query spares a pass over the scores, which are far larger.
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # [B, H, Q, K]
     if mask is None:
         return scores.softmax(dim=-1)
     blocked = mask if mask.dtype == torch.bool else mask == -math.inf
     if mask.dtype != torch.bool:
         scores = scores + mask
     # The lowest finite number instead of -inf: a row of nothing but -inf would turn into NaN, in the gradient too.
-    scores = scores.masked_fill(blocked, torch.finfo(scores.dtype).min)
-    return scores.softmax(dim=-1).masked_fill(blocked, 0.0)
+    weights = scores.masked_fill_(blocked, torch.finfo(scores.dtype).min).softmax(dim=-1)
+    return weights.masked_fill(blocked, 0.0) if weights.requires_grad else weights.masked_fill_(blocked, 0.0)
 
 
 def attend(
@@ -64,6 +66,7 @@ def attend(
 
     Returns:
         The weighted sum of the values for each query; zeros where every key is masked.
+
     """
     if mask is not None and mask.dtype == torch.bool:
         mask = ~mask  # scaled_dot_product_attention wants True where a query MAY look

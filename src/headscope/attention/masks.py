@@ -9,7 +9,9 @@ from torch import Tensor
 from headscope.attention.functional import Mask
 
 
-def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 {queries} {keys}"]:
+def causal_mask(
+    queries: int, keys: int, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 {queries} {keys}"]:
     """Return a mask that is True above the diagonal: position i may look at positions 0 to i."""
     later = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(diagonal=1)
     return later[None, None]  # [1, 1, Q, K]

@@ -46,6 +46,7 @@ class MultiHeadAttention(nn.Module):
 
     Raises:
         ValueError: if num_heads does not divide embed_dim, or add_bias_kv or add_zero_attn is asked for.
+
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class MultiHeadAttention(nn.Module):
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
         if add_bias_kv or add_zero_attn:
-            raise ValueError("add_bias_kv and add_zero_attn are not supported: they add a key that is no token")
+            raise ValueError(
+                "add_bias_kv and add_zero_attn are not supported: they add a key that is no token"
+            )
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.dropout, self.batch_first, self.rotary = dropout, batch_first, rotary
@@ -105,7 +108,11 @@ class MultiHeadAttention(nn.Module):
         query: Tokens,
         key: Tokens,
         value: Tokens,
-        key_padding_mask: Bool[Tensor, "B K"] | Float[Tensor, "B K"] | Bool[Tensor, " K"] | Float[Tensor, " K"] | None = None,
+        key_padding_mask: Bool[Tensor, "B K"]
+        | Float[Tensor, "B K"]
+        | Bool[Tensor, " K"]
+        | Float[Tensor, " K"]
+        | None = None,
         need_weights: bool = True,
         attn_mask: Bool[Tensor, "... Q K"] | Float[Tensor, "... Q K"] | None = None,
         average_attn_weights: bool = True,
@@ -126,6 +133,7 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Output [B, Q, D], laid out as the query; weights [B, Q, K] if averaged, else [B, H, Q, K]
             (without B for one text), or None.
+
         """
         single = query.dim() == 2
         batched = [self._batch_first(tensor, single) for tensor in (query, key, value)]
@@ -148,7 +156,12 @@ class MultiHeadAttention(nn.Module):
         return tokens if self.batch_first else tokens.transpose(0, 1)
 
     def _mask(
-        self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None, is_causal: bool
+        self,
+        query: Tensor,
+        key: Tensor,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        is_causal: bool,
     ) -> Mask | None:
         mask = merge_masks(query.shape[0], self.num_heads, key_padding_mask, attn_mask)
         if not is_causal or attn_mask is not None:
@@ -172,7 +185,9 @@ class MultiHeadAttention(nn.Module):
             inputs = (query, key, value)
             projected = [F.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
         # [B, T, D] -> [B, T, H, E] -> [B, H, T, E]
-        heads = [tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in projected]
+        heads = [
+            tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in projected
+        ]
         if self.rotary is not None:
             heads[0], heads[1] = self.rotary(heads[0]), self.rotary(heads[1])
         return heads

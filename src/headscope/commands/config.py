@@ -42,7 +42,9 @@ class PredictConfig:
     output: str = setting("-", "a csv or jsonl file; - for standard output, as jsonl")
     format: str = setting("auto", "form of the input; auto goes by the file's ending", choices=FORMATS)
     text_column: str | None = setting(None, "column with the text; the run's own if null")
-    text_pair_column: str | None = setting(None, "column with the second text of a pair; the run's own if null")
+    text_pair_column: str | None = setting(
+        None, "column with the second text of a pair; the run's own if null"
+    )
     tokens_per_batch: int = setting(8192, "positions of a batch, padding included", minimum=1)
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
 
@@ -52,7 +54,10 @@ class PredictConfig:
         if self.input != "-" and not Path(self.input).is_file():
             yield "input", f"got {self.input!r}, takes a file that exists, or - for standard input"
         if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
-            yield "output", f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output"
+            yield (
+                "output",
+                f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output",
+            )
 
 
 @dataclass

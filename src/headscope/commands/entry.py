@@ -36,6 +36,7 @@ def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) 
         schema: the dataclass that the configuration must fit.
         name: of the configuration file.
         configs: folder of the configuration files.
+
     """
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
@@ -61,7 +62,9 @@ class Job:
         """Check and run; a sweep goes on after a job that fails."""
         folder = _sweep_folder(composed)
         try:
-            config = resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
+            config = (
+                resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
+            )
             check(config)
             self.run(config)
         except KeyboardInterrupt as stop:
@@ -80,7 +83,9 @@ class Job:
         self.exit_code = max(self.exit_code, _tell(error))
         if folder is not None:
             message = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-            (folder / "failure.json").write_text(json.dumps({"message": message.split("\n")[0]}), encoding="utf-8")
+            (folder / "failure.json").write_text(
+                json.dumps({"message": message.split("\n")[0]}), encoding="utf-8"
+            )
 
 
 def _tell(error: Exception) -> int:
@@ -95,7 +100,9 @@ def _sweep_folder(composed: DictConfig) -> Path | None:
     settings = HydraConfig.get()
     if settings.mode != RunMode.MULTIRUN:
         return None
-    name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{settings.job.override_dirname}")[:120].rstrip("-,")
+    name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{settings.job.override_dirname}")[:120].rstrip(
+        "-,"
+    )
     composed.outputs_dir, composed.name = settings.sweep.dir, name
     folder = Path(settings.sweep.dir) / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,15 +116,26 @@ def resumed(composed: DictConfig, schema: type) -> Any:
 
     Raises:
         ConfigError: if there is no such run, or a whole group (model=small) is overridden.
+
     """
     path = Path(composed.resume) / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"resume: got {composed.resume!r}, takes a run folder with a config.yaml in it")
-    overrides = [override for override in HydraConfig.get().overrides.task if not override.startswith("resume=")]
-    groups = [override for override in overrides if isinstance(OmegaConf.select(composed, override.split("=")[0]), DictConfig)]
+    overrides = [
+        override for override in HydraConfig.get().overrides.task if not override.startswith("resume=")
+    ]
+    groups = [
+        override
+        for override in overrides
+        if isinstance(OmegaConf.select(composed, override.split("=")[0]), DictConfig)
+    ]
     if groups:
-        raise ConfigError(f"{groups[0]}: a resumed run keeps its groups; override single keys, such as trainer.max_epochs=20")
-    merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path), OmegaConf.from_dotlist(overrides))
+        raise ConfigError(
+            f"{groups[0]}: a resumed run keeps its groups; override single keys, such as trainer.max_epochs=20"
+        )
+    merged = OmegaConf.merge(
+        OmegaConf.structured(schema), OmegaConf.load(path), OmegaConf.from_dotlist(overrides)
+    )
     merged.resume = composed.resume
     return OmegaConf.to_object(merged)
 

@@ -23,6 +23,7 @@ class Batch(NamedTuple):
         segment_ids: for pairs, which text a token belongs to.
         labels: class of each text.
         rows: place of each text in its split.
+
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -44,10 +45,16 @@ class TokenBudgetSampler(Sampler[list[int]]):
         seed: of the order; None keeps texts of a length in their own order and the short ones first.
         rank: which share of the batches this process takes.
         world_size: how many processes share them.
+
     """
 
     def __init__(
-        self, lengths: np.ndarray, tokens_per_batch: int, seed: int | None = None, rank: int = 0, world_size: int = 1
+        self,
+        lengths: np.ndarray,
+        tokens_per_batch: int,
+        seed: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
         self.seed, self.epoch, self.rank, self.world_size = seed, 0, rank, world_size
@@ -141,4 +148,6 @@ class BatchLoader(DataLoader[Batch]):
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
     """Return the share of an epoch's positions that are padding: 1 - tokens / (texts x longest), batch by batch."""
     batches = [lengths[rows] for rows in sampler]
-    return 1 - sum(int(batch.sum()) for batch in batches) / sum(len(batch) * int(batch.max()) for batch in batches)
+    return 1 - sum(int(batch.sum()) for batch in batches) / sum(
+        len(batch) * int(batch.max()) for batch in batches
+    )

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict
 
-from headscope.data.checks import check_classes, check_columns, text_columns, warn_of_shared_texts, without_empty
+from headscope.data.checks import (
+    check_classes,
+    check_columns,
+    text_columns,
+    warn_of_shared_texts,
+    without_empty,
+)
 from headscope.data.config import DataConfig
 from headscope.data.source import load_source
 from headscope.data.splits import cut, limited
@@ -20,6 +26,7 @@ class Corpus:
         splits: train, validation and test; columns text, text_pair (for pairs) and label, an index into `labels`.
         labels: the names of the classes.
         facts: what a reader of the results should know: sizes, how splits came about, near-duplicates.
+
     """
 
     splits: DatasetDict
@@ -32,16 +39,23 @@ def load_corpus(config: DataConfig) -> Corpus:
 
     Raises:
         DataError: for whatever cannot be trained on; see `headscope.data.checks`.
+
     """
     source = load_source(config)
     chosen = {
         "train": config.train_split, "validation": config.validation_split, "test": config.test_split,
     }  # fmt: skip
     if config.train_split not in source:
-        raise DataError(f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}")
-    raw = DatasetDict({role: _checked(source[name], name, config) for role, name in chosen.items() if name in source})
+        raise DataError(
+            f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}"
+        )
+    raw = DatasetDict(
+        {role: _checked(source[name], name, config) for role, name in chosen.items() if name in source}
+    )
     labels = class_names(raw, config.label_column)
-    corpus = Corpus(DatasetDict({role: as_columns(split, labels, config) for role, split in raw.items()}), labels)
+    corpus = Corpus(
+        DatasetDict({role: as_columns(split, labels, config) for role, split in raw.items()}), labels
+    )
     _cut_missing(corpus, config)
     check_classes(corpus.splits, labels, config)
     for role, split in corpus.splits.items():
@@ -64,7 +78,9 @@ def class_names(splits: DatasetDict, column: str) -> list[str]:
         return list(feature.names)
     found = {label for split in splits.values() for label in split.unique(column)}
     if any(isinstance(label, float) and label != int(label) for label in found):
-        raise DataError(f"column {column!r} holds fractions such as {next(iter(found))}: a label is an integer or a string")
+        raise DataError(
+            f"column {column!r} holds fractions such as {next(iter(found))}: a label is an integer or a string"
+        )
     return [_name(label) for label in sorted(found, key=lambda label: (isinstance(label, str), label))]
 
 
@@ -111,3 +127,25 @@ def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
 def _given_size(corpus: Corpus) -> int:
     test_was_cut = corpus.facts.get("test cut from train", 0)
     return len(corpus.splits["train"]) + int(test_was_cut)  # type: ignore[call-overload,no-any-return]
+
+
+def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tuple[Dataset, str]:
+    """Load one split of any source, to score a finished model on it.
+
+    Args:
+        config: the source; its other splits are not looked at.
+        split: its name; the source's only one, or data.test_split, if None.
+        labels: the classes that the model knows.
+
+    Returns:
+        The texts with label as an index into `labels`, and the name of the split.
+
+    """
+    source = load_source(config)
+    name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
+    if name is None or name not in source:
+        raise DataError(
+            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)"
+        )
+    dataset = as_columns(_checked(source[name], name, config), labels, config)
+    return limited(dataset, config.limit, config.split_seed), name

@@ -34,6 +34,7 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         tokenizer: what made the encoding.
         encoding: the tokens of one text or pair.
         texts: that text, or the two of the pair.
+
     """
     pieces = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True)
     shown: list[str] = []
@@ -43,7 +44,10 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         if repeats == 2:
             shown[-1] += "₁"
         previous = (start, end, sequence)
-        shown.append(_shown(token, texts, start, end, sequence) + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
+        shown.append(
+            _shown(token, texts, start, end, sequence)
+            + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else "")
+        )
     return shown
 
 

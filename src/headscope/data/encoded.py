@@ -25,6 +25,7 @@ class EncodedTexts:
         starts: [N + 1], where each text begins; the last is where all end.
         segments: for pairs, 0 or 1 beside each id.
         num_cut: how many texts were longer than max_length.
+
     """
 
     ids: np.ndarray
@@ -50,7 +51,11 @@ def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path) -> EncodedTexts:
 
 def _encodings(tokenizer: Tokenizer, dataset: Dataset, columns: list[str]) -> Iterator[list[Encoding]]:
     for batch in dataset.iter(TEXTS_AT_ONCE):
-        pairs = batch[columns[0]] if len(columns) == 1 else list(zip(*(batch[column] for column in columns), strict=True))
+        pairs = (
+            batch[columns[0]]
+            if len(columns) == 1
+            else list(zip(*(batch[column] for column in columns), strict=True))
+        )
         yield tokenizer.encode_batch_fast(pairs)
 
 
@@ -64,7 +69,11 @@ def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: P
             for encodings in _encodings(tokenizer, dataset, columns):
                 ids.write(np.concatenate([encoding.ids for encoding in encodings]).astype(np.int32).tobytes())
                 if len(columns) == 2:
-                    segments.write(np.concatenate([encoding.type_ids for encoding in encodings]).astype(np.uint8).tobytes())
+                    segments.write(
+                        np.concatenate([encoding.type_ids for encoding in encodings])
+                        .astype(np.uint8)
+                        .tobytes()
+                    )
                 lengths += [len(encoding.ids) for encoding in encodings]
                 num_cut += sum(bool(encoding.overflowing) for encoding in encodings)
         np.save(temporary / "starts.npy", np.cumsum(lengths, dtype=np.int64))

@@ -44,7 +44,9 @@ def _package_folder() -> Path:
     spec = find_spec("licensedcode")
     folder = Path(next(iter(spec.submodule_search_locations))) / "data" if spec else None  # type: ignore[arg-type]
     if folder is None or not (folder / "rules").is_dir():
-        raise DataError("data.path=licenses: the package licensedcode-data is not installed (pip install licensedcode-data==32.1.0)")
+        raise DataError(
+            "data.path=licenses: the package licensedcode-data is not installed (pip install licensedcode-data==32.1.0)"
+        )
     return folder
 
 

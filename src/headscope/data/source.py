@@ -31,6 +31,7 @@ def load_source(config: DataConfig) -> DatasetDict:
 
     Raises:
         DataError: if the source cannot be found or read; the message names it and the reason.
+
     """
     if config.path == EMBEDDED:
         return DatasetDict({config.train_split: load_licenses(cache_folder(config.cache_dir))})
@@ -38,7 +39,9 @@ def load_source(config: DataConfig) -> DatasetDict:
         return _load(config)
     except DataError:
         raise
-    except Exception as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
+    except (
+        Exception
+    ) as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
         raise DataError(f"data.path={config.path}: {_reason(error)}") from error
 
 
@@ -66,7 +69,9 @@ def _load_files(config: DataConfig) -> DatasetDict:
         config.validation_split or "validation": config.validation_path,
         config.test_split or "test": config.test_path,
     }
-    return DatasetDict({split: _load_file(Path(name).expanduser(), config) for split, name in named.items() if name})
+    return DatasetDict(
+        {split: _load_file(Path(name).expanduser(), config) for split, name in named.items() if name}
+    )
 
 
 def _load_file(path: Path, config: DataConfig) -> Dataset:
@@ -100,26 +105,32 @@ def _labelled_lines(path: Path) -> Iterator[tuple[str, str]]:
 def _class_folders(path: Path) -> bool:
     """Tell whether the folder holds texts sorted into folders by class: **/class/*.txt and no data files."""
     has_data = any(path.rglob(f"*{ending}") for ending in FILE_ENDINGS[:-1] if any(path.rglob(f"*{ending}")))
-    return not has_data and any(path.glob("*/*.txt")) or any(path.glob("train/*/*.txt"))
+    return (not has_data and any(path.glob("*/*.txt"))) or any(path.glob("train/*/*.txt"))
 
 
 def _load_class_folders(path: Path, train_split: str) -> DatasetDict:
     """Load path/class/*.txt as one split, or path/split/class/*.txt as several."""
     if any(path.glob("*/*.txt")):
         return DatasetDict({train_split: _class_folder(path)})
-    return DatasetDict({folder.name: _class_folder(folder) for folder in sorted(path.iterdir()) if folder.is_dir()})
+    return DatasetDict(
+        {folder.name: _class_folder(folder) for folder in sorted(path.iterdir()) if folder.is_dir()}
+    )
 
 
 def _class_folder(path: Path) -> Dataset:
     files = sorted(path.glob("*/*.txt"))
-    return Dataset.from_dict({"text": [_read_text(file) for file in files], "label": [file.parent.name for file in files]})
+    return Dataset.from_dict(
+        {"text": [_read_text(file) for file in files], "label": [file.parent.name for file in files]}
+    )
 
 
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 ({error.reason} at byte {error.start}); convert it, e.g. with iconv") from error
+        raise DataError(
+            f"{path}: is not UTF-8 ({error.reason} at byte {error.start}); convert it, e.g. with iconv"
+        ) from error
 
 
 def _reason(error: BaseException) -> str:

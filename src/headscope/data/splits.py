@@ -30,7 +30,11 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     numbers = np.arange(len(first_rows))
     kept, off = train_test_split(numbers, test_size=share, random_state=seed, stratify=stratification(labels))
     is_off = np.isin(groups, off)
-    return dataset.select(np.flatnonzero(~is_off)), dataset.select(np.flatnonzero(is_off)), len(groups) - len(numbers)
+    return (
+        dataset.select(np.flatnonzero(~is_off)),
+        dataset.select(np.flatnonzero(is_off)),
+        len(groups) - len(numbers),
+    )
 
 
 def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
@@ -38,7 +42,11 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     if limit is None or len(dataset) <= limit:
         return dataset
     labels = np.asarray(dataset["label"])
-    wanted = stratification(labels) if limit >= len(set(labels)) and len(dataset) - limit >= len(set(labels)) else None
+    wanted = (
+        stratification(labels)
+        if limit >= len(set(labels)) and len(dataset) - limit >= len(set(labels))
+        else None
+    )
     rows, _ = train_test_split(np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted)
     return dataset.select(np.sort(rows))
 

@@ -18,7 +18,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
+def trained_tokenizer(
+    texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path
+) -> Tokenizer:
     """Return a tokenizer for these texts, from the cache if the same was trained before.
 
     Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut to max_length.
@@ -38,7 +40,9 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     """  # noqa: D205
     tokenizer, trainer = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[config.kind](config)
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
-    if config.kind == "wordpiece":  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces
+    if (
+        config.kind == "wordpiece"
+    ):  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces
         steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.train_from_iterator(texts, trainer)
@@ -57,12 +61,15 @@ def _bpe(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer, trainers.BpeTrainer(
-        vocab_size=config.vocab_size,
-        min_frequency=config.min_frequency,
-        special_tokens=SPECIAL_TOKENS,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # every byte has a token: nothing is ever unknown
-        show_progress=False,
+    return (
+        tokenizer,
+        trainers.BpeTrainer(
+            vocab_size=config.vocab_size,
+            min_frequency=config.min_frequency,
+            special_tokens=SPECIAL_TOKENS,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # every byte has a token: nothing is ever unknown
+            show_progress=False,
+        ),
     )
 
 

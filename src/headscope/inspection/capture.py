@@ -29,7 +29,7 @@ def observe(model: nn.Module, observer: LayerObserver) -> Iterator[None]:
 
 
 @contextmanager
-def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator[dict[str, Tensor]]:  # noqa: B008
+def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator[dict[str, Tensor]]:
     """Fill a plain mapping, layer name -> weights [row, head, query, key], each time the model runs.
 
         with capture(model, rows=[0, 2]) as maps:
@@ -42,6 +42,7 @@ def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator
     Args:
         model: any module with our attention layers in it.
         rows: which rows of the batch; all by default.
+
     """
     maps: dict[str, Tensor] = {}
 
@@ -53,7 +54,7 @@ def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator
 
 
 def weights_of(
-    query: Tensor, key: Tensor, mask: Mask | None, rows: slice | list[int] = slice(None)  # noqa: B008
+    query: Tensor, key: Tensor, mask: Mask | None, rows: slice | list[int] = slice(None)
 ) -> Float[Tensor, "R H Q K"]:
     """Return the weights of some rows of a batch, in float32 (or float64 where the model computes in it)."""
     if mask is not None and mask.shape[0] > 1:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from headscope.attention import RotaryPositions
 from headscope.model.config import ModelConfig
+from headscope.model.dropout import Dropout
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder
 from headscope.model.pooling import POOLINGS
@@ -19,6 +20,7 @@ class TextClassifier(nn.Module):
         num_classes: C, number of logits.
         max_length: most tokens of a text.
         num_segments: 2 for pairs of texts, else 1.
+
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class TextClassifier(nn.Module):
             rotary,
         )
         self.pool = POOLINGS[config.pooling]
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(config.d_model, num_classes)
 
     def forward(
@@ -56,6 +58,7 @@ class TextClassifier(nn.Module):
             token_ids: the texts, padded with id 0 to the longest.
             key_padding_mask: True at padding; None where no text is padded, which is faster.
             segment_ids: 0 for tokens of the first text of a pair, 1 for the second.
+
         """
         tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
         return self.head(self.dropout(self.pool(tokens, key_padding_mask)))  # type: ignore[no-any-return]

@@ -19,9 +19,14 @@ class ModelConfig:
     feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
     positions: str = setting("learned", "how a token's place enters", choices=POSITIONS)
     pooling: str = setting("mean", "how the tokens' vectors become the text's vector", choices=POOLINGS)
-    dropout: float = setting(0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1)
+    dropout: float = setting(
+        0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1
+    )
     attention_dropout: float = setting(
-        0.0, "dropout on attention weights; above 0 it turns the fused kernel off on a CPU", minimum=0, below=1
+        0.0,
+        "dropout on attention weights; above 0 it turns the fused kernel off on a CPU",
+        minimum=0,
+        below=1,
     )
 
     def conflicts(self) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headscope.model.dropout import Dropout
+
 
 def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
     """Return PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos of the same (Vaswani et al. 2017, section 3.5)."""
@@ -28,10 +30,17 @@ class TokenEmbedding(nn.Module):
             layer turns queries and keys instead).
         num_segments: 2 for pairs of texts, else 1.
         dropout: share of numbers dropped in training.
+
     """
 
     def __init__(
-        self, vocab_size: int, d_model: int, max_length: int, positions: str, num_segments: int, dropout: float
+        self,
+        vocab_size: int,
+        d_model: int,
+        max_length: int,
+        positions: str,
+        num_segments: int,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
@@ -42,10 +51,12 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.position, std=0.02)
         elif positions == "sinusoidal":
             # Scaled down to the size of the token vectors, or it would drown them at the start.
-            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False)
+            self.register_buffer(
+                "position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False
+            )
         else:
             self.position = None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self._draw()
 
     def _draw(self) -> None:

@@ -4,6 +4,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, RotaryPositions
+from headscope.model.dropout import Dropout
 
 
 class EncoderBlock(nn.Module):
@@ -20,6 +21,7 @@ class EncoderBlock(nn.Module):
         dropout: on the output of either branch and on the hidden layer.
         attention_dropout: on the attention weights.
         rotary: rotary positions, if the place of a token enters that way.
+
     """
 
     def __init__(
@@ -38,16 +40,21 @@ class EncoderBlock(nn.Module):
         )
         self.feedforward_norm = nn.LayerNorm(d_model)
         self.feedforward = nn.Sequential(
-            nn.Linear(d_model, feedforward_size), nn.GELU(), nn.Dropout(dropout), nn.Linear(feedforward_size, d_model)
+            nn.Linear(d_model, feedforward_size),
+            nn.GELU(),
+            Dropout(dropout),
+            nn.Linear(feedforward_size, d_model),
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T D"]:
         """Return the tokens' new vectors. key_padding_mask is True at padding, which nobody looks at."""
         normed = self.attention_norm(tokens)
-        attended, _ = self.attention(normed, normed, normed, key_padding_mask=key_padding_mask, need_weights=False)
+        attended, _ = self.attention(
+            normed, normed, normed, key_padding_mask=key_padding_mask, need_weights=False
+        )
         tokens = tokens + self.dropout(attended)
         return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
 

@@ -10,7 +10,9 @@ from headscope.tensorboard.images import BACKGROUND, GAP, MARGIN, colors, token_
 CELL = 52  # pixels
 
 
-def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str], configured_font: str | None = None) -> np.ndarray:
+def confusion_picture(
+    counts: Sequence[Sequence[int]], names: Sequence[str], configured_font: str | None = None
+) -> np.ndarray:
     """Draw counts [label, prediction], each cell coloured by its share of the label's texts.
 
     Args:
@@ -20,6 +22,7 @@ def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str], con
 
     Returns:
         Picture [height, width, 3], bytes.
+
     """
     table = np.asarray(counts)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
@@ -33,7 +36,9 @@ def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str], con
         top = MARGIN + room + row * CELL
         picture.paste(label, (room - label.width - 5, top + CELL // 2 - label.height // 2))
         turned = label.rotate(90, expand=True)
-        picture.paste(turned, (room + row * CELL + CELL // 2 - turned.width // 2, MARGIN + room - turned.height - 5))
+        picture.paste(
+            turned, (room + row * CELL + CELL // 2 - turned.width // 2, MARGIN + room - turned.height - 5)
+        )
         for column, share in enumerate(shares[row]):
             _draw_cell(draw, room + column * CELL, top, float(share), int(table[row, column]))
     return np.asarray(picture)

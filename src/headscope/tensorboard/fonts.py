@@ -13,8 +13,25 @@ from pathlib import Path
 
 from PIL import ImageFont
 
-PREFERRED = ("NotoSansCJK-Regular", "SourceHanSans-Regular", "ipag", "TakaoGothic", "wqy-microhei", "wqy-zenhei")
-PREFERRED += ("ヒラギノ角ゴシック W3", "Hiragino Sans", "PingFang", "YuGothR", "msgothic", "msyh", "simsun", "DejaVuSans", "NotoSans-Regular")
+PREFERRED = (
+    "NotoSansCJK-Regular",
+    "SourceHanSans-Regular",
+    "ipag",
+    "TakaoGothic",
+    "wqy-microhei",
+    "wqy-zenhei",
+)
+PREFERRED += (
+    "ヒラギノ角ゴシック W3",
+    "Hiragino Sans",
+    "PingFang",
+    "YuGothR",
+    "msgothic",
+    "msyh",
+    "simsun",
+    "DejaVuSans",
+    "NotoSans-Regular",
+)
 PLACES = {
     "darwin": ("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),
     "win32": (os.environ.get("WINDIR", "C:/Windows") + "/Fonts",),
@@ -28,10 +45,17 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 def font_files() -> tuple[str, ...]:
     """Return the font files of this machine, the preferred ones first."""
     places = [Path(place).expanduser() for place in PLACES.get(sys.platform, PLACES["linux"])]
-    found = [path for place in places for path in sorted(place.rglob("*")) if path.suffix in (".ttf", ".ttc", ".otf")]
+    found = [
+        path
+        for place in places
+        for path in sorted(place.rglob("*"))
+        if path.suffix in (".ttf", ".ttc", ".otf")
+    ]
     rank = {name: number for number, name in enumerate(PREFERRED)}
     # Bold and italic faces come last: they are there for emphasis.
-    found.sort(key=lambda path: (rank.get(path.stem, len(rank)), "Bold" in path.stem or "Italic" in path.stem))
+    found.sort(
+        key=lambda path: (rank.get(path.stem, len(rank)), "Bold" in path.stem or "Italic" in path.stem)
+    )
     return tuple(map(str, found))
 
 
@@ -60,6 +84,7 @@ def font_for(text: str, size: int, configured: str | None = None) -> tuple[Font,
         text: a token or a caption.
         size: in pixels.
         configured: a font file to be looked at first.
+
     """
     needed = {character for character in text if not character.isspace()}
     if all(character.isascii() for character in needed):
@@ -69,7 +94,9 @@ def font_for(text: str, size: int, configured: str | None = None) -> tuple[Font,
         font = _open(path, size)
         if font is not None and all(_has(path, character) for character in needed):
             return font, text
-    return _default(size), "".join(character if character.isascii() else f"<U+{ord(character):04X}>" for character in text)
+    return _default(size), "".join(
+        character if character.isascii() else f"<U+{ord(character):04X}>" for character in text
+    )
 
 
 @cache

@@ -16,7 +16,12 @@ from PIL import Image, ImageDraw
 
 from headscope.tensorboard.fonts import font_for
 
-TILE, GAP, MARGIN, LABEL = 144, 6, 22, 13  # pixels: a map's least side, between maps, for captions, height of letters
+TILE, GAP, MARGIN, LABEL = (
+    144,
+    6,
+    22,
+    13,
+)  # pixels: a map's least side, between maps, for captions, height of letters
 BACKGROUND, INK = (255, 255, 255), (40, 40, 40)
 
 
@@ -45,12 +50,15 @@ def head_grid(maps: Sequence[np.ndarray], configured_font: str | None = None) ->
 
     Returns:
         Picture [height, width, 3], bytes.
+
     """
     tokens = maps[0].shape[-1]
     cell = max(1, TILE // tokens)
     side, heads = cell * tokens, max(len(layer) for layer in maps)
     step = side + GAP
-    canvas = np.full((MARGIN + len(maps) * step + 2 * MARGIN, 3 * MARGIN + heads * step, 3), 255, dtype=np.uint8)
+    canvas = np.full(
+        (MARGIN + len(maps) * step + 2 * MARGIN, 3 * MARGIN + heads * step, 3), 255, dtype=np.uint8
+    )
     for row, layer in enumerate(maps):
         for column, weights in enumerate(layer):
             top, left = MARGIN + row * step, 3 * MARGIN + column * step
@@ -74,7 +82,9 @@ def _draw_scale(picture: Image.Image, left: int, top: int, width: int) -> None:
         write(draw, (left + int(weight**0.5 * (width - 14)), top + 12), f"{weight:g}", None)
 
 
-def labelled_heads(maps: np.ndarray, tokens: Sequence[str], title: str, configured_font: str | None = None) -> np.ndarray:
+def labelled_heads(
+    maps: np.ndarray, tokens: Sequence[str], title: str, configured_font: str | None = None
+) -> np.ndarray:
     """Draw the heads of one layer side by side, two a row, with the names of the tokens on both axes.
 
     Args:
@@ -85,6 +95,7 @@ def labelled_heads(maps: np.ndarray, tokens: Sequence[str], title: str, configur
 
     Returns:
         Picture [height, width, 3], bytes.
+
     """
     cell = LABEL + 2
     labels = [token_label(token, configured_font) for token in tokens]

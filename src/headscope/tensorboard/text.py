@@ -24,6 +24,7 @@ def probe_markdown(
         label: the true class, if it is known.
         prediction: the likeliest class.
         probabilities: of every class.
+
     """
     verdict = "" if label is None else (" ✓" if label == prediction else " ✗")
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])

@@ -77,15 +77,20 @@ def load_config(folder: Path) -> TrainConfig:
 
     Raises:
         RunError: if there is none or it does not fit this version.
+
     """
     path = folder / "config.yaml"
     if not path.is_file():
-        raise RunError(f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written")
+        raise RunError(
+            f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written"
+        )
     try:
         merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.load(path))
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
-        raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
+        raise RunError(
+            f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def load_run(folder: Path) -> Run:
@@ -93,9 +98,14 @@ def load_run(folder: Path) -> Run:
 
     Raises:
         RunError: if a file is missing or broken; the message names it.
+
     """
     config = load_config(folder)
-    missing = [name for name in ("tokenizer.json", "labels.json", "model.safetensors") if not (folder / name).is_file()]
+    missing = [
+        name
+        for name in ("tokenizer.json", "labels.json", "model.safetensors")
+        if not (folder / name).is_file()
+    ]
     if missing:
         raise RunError(
             f"run={folder}: {', '.join(missing)} missing, so it did not finish; "

@@ -17,6 +17,7 @@ from headscope.tensorboard.images import head_grid
 from headscope.tensorboard.text import probe_markdown
 from headscope.training.probes import Probe, Reading, read_probe
 
+NUMBERS_AT_ONCE = 2**22  # 16 MiB: a batch of long texts under many heads must not fill the memory
 Summary = dict[str, dict[str, tuple[list[float], list[float]]]]
 
 
@@ -33,6 +34,7 @@ class HeadLogger(Callback):
     Attributes:
         seconds: time spent on recording, the cost of inspection.
         summary: the latest numbers, layer -> measure -> (means, standard errors), one of each per head.
+
     """
 
     def __init__(self, probes: list[Probe], labels: list[str], config: InspectionConfig) -> None:
@@ -49,8 +51,14 @@ class HeadLogger(Callback):
 
     def _count(self, layer: str, query: Tensor, key: Tensor, mask: Mask | None) -> None:
         start = _now(query.device)
-        padding = None if mask is None else mask.expand(len(query), 1, 1, key.shape[-2])[:, 0, 0]  # [B, T]
-        self._statistics.update(layer, weights_of(query, key, mask), padding)
+        B, H, T, _ = query.shape
+        padding = None if mask is None else mask.expand(B, 1, 1, T)[:, 0, 0]  # [B, T]
+        # A few texts at a time, so that memory does not depend on the batch.
+        texts = max(1, NUMBERS_AT_ONCE // (H * T * T))
+        for start_row in range(0, B, texts):
+            rows = slice(start_row, start_row + texts)
+            maps = weights_of(query, key, mask, rows)
+            self._statistics.update(layer, maps, None if padding is None else padding[rows])
         self.seconds += _now(query.device) - start
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -90,7 +98,9 @@ def write_reading(
     writer: SummaryWriter, name: str, probe: Probe, reading: Reading, step: int, font: str | None = None
 ) -> None:
     """Write a probe's grid of maps and its text."""
-    writer.add_image(f"attention/{name}", head_grid(list(reading.maps.values()), font), step, dataformats="HWC")
+    writer.add_image(
+        f"attention/{name}", head_grid(list(reading.maps.values()), font), step, dataformats="HWC"
+    )
     text = probe_markdown(probe.text, probe.tokens, probe.label, reading.prediction, reading.probabilities)
     writer.add_text(name, text, step)
 

@@ -25,6 +25,7 @@ class Probe:
         token_ids: [1, T].
         segment_ids: [1, T] for pairs.
         label: its class, if known.
+
     """
 
     texts: tuple[str, ...]
@@ -46,6 +47,7 @@ class Reading:
     Attributes:
         maps: layer name -> weights [H, T, T].
         probabilities: class name -> probability.
+
     """
 
     maps: dict[str, Float[np.ndarray, "H T T"]]
@@ -71,7 +73,11 @@ def choose_probes(data: TextDataModule, config: InspectionConfig) -> list[Probe]
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
     if config.probes:
         return [make_probe(data.tokenizer, (text,), None, config.max_tokens) for text in config.probes]
-    split, lengths, labels = data.corpus.splits["validation"], data.encoded["validation"].lengths, data.labels("validation")
+    split, lengths, labels = (
+        data.corpus.splits["validation"],
+        data.encoded["validation"].lengths,
+        data.labels("validation"),
+    )
     # The longest that fit come first; where none fits, the shortest, which are then cut.
     order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
     chosen = _classes_in_turn(order, labels)[: config.num_probes]

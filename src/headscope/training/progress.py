@@ -5,7 +5,14 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 STEPS_BETWEEN_LOSSES = 20  # reading the loss makes a GPU wait
 
@@ -17,6 +24,7 @@ class RunProgress(Callback):
         total_steps: optimizer steps of the run.
         console: where to write; without a terminal there is no bar, only the lines.
         show_bar: False for the lines alone.
+
     """
 
     def __init__(self, total_steps: int, console: Console, show_bar: bool) -> None:

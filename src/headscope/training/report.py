@@ -14,7 +14,12 @@ from headscope.training.folder import save_json
 from headscope.training.scoring import Scores
 
 # The scores that are shown, and how they are called where people read them.
-SCORES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "loss": "loss", "calibration_error": "calibration error"}
+SCORES = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro-F1",
+    "loss": "loss",
+    "calibration_error": "calibration error",
+}
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
 
 
@@ -34,6 +39,7 @@ class Report:
         facts_of_data: sizes, cuts, padding.
         facts_of_training: steps, parameters, precision.
         seconds: what took how long.
+
     """
 
     folder: Path

@@ -33,6 +33,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     Raises:
         DataError, RunError, TrainingError: for what a user can mend.
         KeyboardInterrupt: after Ctrl-C, once what was learned is saved.
+
     """
     started = time.perf_counter()
     console = console or Console()
@@ -124,7 +125,12 @@ class Session:
             callbacks.append(EMAWeightAveraging(decay=settings.ema_decay))
         if settings.patience is not None:
             callbacks.append(EarlyStopping(patience=settings.patience, **watched))  # type: ignore[arg-type]
-        return [*callbacks, self.stop, RunProgress(self.total_steps, console, settings.progress), self.checkpoint]
+        return [
+            *callbacks,
+            self.stop,
+            RunProgress(self.total_steps, console, settings.progress),
+            self.checkpoint,
+        ]
 
     def _trainer(self, console: Console) -> pl.Trainer:
         settings = self.config.trainer
@@ -198,7 +204,9 @@ def _scored(session: Session) -> Report:
     if session.head_logger is not None:
         report.seconds["inspection (within training)"] = session.head_logger.seconds
     if session.config.baseline:
-        report.baseline, report.baseline_name, report.seconds["baseline"] = baseline_scores(data.corpus.splits)
+        report.baseline, report.baseline_name, report.seconds["baseline"] = baseline_scores(
+            data.corpus.splits
+        )
     return report
 
 

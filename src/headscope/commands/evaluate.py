@@ -1,0 +1,57 @@
+"""evaluate(config): score a finished run, on its own splits or on other data."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from rich.console import Console
+
+from headscope.commands.config import EvaluateConfig
+from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
+from headscope.data.cache import cache_folder
+from headscope.data.corpus import load_corpus, load_split
+from headscope.data.encoded import encode
+from headscope.errors import DataError
+from headscope.training.folder import Run, best_device, load_run, save_json
+from headscope.training.scoring import Scores, scores, split_logits
+from headscope.training.screen import show_confusion, show_scores
+
+
+def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
+    """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json."""
+    console = console or Console()
+    run = load_run(Path(config.run))
+    dataset, split = _texts(config, run)
+    if len(dataset) == 0:
+        raise DataError(f"split {split} has no texts")
+    data = config.data or run.config.data
+    logits, targets = split_logits(
+        run.model,
+        _batches(run, dataset, data.cache_dir, run.config.data.tokens_per_batch),
+        best_device(config.accelerator),
+    )
+    found = scores(logits, targets)
+    name = f"{Path(data.path).stem}-{split}"
+    kept = run.folder / "evaluations" / f"{name}.json"
+    save_json(
+        kept,
+        {"path": data.path, "split": split, "texts": len(dataset), "labels": run.labels, **asdict(found)},
+    )
+    show_scores(console, f"{name}, {len(dataset)} texts", {str(run.folder): found})
+    show_confusion(console, run.labels, found)
+    console.print(f"kept in {kept}", highlight=False)
+    return found
+
+
+def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
+    if config.data is not None:
+        return load_split(config.data, config.split, run.labels)
+    split = config.split or "test"
+    return load_corpus(run.config.data).splits[split], split
+
+
+def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:
+    encoded = encode(run.tokenizer, dataset, cache_folder(cache_dir))
+    sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
+    return BatchLoader(TextBatches(encoded, np.asarray(dataset["label"])), sampler)

@@ -1,0 +1,95 @@
+"""inspect(config): every head's map and numbers for one text, into TensorBoard and a self-contained HTML file."""
+
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from torch.utils.tensorboard import SummaryWriter
+
+from headscope.commands.config import InspectConfig
+from headscope.errors import ConfigError
+from headscope.inspection.measures import MEASURES
+from headscope.inspection.page import HeadReport, LayerReport, Report, write_page
+from headscope.training.closing import write_labelled
+from headscope.training.folder import Run, best_device, load_run
+from headscope.training.heads import write_reading
+from headscope.training.probes import Probe, Reading, make_probe, read_probe
+
+
+def inspect(config: InspectConfig, console: Console | None = None) -> Path:
+    """Write maps and numbers of a text and return the HTML file's path."""
+    console = console or Console()
+    run = load_run(Path(config.run))
+    probe = make_probe(run.tokenizer, _texts(config, run), config.label, config.max_tokens)
+    device = best_device(config.accelerator)
+    reading = read_probe(run.model.to(device), probe, run.labels, device)
+    numbers = head_numbers(reading)
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_page(path, _report(run, probe, reading, numbers))
+    writer = SummaryWriter(run.folder / "inspect" / stamp)
+    write_reading(writer, "text", probe, reading, 0, config.font)
+    write_labelled(writer, "text", probe, reading, 0, config.font)
+    for layer, heads in enumerate(numbers):
+        for head, values in enumerate(heads):
+            for name, value in values.items():
+                writer.add_scalar(f"heads/layer_{layer}/head_{head}/{name}", value, 0)
+    writer.close()
+    _show(console, probe, reading, numbers)
+    console.print(f"page:       {escape(str(path))}", highlight=False)
+    console.print(f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]", highlight=False)
+    return path
+
+
+def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
+    wants_pair = run.config.data.text_pair_column is not None
+    if wants_pair != (config.text_pair is not None):
+        raise ConfigError(
+            f"text_pair: {run.folder} was trained on {'pairs of texts, so it must be given' if wants_pair else 'single texts, so it takes none'}"
+        )
+    return (config.text,) if config.text_pair is None else (config.text, config.text_pair)
+
+
+def head_numbers(reading: Reading) -> list[list[dict[str, float]]]:
+    """Return, layer by layer and head by head, each measure of the maps."""
+    layers = []
+    for maps in reading.maps.values():
+        batch = torch.from_numpy(maps)[None]  # [1, H, T, T]
+        values = {name: measure(batch, None)[0].tolist() for name, measure in MEASURES.items()}
+        layers.append([{name: values[name][head] for name in values} for head in range(len(maps))])
+    return layers
+
+
+def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
+    layers = [
+        LayerReport(
+            f"layer {number}", [HeadReport(*pair) for pair in zip(maps, numbers[number], strict=True)]
+        )
+        for number, maps in enumerate(reading.maps.values())
+    ]
+    model = run.config.model
+    notes = {
+        "run": str(run.folder),
+        "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
+        "shown": f"{len(probe.tokens)} tokens",
+    }
+    return Report(
+        "Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes
+    )
+
+
+def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:
+    shares = sorted(reading.probabilities.items(), key=lambda item: -item[1])[:5]
+    listed = ", ".join(f"{name} {share:.3f}" for name, share in shares)
+    console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False)
+    table = Table(title="numbers of each head for this text", title_justify="left")
+    for heading in ("layer", "head", *MEASURES):
+        table.add_column(heading, justify="right")
+    for layer, heads in enumerate(numbers):
+        for head, values in enumerate(heads):
+            table.add_row(str(layer), str(head), *(f"{value:.3f}" for value in values.values()))
+    console.print(table)

@@ -1,0 +1,125 @@
+"""Reading rows of text one by one and writing rows of predictions, so that a file may be larger than memory."""
+
+import csv
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from headscope.errors import DataError
+
+Row = dict[str, Any]
+ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+class RowWriter(Protocol):
+    """Writes one row."""
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Write `row`; the first fixes a csv file's columns."""
+
+
+def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
+    """Yield the rows of a file or, for `-`, of standard input.
+
+    Args:
+        path: a file, or `-`.
+        form: lines (each is a text), csv, tsv, jsonl, or auto: by the file's ending, else lines.
+        text_column: the name under which a line is handed on.
+
+    Raises:
+        DataError: for what is not UTF-8 or not of that form; it names the file and the line.
+
+    """
+    form = ENDINGS.get(Path(path).suffix, "lines") if form == "auto" else form
+    shown = "standard input" if path == "-" else path
+    with _opened(path) as file:
+        try:
+            yield from _parsed(file, form, text_column, shown)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{shown}: is not UTF-8 ({error.reason}); convert it, e.g. with iconv") from error
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[TextIO]:
+    if path == "-":
+        sys.stdin.reconfigure(encoding="utf-8", newline="")  # type: ignore[union-attr]
+        yield sys.stdin
+    else:
+        # utf-8-sig: a byte order mark, as spreadsheets write it, is not part of the first column's name.
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            yield file
+
+
+def _parsed(file: TextIO, form: str, text_column: str, shown: str) -> Iterator[Row]:
+    if form == "lines":
+        yield from ({text_column: line.rstrip("\r\n")} for line in file)
+    elif form == "jsonl":
+        yield from _json_rows(file, shown)
+    else:
+        csv.field_size_limit(
+            2**31 - 1
+        )  # a text may be longer than the 131,072 characters that csv allows by default
+        reader = csv.DictReader(file, delimiter="\t" if form == "tsv" else ",", strict=True)
+        try:
+            yield from reader
+        except csv.Error as error:
+            raise DataError(f"{shown}, line {reader.line_num}: is not {form}: {error}") from error
+
+
+def _json_rows(file: TextIO, shown: str) -> Iterator[Row]:
+    for number, line in enumerate(file, start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{shown}, line {number}: is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise DataError(
+                f'{shown}, line {number}: takes an object such as {{"text": "..."}}, got {line[:60]!r}'
+            )
+        yield row
+
+
+@contextmanager
+def row_writer(path: str) -> Iterator[RowWriter]:
+    """Give a function that writes rows to a csv or jsonl file, or to standard output as jsonl for `-`.
+
+    The file appears, whole, when the block is left without an error.
+    """
+    if path == "-":
+        yield _jsonl(sys.stdout)
+        return
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            yield _csv(file) if target.suffix == ".csv" else _jsonl(file)
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _jsonl(file: TextIO) -> RowWriter:
+    def write(row: Mapping[str, Any]) -> None:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    return write
+
+
+def _csv(file: TextIO) -> RowWriter:
+    writers: list[csv.DictWriter[str]] = []
+
+    def write(row: Mapping[str, Any]) -> None:
+        if not writers:
+            writers.append(csv.DictWriter(file, list(row)))
+            writers[0].writeheader()
+        writers[0].writerow(row)
+
+    return write
