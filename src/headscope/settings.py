@@ -21,11 +21,11 @@ from headscope.errors import ConfigError
 class Rule:
     """What a setting takes: a closed or an open bound on either side, or a list of choices."""
 
-    help: str
-    minimum: float | None = None
-    maximum: float | None = None
-    above: float | None = None
-    below: float | None = None
+    meaning: str
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    above: int | float | None = None
+    below: int | float | None = None
     choices: tuple[str, ...] = ()
 
     def takes(self) -> str:
@@ -51,9 +51,9 @@ class Rule:
         )
 
 
-def setting(default: Any, help: str, **bounds: Any) -> Any:
+def setting(default: Any, meaning: str, **bounds: Any) -> Any:
     """Make a dataclass field with its meaning and its bounds (see `Rule`). A list or class default is made anew."""
-    metadata = {"rule": Rule(help, **bounds)}
+    metadata = {"rule": Rule(meaning, **bounds)}
     if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)
     if isinstance(default, list):
@@ -78,7 +78,7 @@ def problems(config: Any, prefix: str = "") -> Iterator[str]:
     """
     for key, value, rule in described(config, prefix):
         if not rule.accepts(value):
-            yield f"{key}: got {value!r}, takes {rule.takes()} ({rule.help})"
+            yield f"{key}: got {value!r}, takes {rule.takes()} ({rule.meaning})"
     yield from _conflicts(config, prefix)
 
 

@@ -50,9 +50,7 @@ def make_head(seed: int, count: int) -> HeadReport:
     return HeadReport(weights, {"entropy": float(seed * 5 % 7), "self": float(np.diag(weights).mean())})
 
 
-def make_report(
-    tokens: list[str] = WORDS, layers: int = LAYERS, heads: int = HEADS, **changes: Any
-) -> Report:
+def make_report(tokens: list[str] = WORDS, layers: int = LAYERS, heads: int = HEADS, **changes: Any) -> Report:
     seeds = iter(range(layers * heads))
     stack = [
         LayerReport(f"layer {layer}", [make_head(next(seeds), len(tokens)) for _ in range(heads)])
@@ -153,9 +151,7 @@ def test_every_script_is_put_in_and_none_writes_markup() -> None:
 
 
 @pytest.mark.parametrize("step", ["write_bytes", "replace"])
-def test_a_write_that_fails_leaves_the_old_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_write_that_fails_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
 
@@ -177,9 +173,7 @@ Opener = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'"
-    )
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'")
     executable = shutil.which("chromium")
     if executable is None:
         pytest.skip("needs Chromium: `apt-get install chromium`, or put a `chromium` on the PATH")
@@ -365,9 +359,7 @@ def test_the_keyboard_reaches_everything(open_page: Opener) -> None:
 
 def test_hostile_text_is_shown_as_it_is(open_page: Opener) -> None:
     name = HOSTILE[0]
-    report = make_report(
-        HOSTILE, layers=1, heads=1, title=name, text=HOSTILE[1], label=name, notes={name: name}
-    )
+    report = make_report(HOSTILE, layers=1, heads=1, title=name, text=HOSTILE[1], label=name, notes={name: name})
     layer = LayerReport(name, [HeadReport(report.layers[0].heads[0].weights, {name: 1.0})])
     tab = open_page(replace(report, layers=[layer], probabilities={name: 0.9, "\u202eb": 0.1}))
     tab.locator(".token").nth(5).hover()

@@ -9,9 +9,7 @@ from torch import Tensor
 from headscope.attention.functional import Mask
 
 
-def causal_mask(
-    queries: int, keys: int, device: torch.device | None = None
-) -> Bool[Tensor, "1 1 {queries} {keys}"]:
+def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 {queries} {keys}"]:
     """Return a mask that is True above the diagonal: position i may look at positions 0 to i."""
     later = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(diagonal=1)
     return later[None, None]  # [1, 1, Q, K]
@@ -21,7 +19,7 @@ def merge_masks(
     batch: int,
     num_heads: int,
     key_padding_mask: Bool[Tensor, "B K"] | Float[Tensor, "B K"] | None = None,
-    attn_mask: Bool[Tensor, "... Q K"] | Float[Tensor, "... Q K"] | None = None,
+    attn_mask: Bool[Tensor, "*H Q K"] | Float[Tensor, "*H Q K"] | None = None,
 ) -> Mask | None:
     """Join a padding mask [B, K] and an attention mask [Q, K] or [B * H, Q, K] into one of four dimensions.
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from headscope.attention.functional import Mask, attend, attention_weights
 from headscope.attention.masks import causal_mask, merge_masks
 
-Tokens = Float[Tensor, "B T D"] | Float[Tensor, "T D"]
 # What an observer is given: the queries and keys of all heads, after projection and rotation, and the mask.
 Observer = Callable[[Tensor, Tensor, Mask | None], None]
 
@@ -68,9 +67,7 @@ class MultiHeadAttention(nn.Module):
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
         if add_bias_kv or add_zero_attn:
-            raise ValueError(
-                "add_bias_kv and add_zero_attn are not supported: they add a key that is no token"
-            )
+            raise ValueError("add_bias_kv and add_zero_attn are not supported: they add a key that is no token")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.dropout, self.batch_first, self.rotary = dropout, batch_first, rotary
@@ -105,19 +102,15 @@ class MultiHeadAttention(nn.Module):
 
     def forward(
         self,
-        query: Tokens,
-        key: Tokens,
-        value: Tokens,
-        key_padding_mask: Bool[Tensor, "B K"]
-        | Float[Tensor, "B K"]
-        | Bool[Tensor, " K"]
-        | Float[Tensor, " K"]
-        | None = None,
+        query: Float[Tensor, "... {self.embed_dim}"],
+        key: Float[Tensor, "... {self.kdim}"],
+        value: Float[Tensor, "... {self.vdim}"],
+        key_padding_mask: Bool[Tensor, "... K"] | Float[Tensor, "... K"] | None = None,
         need_weights: bool = True,
-        attn_mask: Bool[Tensor, "... Q K"] | Float[Tensor, "... Q K"] | None = None,
+        attn_mask: Bool[Tensor, "*H Q K"] | Float[Tensor, "*H Q K"] | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Tokens, Tensor | None]:
+    ) -> tuple[Float[Tensor, "... {self.embed_dim}"], Float[Tensor, "..."] | None]:
         """Return the output and, if asked for, the weights.
 
         Args:
@@ -185,9 +178,7 @@ class MultiHeadAttention(nn.Module):
             inputs = (query, key, value)
             projected = [F.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
         # [B, T, D] -> [B, T, H, E] -> [B, H, T, E]
-        heads = [
-            tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in projected
-        ]
+        heads = [tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in projected]
         if self.rotary is not None:
             heads[0], heads[1] = self.rotary(heads[0]), self.rotary(heads[1])
         return heads

@@ -42,9 +42,7 @@ class PredictConfig:
     output: str = setting("-", "a csv or jsonl file; - for standard output, as jsonl")
     format: str = setting("auto", "form of the input; auto goes by the file's ending", choices=FORMATS)
     text_column: str | None = setting(None, "column with the text; the run's own if null")
-    text_pair_column: str | None = setting(
-        None, "column with the second text of a pair; the run's own if null"
-    )
+    text_pair_column: str | None = setting(None, "column with the second text of a pair; the run's own if null")
     tokens_per_batch: int = setting(8192, "positions of a batch, padding included", minimum=1)
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
 

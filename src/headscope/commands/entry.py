@@ -62,9 +62,7 @@ class Job:
         """Check and run; a sweep goes on after a job that fails."""
         folder = _sweep_folder(composed)
         try:
-            config = (
-                resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
-            )
+            config = resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
             check(config)
             self.run(config)
         except KeyboardInterrupt as stop:
@@ -83,9 +81,7 @@ class Job:
         self.exit_code = max(self.exit_code, _tell(error))
         if folder is not None:
             message = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-            (folder / "failure.json").write_text(
-                json.dumps({"message": message.split("\n")[0]}), encoding="utf-8"
-            )
+            (folder / "failure.json").write_text(json.dumps({"message": message.split("\n")[0]}), encoding="utf-8")
 
 
 def _tell(error: Exception) -> int:
@@ -100,9 +96,7 @@ def _sweep_folder(composed: DictConfig) -> Path | None:
     settings = HydraConfig.get()
     if settings.mode != RunMode.MULTIRUN:
         return None
-    name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{settings.job.override_dirname}")[:120].rstrip(
-        "-,"
-    )
+    name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{settings.job.override_dirname}")[:120].rstrip("-,")
     composed.outputs_dir, composed.name = settings.sweep.dir, name
     folder = Path(settings.sweep.dir) / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,21 +115,15 @@ def resumed(composed: DictConfig, schema: type) -> Any:
     path = Path(composed.resume) / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"resume: got {composed.resume!r}, takes a run folder with a config.yaml in it")
-    overrides = [
-        override for override in HydraConfig.get().overrides.task if not override.startswith("resume=")
-    ]
+    overrides = [override for override in HydraConfig.get().overrides.task if not override.startswith("resume=")]
     groups = [
-        override
-        for override in overrides
-        if isinstance(OmegaConf.select(composed, override.split("=")[0]), DictConfig)
+        override for override in overrides if isinstance(OmegaConf.select(composed, override.split("=")[0]), DictConfig)
     ]
     if groups:
         raise ConfigError(
             f"{groups[0]}: a resumed run keeps its groups; override single keys, such as trainer.max_epochs=20"
         )
-    merged = OmegaConf.merge(
-        OmegaConf.structured(schema), OmegaConf.load(path), OmegaConf.from_dotlist(overrides)
-    )
+    merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path), OmegaConf.from_dotlist(overrides))
     merged.resume = composed.resume
     return OmegaConf.to_object(merged)
 
@@ -156,7 +144,7 @@ def _help(name: str, purpose: str, schema: type) -> dict[str, str]:
     rows = []
     for key, default, rule in described(schema()):
         bounds = f" [{rule.takes()}]" if rule.takes() else ""
-        rows.append(f"  {key} = {default!r}{bounds}\n      {rule.help}")
+        rows.append(f"  {key} = {default!r}{bounds}\n      {rule.meaning}")
     keys = "\n".join(rows).replace("$", "$$").replace("'???'", "(must be given)")
     template = f"""{purpose}
 

@@ -48,9 +48,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
 def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
     wants_pair = run.config.data.text_pair_column is not None
     if wants_pair != (config.text_pair is not None):
-        raise ConfigError(
-            f"text_pair: {run.folder} was trained on {'pairs of texts, so it must be given' if wants_pair else 'single texts, so it takes none'}"
-        )
+        needed = "pairs of texts, so it must be given" if wants_pair else "single texts, so it takes none"
+        raise ConfigError(f"text_pair: {run.folder} was trained on {needed}")
     return (config.text,) if config.text_pair is None else (config.text, config.text_pair)
 
 
@@ -66,9 +65,7 @@ def head_numbers(reading: Reading) -> list[list[dict[str, float]]]:
 
 def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
     layers = [
-        LayerReport(
-            f"layer {number}", [HeadReport(*pair) for pair in zip(maps, numbers[number], strict=True)]
-        )
+        LayerReport(f"layer {number}", [HeadReport(*pair) for pair in zip(maps, numbers[number], strict=True)])
         for number, maps in enumerate(reading.maps.values())
     ]
     model = run.config.model
@@ -77,9 +74,7 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(probe.tokens)} tokens",
     }
-    return Report(
-        "Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes
-    )
+    return Report("Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes)
 
 
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:

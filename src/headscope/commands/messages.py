@@ -30,9 +30,9 @@ def explain(error: Exception, schema: type) -> str:
         return f"{key}: is missing; give it as {key}=..."
     if isinstance(cause, ValidationError):
         return f"{key}: {_first_line(cause)}; takes {_type_name(schema, key)}"
-    if (
-        isinstance(error, HydraException) and "mismatched input" in str(error)
-    ) or "no viable alternative" in str(error):
+    if (isinstance(error, HydraException) and "mismatched input" in str(error)) or "no viable alternative" in str(
+        error
+    ):
         return f"{_first_line(error)}\nQuote a value with commas, colons, brackets or equals signs: 'key=\"a, b\"'"
     # Hydra adds where it looked for configurations, which is of no use to who mistyped a name.
     return str(error).split("\nConfig search path")[0].strip()
@@ -63,12 +63,7 @@ def _children(schema: Any, parts: list[str]) -> Any:
 def _unknown_key(key: str, schema: type) -> str:
     *groups, last = key.split(".")
     parent = _children(schema, groups)
-    known = [
-        entry.name
-        for option in [parent, *get_args(parent)]
-        if is_dataclass(option)
-        for entry in fields(option)
-    ]
+    known = [entry.name for option in [parent, *get_args(parent)] if is_dataclass(option) for entry in fields(option)]
     close = difflib.get_close_matches(last, known, n=1)
     hint = f"did you mean {'.'.join([*groups, close[0]])}? " if close else ""
     return f"{key}: unknown key; {hint}{'.'.join(groups) or 'the configuration'} takes {', '.join(known)}"

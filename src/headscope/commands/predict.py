@@ -40,12 +40,8 @@ def predict(config: PredictConfig) -> int:
     ):
         task = progress.add_task("", total=None)
         while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            texts = [
-                _texts(row, columns, config.input, done + number) for number, row in enumerate(chunk, start=1)
-            ]
-            probabilities = chunk_probabilities(
-                run.model, run.tokenizer, texts, config.tokens_per_batch, device
-            )
+            texts = [_texts(row, columns, config.input, done + number) for number, row in enumerate(chunk, start=1)]
+            probabilities = chunk_probabilities(run.model, run.tokenizer, texts, config.tokens_per_batch, device)
             for row, shares in zip(chunk, probabilities.tolist(), strict=True):
                 write(labelled(row, shares, run.labels))
             done += len(chunk)
@@ -72,9 +68,7 @@ def _texts(row: Row, columns: list[str], source: str, number: int) -> tuple[str,
 def labelled(row: Row, probabilities: list[float], labels: list[str]) -> Row:
     """Return the row with the likeliest class and every class's probability, rounded to 6 digits."""
     best = max(range(len(labels)), key=probabilities.__getitem__)
-    shares = {
-        f"probability_{label}": round(share, 6) for label, share in zip(labels, probabilities, strict=True)
-    }
+    shares = {f"probability_{label}": round(share, 6) for label, share in zip(labels, probabilities, strict=True)}
     return {**row, "prediction": labels[best], **shares}
 
 
@@ -97,9 +91,7 @@ def chunk_probabilities(
         if len(texts[0]) == 2:
             segments = _padded([encodings[row].type_ids for row in batch], longest).to(device)
         with torch.inference_mode():
-            logits.append(
-                model(token_ids, padding.to(device) if padding.any() else None, segments).float().cpu()
-            )
+            logits.append(model(token_ids, padding.to(device) if padding.any() else None, segments).float().cpu())
         rows += batch
     return torch.cat(logits)[torch.tensor(rows).argsort()].softmax(dim=-1)
 

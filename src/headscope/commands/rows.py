@@ -5,22 +5,16 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from headscope.errors import DataError
 
 Row = dict[str, Any]
+RowWriter = Callable[[Mapping[str, Any]], None]  # writes one row; the first fixes a csv file's columns
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-
-
-class RowWriter(Protocol):
-    """Writes one row."""
-
-    def __call__(self, row: Mapping[str, Any]) -> None:
-        """Write `row`; the first fixes a csv file's columns."""
 
 
 def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
@@ -45,7 +39,7 @@ def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[TextIO]:
+def _opened(path: str) -> Iterator[Iterable[str]]:
     if path == "-":
         sys.stdin.reconfigure(encoding="utf-8", newline="")  # type: ignore[union-attr]
         yield sys.stdin
@@ -55,15 +49,13 @@ def _opened(path: str) -> Iterator[TextIO]:
             yield file
 
 
-def _parsed(file: TextIO, form: str, text_column: str, shown: str) -> Iterator[Row]:
+def _parsed(file: Iterable[str], form: str, text_column: str, shown: str) -> Iterator[Row]:
     if form == "lines":
         yield from ({text_column: line.rstrip("\r\n")} for line in file)
     elif form == "jsonl":
         yield from _json_rows(file, shown)
     else:
-        csv.field_size_limit(
-            2**31 - 1
-        )  # a text may be longer than the 131,072 characters that csv allows by default
+        csv.field_size_limit(2**31 - 1)  # a text may be longer than the 131,072 characters that csv allows by default
         reader = csv.DictReader(file, delimiter="\t" if form == "tsv" else ",", strict=True)
         try:
             yield from reader
@@ -71,16 +63,14 @@ def _parsed(file: TextIO, form: str, text_column: str, shown: str) -> Iterator[R
             raise DataError(f"{shown}, line {reader.line_num}: is not {form}: {error}") from error
 
 
-def _json_rows(file: TextIO, shown: str) -> Iterator[Row]:
+def _json_rows(file: Iterable[str], shown: str) -> Iterator[Row]:
     for number, line in enumerate(file, start=1):
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{shown}, line {number}: is not JSON: {error}") from error
         if not isinstance(row, dict):
-            raise DataError(
-                f'{shown}, line {number}: takes an object such as {{"text": "..."}}, got {line[:60]!r}'
-            )
+            raise DataError(f'{shown}, line {number}: takes an object such as {{"text": "..."}}, got {line[:60]!r}')
         yield row
 
 

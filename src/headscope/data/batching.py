@@ -148,6 +148,4 @@ class BatchLoader(DataLoader[Batch]):
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
     """Return the share of an epoch's positions that are padding: 1 - tokens / (texts x longest), batch by batch."""
     batches = [lengths[rows] for rows in sampler]
-    return 1 - sum(int(batch.sum()) for batch in batches) / sum(
-        len(batch) * int(batch.max()) for batch in batches
-    )
+    return 1 - sum(int(batch.sum()) for batch in batches) / sum(len(batch) * int(batch.max()) for batch in batches)

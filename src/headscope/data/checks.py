@@ -77,9 +77,7 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
             f"{where}: classes with fewer than {FEWEST_OF_A_CLASS} rows in train: {listed}; merge or drop them"
         )
     for split in ("validation", "test"):
-        unknown = {
-            names[label]: count for label, count in counts[split].items() if label not in counts["train"]
-        }
+        unknown = {names[label]: count for label, count in counts[split].items() if label not in counts["train"]}
         if unknown:
             listed = ", ".join(f"{name!r} ({count} rows)" for name, count in sorted(unknown.items()))
             raise DataError(f"{where}: {split} has labels that train lacks: {listed}")
@@ -90,16 +88,10 @@ def warn_of_shared_texts(splits: DatasetDict, config: DataConfig) -> int:
     columns = ["text", "text_pair"] if config.text_pair_column else ["text"]
     known = set(zip(*(_values(splits["train"], column) for column in columns), strict=True))
     shared = {
-        split: sum(
-            row in known for row in zip(*(_values(splits[split], column) for column in columns), strict=True)
-        )
+        split: sum(row in known for row in zip(*(_values(splits[split], column) for column in columns), strict=True))
         for split in ("validation", "test")
     }
     if any(shared.values()):
-        listed = ", ".join(
-            f"{count} of {len(splits[split])} in {split}" for split, count in shared.items() if count
-        )
-        warnings.warn(
-            UserWarningMessage(f"{config.path}: texts that also stand in train: {listed}"), stacklevel=2
-        )
+        listed = ", ".join(f"{count} of {len(splits[split])} in {split}" for split, count in shared.items() if count)
+        warnings.warn(UserWarningMessage(f"{config.path}: texts that also stand in train: {listed}"), stacklevel=2)
     return sum(shared.values())

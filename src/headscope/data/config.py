@@ -33,37 +33,22 @@ class DataConfig:
     text_pair_column: str | None = setting(None, "column with the second text of a pair")
     label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
     train_split: str = setting("train", "split to train on")
-    validation_split: str | None = setting(
-        "validation", "split to choose by; cut from train where the source has none"
-    )
+    validation_split: str | None = setting("validation", "split to choose by; cut from train where the source has none")
     test_split: str | None = setting("test", "split to report on; cut from train where the source has none")
-    validation_share: float = setting(
-        0.1, "share of train that is cut off for validation", above=0, below=0.5
-    )
+    validation_share: float = setting(0.1, "share of train that is cut off for validation", above=0, below=0.5)
     test_share: float = setting(0.1, "share of train that is cut off for the test", above=0, below=0.5)
-    split_seed: int = setting(
-        0, "seed of those cuts; apart from `seed`, so that runs can be compared", minimum=0
-    )
-    limit: int | None = setting(
-        None, "keep at most so many texts of each split, drawn by split_seed", minimum=1
-    )
+    split_seed: int = setting(0, "seed of those cuts; apart from `seed`, so that runs can be compared", minimum=0)
+    limit: int | None = setting(None, "keep at most so many texts of each split, drawn by split_seed", minimum=1)
     drop_empty: bool = setting(False, "drop rows whose text is empty or null, instead of refusing them")
     max_length: int = setting(256, "longest text in tokens; the rest is cut off", minimum=4)
     tokens_per_batch: int = setting(4096, "positions of a batch, padding included", minimum=1)
-    cache_dir: str | None = setting(
-        None, "where tokenizers and token ids are kept; the user's cache folder by default"
-    )
+    cache_dir: str | None = setting(None, "where tokenizers and token ids are kept; the user's cache folder by default")
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
         for key in ("path", "validation_path", "test_path"):
             path = getattr(self, key)
-            if (
-                path is not None
-                and path != EMBEDDED
-                and is_local(path)
-                and not Path(path).expanduser().exists()
-            ):
+            if path is not None and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
                 yield (
                     key,
                     f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)",

@@ -49,13 +49,9 @@ def load_corpus(config: DataConfig) -> Corpus:
         raise DataError(
             f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}"
         )
-    raw = DatasetDict(
-        {role: _checked(source[name], name, config) for role, name in chosen.items() if name in source}
-    )
+    raw = DatasetDict({role: _checked(source[name], name, config) for role, name in chosen.items() if name in source})
     labels = class_names(raw, config.label_column)
-    corpus = Corpus(
-        DatasetDict({role: as_columns(split, labels, config) for role, split in raw.items()}), labels
-    )
+    corpus = Corpus(DatasetDict({role: as_columns(split, labels, config) for role, split in raw.items()}), labels)
     _cut_missing(corpus, config)
     check_classes(corpus.splits, labels, config)
     for role, split in corpus.splits.items():
@@ -144,8 +140,6 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
     source = load_source(config)
     name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
     if name is None or name not in source:
-        raise DataError(
-            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)"
-        )
+        raise DataError(f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)")
     dataset = as_columns(_checked(source[name], name, config), labels, config)
     return limited(dataset, config.limit, config.split_seed), name

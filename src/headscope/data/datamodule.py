@@ -36,9 +36,7 @@ class TextDataModule(LightningDataModule):
         cache = cache_folder(config.cache_dir)
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
-        texts = [
-            text for column in ("text", "text_pair") if column in train.column_names for text in train[column]
-        ]
+        texts = [text for column in ("text", "text_pair") if column in train.column_names for text in train[column]]
         self.tokenizer = tokenizer or trained_tokenizer(texts, tokenizer_config, config.max_length, cache)
         self.encoded: dict[str, EncodedTexts] = {
             role: encode(self.tokenizer, split, cache) for role, split in self.corpus.splits.items()
@@ -55,9 +53,7 @@ class TextDataModule(LightningDataModule):
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split; shuffled for train alone."""
-        is_shared = (
-            role == "train" and torch.distributed.is_available() and torch.distributed.is_initialized()
-        )
+        is_shared = role == "train" and torch.distributed.is_available() and torch.distributed.is_initialized()
         return TokenBudgetSampler(
             self.encoded[role].lengths,
             self.config.tokens_per_batch,
@@ -85,8 +81,6 @@ class TextDataModule(LightningDataModule):
             "classes": self.corpus.labels,
             "vocabulary": self.tokenizer.get_vocab_size(),
             "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
-            "share of texts cut": {
-                role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()
-            },
+            "share of texts cut": {role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()},
             "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),
         }

@@ -45,8 +45,7 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
             shown[-1] += "₁"
         previous = (start, end, sequence)
         shown.append(
-            _shown(token, texts, start, end, sequence)
-            + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else "")
+            _shown(token, texts, start, end, sequence) + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else "")
         )
     return shown
 

@@ -52,9 +52,7 @@ def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path) -> EncodedTexts:
 def _encodings(tokenizer: Tokenizer, dataset: Dataset, columns: list[str]) -> Iterator[list[Encoding]]:
     for batch in dataset.iter(TEXTS_AT_ONCE):
         pairs = (
-            batch[columns[0]]
-            if len(columns) == 1
-            else list(zip(*(batch[column] for column in columns), strict=True))
+            batch[columns[0]] if len(columns) == 1 else list(zip(*(batch[column] for column in columns), strict=True))
         )
         yield tokenizer.encode_batch_fast(pairs)
 
@@ -70,9 +68,7 @@ def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: P
                 ids.write(np.concatenate([encoding.ids for encoding in encodings]).astype(np.int32).tobytes())
                 if len(columns) == 2:
                     segments.write(
-                        np.concatenate([encoding.type_ids for encoding in encodings])
-                        .astype(np.uint8)
-                        .tobytes()
+                        np.concatenate([encoding.type_ids for encoding in encodings]).astype(np.uint8).tobytes()
                     )
                 lengths += [len(encoding.ids) for encoding in encodings]
                 num_cut += sum(bool(encoding.overflowing) for encoding in encodings)

@@ -1,4 +1,4 @@
-"""The embedded default data: which kind of licence is this text?
+"""Text classification into kinds of licence: the embedded default data.
 
 Texts and categories are those of the ScanCode licence database (nexB and AboutCode, CC-BY-4.0), which the PyPI
 package `licensedcode-data` carries: about 35,000 rule files, each YAML front matter and a text.

@@ -39,9 +39,7 @@ def load_source(config: DataConfig) -> DatasetDict:
         return _load(config)
     except DataError:
         raise
-    except (
-        Exception
-    ) as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
+    except Exception as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
         raise DataError(f"data.path={config.path}: {_reason(error)}") from error
 
 
@@ -69,9 +67,7 @@ def _load_files(config: DataConfig) -> DatasetDict:
         config.validation_split or "validation": config.validation_path,
         config.test_split or "test": config.test_path,
     }
-    return DatasetDict(
-        {split: _load_file(Path(name).expanduser(), config) for split, name in named.items() if name}
-    )
+    return DatasetDict({split: _load_file(Path(name).expanduser(), config) for split, name in named.items() if name})
 
 
 def _load_file(path: Path, config: DataConfig) -> Dataset:
@@ -112,9 +108,7 @@ def _load_class_folders(path: Path, train_split: str) -> DatasetDict:
     """Load path/class/*.txt as one split, or path/split/class/*.txt as several."""
     if any(path.glob("*/*.txt")):
         return DatasetDict({train_split: _class_folder(path)})
-    return DatasetDict(
-        {folder.name: _class_folder(folder) for folder in sorted(path.iterdir()) if folder.is_dir()}
-    )
+    return DatasetDict({folder.name: _class_folder(folder) for folder in sorted(path.iterdir()) if folder.is_dir()})
 
 
 def _class_folder(path: Path) -> Dataset:

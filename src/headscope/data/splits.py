@@ -42,11 +42,7 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     if limit is None or len(dataset) <= limit:
         return dataset
     labels = np.asarray(dataset["label"])
-    wanted = (
-        stratification(labels)
-        if limit >= len(set(labels)) and len(dataset) - limit >= len(set(labels))
-        else None
-    )
+    wanted = stratification(labels) if limit >= len(set(labels)) and len(dataset) - limit >= len(set(labels)) else None
     rows, _ = train_test_split(np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted)
     return dataset.select(np.sort(rows))
 

@@ -18,9 +18,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def trained_tokenizer(
-    texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path
-) -> Tokenizer:
+def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
     """Return a tokenizer for these texts, from the cache if the same was trained before.
 
     Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut to max_length.
@@ -40,9 +38,7 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     """  # noqa: D205
     tokenizer, trainer = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[config.kind](config)
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
-    if (
-        config.kind == "wordpiece"
-    ):  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces
+    if config.kind == "wordpiece":  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces
         steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.train_from_iterator(texts, trainer)

@@ -13,6 +13,8 @@ from headscope.attention.functional import Mask
 # Called with the layer's name, the queries and keys of all heads, and the mask that the softmax is taken of.
 LayerObserver = Callable[[str, Tensor, Tensor, Mask | None], None]
 
+ALL = slice(None)
+
 
 @contextmanager
 def observe(model: nn.Module, observer: LayerObserver) -> Iterator[None]:

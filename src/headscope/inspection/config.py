@@ -16,6 +16,4 @@ class InspectionConfig:
         64, "probes are chosen among texts of at most so many tokens, longer ones are cut", minimum=2
     )
     numbers: bool = setting(True, "numbers of every head over the whole validation split")
-    font: str | None = setting(
-        None, "font file for token names; by default one is looked for that has the characters"
-    )
+    font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")

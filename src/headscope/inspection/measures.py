@@ -36,16 +36,12 @@ def self_mass(maps: Maps, padding: Padding = None) -> PerText:
 
 def previous_mass(maps: Maps, padding: Padding = None) -> PerText:
     """Return the mean over i >= 1 of a_i,i-1: how much a token looks at the one before; the first has none."""
-    return _mean_over_queries(
-        maps.diagonal(offset=-1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:]
-    )
+    return _mean_over_queries(maps.diagonal(offset=-1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:])
 
 
 def next_mass(maps: Maps, padding: Padding = None) -> PerText:
     """Return the mean over i < n - 1 of a_i,i+1: how much a token looks at the one after; the last has none."""
-    return _mean_over_queries(
-        maps.diagonal(offset=1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:]
-    )
+    return _mean_over_queries(maps.diagonal(offset=1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:])
 
 
 def first_mass(maps: Maps, padding: Padding = None) -> PerText:
@@ -90,7 +86,6 @@ class HeadStatistics:
             texts = values.shape[1]
             errors = values.std(dim=1) / texts**0.5 if texts > 1 else torch.zeros_like(values[:, 0])
             result[layer] = {
-                name: (values[row].mean(dim=0).tolist(), errors[row].tolist())
-                for row, name in enumerate(MEASURES)
+                name: (values[row].mean(dim=0).tolist(), errors[row].tolist()) for row, name in enumerate(MEASURES)
             }
         return result

@@ -118,8 +118,7 @@ def encode_report(report: Report) -> dict[str, Any]:
     heads = [head for layer in report.layers for head in layer.heads]
     columns = list(dict.fromkeys(name for head in heads for name in head.numbers))
     layers = [
-        {"name": layer.name, "heads": [encode_head(head, columns) for head in layer.heads]}
-        for layer in report.layers
+        {"name": layer.name, "heads": [encode_head(head, columns) for head in layer.heads]} for layer in report.layers
     ]
     return {
         "title": report.title,

@@ -36,9 +36,7 @@ class ModelConfig:
         if self.d_model % self.num_heads:
             yield "num_heads", f"got {self.num_heads}, takes a divisor of model.d_model={self.d_model}"
         elif self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
-            yield (
-                "positions",
-                f"rotary turns pairs of numbers, so d_model / num_heads must be even; it is {self.d_model // self.num_heads}",
-            )
+            width = self.d_model // self.num_heads
+            yield "positions", f"rotary turns pairs of numbers: d_model / num_heads must be even, and it is {width}"
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"

@@ -51,9 +51,7 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.position, std=0.02)
         elif positions == "sinusoidal":
             # Scaled down to the size of the token vectors, or it would drown them at the start.
-            self.register_buffer(
-                "position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False
-            )
+            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False)
         else:
             self.position = None
         self.dropout = Dropout(dropout)

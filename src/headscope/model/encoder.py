@@ -52,9 +52,7 @@ class EncoderBlock(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Return the tokens' new vectors. key_padding_mask is True at padding, which nobody looks at."""
         normed = self.attention_norm(tokens)
-        attended, _ = self.attention(
-            normed, normed, normed, key_padding_mask=key_padding_mask, need_weights=False
-        )
+        attended, _ = self.attention(normed, normed, normed, key_padding_mask=key_padding_mask, need_weights=False)
         tokens = tokens + self.dropout(attended)
         return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
 

@@ -36,9 +36,7 @@ def confusion_picture(
         top = MARGIN + room + row * CELL
         picture.paste(label, (room - label.width - 5, top + CELL // 2 - label.height // 2))
         turned = label.rotate(90, expand=True)
-        picture.paste(
-            turned, (room + row * CELL + CELL // 2 - turned.width // 2, MARGIN + room - turned.height - 5)
-        )
+        picture.paste(turned, (room + row * CELL + CELL // 2 - turned.width // 2, MARGIN + room - turned.height - 5))
         for column, share in enumerate(shares[row]):
             _draw_cell(draw, room + column * CELL, top, float(share), int(table[row, column]))
     return np.asarray(picture)

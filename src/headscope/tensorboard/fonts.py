@@ -45,17 +45,10 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 def font_files() -> tuple[str, ...]:
     """Return the font files of this machine, the preferred ones first."""
     places = [Path(place).expanduser() for place in PLACES.get(sys.platform, PLACES["linux"])]
-    found = [
-        path
-        for place in places
-        for path in sorted(place.rglob("*"))
-        if path.suffix in (".ttf", ".ttc", ".otf")
-    ]
+    found = [path for place in places for path in sorted(place.rglob("*")) if path.suffix in (".ttf", ".ttc", ".otf")]
     rank = {name: number for number, name in enumerate(PREFERRED)}
     # Bold and italic faces come last: they are there for emphasis.
-    found.sort(
-        key=lambda path: (rank.get(path.stem, len(rank)), "Bold" in path.stem or "Italic" in path.stem)
-    )
+    found.sort(key=lambda path: (rank.get(path.stem, len(rank)), "Bold" in path.stem or "Italic" in path.stem))
     return tuple(map(str, found))
 
 

@@ -56,9 +56,7 @@ def head_grid(maps: Sequence[np.ndarray], configured_font: str | None = None) ->
     cell = max(1, TILE // tokens)
     side, heads = cell * tokens, max(len(layer) for layer in maps)
     step = side + GAP
-    canvas = np.full(
-        (MARGIN + len(maps) * step + 2 * MARGIN, 3 * MARGIN + heads * step, 3), 255, dtype=np.uint8
-    )
+    canvas = np.full((MARGIN + len(maps) * step + 2 * MARGIN, 3 * MARGIN + heads * step, 3), 255, dtype=np.uint8)
     for row, layer in enumerate(maps):
         for column, weights in enumerate(layer):
             top, left = MARGIN + row * step, 3 * MARGIN + column * step

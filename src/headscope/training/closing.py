@@ -19,9 +19,7 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
     """Write the test split's scores beside the baseline's, the confusion matrix, PR curves and hyper-parameters."""
     step = report.facts_of_training["steps"]
     named = {"test": report.test, "baseline": report.baseline}
-    values = {
-        f"{who}/{name}": asdict(found)[name] for who, found in named.items() if found for name in SCORES
-    }
+    values = {f"{who}/{name}": asdict(found)[name] for who, found in named.items() if found for name in SCORES}
     for name, value in values.items():
         writer.add_scalar(name, value, step)
     picture = confusion_picture(report.test.confusion, report.labels, report.config.inspection.font)

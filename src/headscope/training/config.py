@@ -21,12 +21,8 @@ class OptimizerConfig:
     """AdamW with warm-up and cosine decay, and what shapes the loss."""
 
     learning_rate: float = setting(1e-3, "peak learning rate", above=0)
-    final_share: float = setting(
-        0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1
-    )
-    warmup_share: float = setting(
-        0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1
-    )
+    final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
+    warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
     weight_decay: float = setting(
         0.01, "decay of matrices; biases, norms and embeddings of places have none", minimum=0
     )
@@ -43,9 +39,7 @@ class TrainerConfig:
 
     accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
     devices: int = setting(1, "how many of them", minimum=1)
-    precision: str = setting(
-        "auto", "auto: bf16-mixed on a GPU that has it, float32 else", choices=PRECISIONS
-    )
+    precision: str = setting("auto", "auto: bf16-mixed on a GPU that has it, float32 else", choices=PRECISIONS)
     max_epochs: int = setting(8, "passes over the training texts", minimum=1)
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
     accumulate: int = setting(1, "batches per optimizer step", minimum=1)
@@ -78,9 +72,7 @@ class TrainConfig:
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
-        if self.name is not None and (
-            not self.name or Path(self.name).is_absolute() or ".." in Path(self.name).parts
-        ):
+        if self.name is not None and (not self.name or Path(self.name).is_absolute() or ".." in Path(self.name).parts):
             yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"

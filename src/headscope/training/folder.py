@@ -45,9 +45,7 @@ class Run:
 def build_model(config: TrainConfig, tokenizer: Tokenizer, labels: list[str]) -> TextClassifier:
     """Return the untrained network that a configuration, a tokenizer and the classes ask for."""
     num_segments = 2 if config.data.text_pair_column else 1
-    return TextClassifier(
-        config.model, tokenizer.get_vocab_size(), len(labels), config.data.max_length, num_segments
-    )
+    return TextClassifier(config.model, tokenizer.get_vocab_size(), len(labels), config.data.max_length, num_segments)
 
 
 def save_config(folder: Path, config: TrainConfig) -> None:
@@ -81,16 +79,12 @@ def load_config(folder: Path) -> TrainConfig:
     """
     path = folder / "config.yaml"
     if not path.is_file():
-        raise RunError(
-            f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written"
-        )
+        raise RunError(f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.load(path))
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
-        raise RunError(
-            f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}"
-        ) from error
+        raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
 
 
 def load_run(folder: Path) -> Run:
@@ -101,11 +95,7 @@ def load_run(folder: Path) -> Run:
 
     """
     config = load_config(folder)
-    missing = [
-        name
-        for name in ("tokenizer.json", "labels.json", "model.safetensors")
-        if not (folder / name).is_file()
-    ]
+    missing = [name for name in ("tokenizer.json", "labels.json", "model.safetensors") if not (folder / name).is_file()]
     if missing:
         raise RunError(
             f"run={folder}: {', '.join(missing)} missing, so it did not finish; "

@@ -98,9 +98,7 @@ def write_reading(
     writer: SummaryWriter, name: str, probe: Probe, reading: Reading, step: int, font: str | None = None
 ) -> None:
     """Write a probe's grid of maps and its text."""
-    writer.add_image(
-        f"attention/{name}", head_grid(list(reading.maps.values()), font), step, dataformats="HWC"
-    )
+    writer.add_image(f"attention/{name}", head_grid(list(reading.maps.values()), font), step, dataformats="HWC")
     text = probe_markdown(probe.text, probe.tokens, probe.label, reading.prediction, reading.probabilities)
     writer.add_text(name, text, step)
 

@@ -204,9 +204,7 @@ def _scored(session: Session) -> Report:
     if session.head_logger is not None:
         report.seconds["inspection (within training)"] = session.head_logger.seconds
     if session.config.baseline:
-        report.baseline, report.baseline_name, report.seconds["baseline"] = baseline_scores(
-            data.corpus.splits
-        )
+        report.baseline, report.baseline_name, report.seconds["baseline"] = baseline_scores(data.corpus.splits)
     return report
 
 

@@ -34,13 +34,9 @@ def show_report(console: Console, report: Report) -> None:
     title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     show_confusion(console, report.labels, report.test)
-    console.print(
-        "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False
-    )
+    console.print("  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False)
     console.print(f"run folder: {escape(str(report.folder))}", highlight=False)
-    console.print(
-        f"now look:   [bold]tensorboard --logdir {escape(report.config.outputs_dir)}[/]", highlight=False
-    )
+    console.print(f"now look:   [bold]tensorboard --logdir {escape(report.config.outputs_dir)}[/]", highlight=False)
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:

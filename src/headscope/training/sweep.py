@@ -43,17 +43,13 @@ def job_row(folder: Path) -> dict[str, str]:
         scores = {name: f"{metrics['test'][name]:.4f}" for name in SCORES}
         return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
     if (folder / FAILURE).exists():
-        return row | {
-            "status": "failed: " + json.loads((folder / FAILURE).read_text(encoding="utf-8"))["message"]
-        }
+        return row | {"status": "failed: " + json.loads((folder / FAILURE).read_text(encoding="utf-8"))["message"]}
     return row | {"status": "not finished"}
 
 
 def write_table(folder: Path) -> list[dict[str, str]]:
     """Write sweep.csv, one row for each job in order, and return the rows."""
-    jobs = sorted(
-        (path.parent for path in folder.glob("*/job.json")), key=lambda path: (len(path.name), path.name)
-    )
+    jobs = sorted((path.parent for path in folder.glob("*/job.json")), key=lambda path: (len(path.name), path.name))
     rows = [job_row(job) for job in jobs]
     columns = list(dict.fromkeys(column for row in rows for column in row))
 

@@ -1,0 +1,40 @@
+"""Rotary positions: products depend on the distance alone, and equal a rotation by complex numbers."""
+
+import pytest
+import torch
+
+from headscope.attention import MultiHeadAttention, RotaryPositions
+
+
+def test_it_is_a_rotation_of_each_pair() -> None:
+    torch.manual_seed(0)
+    heads = torch.randn(2, 3, 7, 10)
+    turned = RotaryPositions(10, 7)(heads)
+    pairs = torch.complex(heads[..., :5], heads[..., 5:])
+    theta = 10_000.0 ** (-torch.arange(0, 10, 2) / 10)
+    expected = pairs * torch.polar(torch.ones(7, 5), torch.arange(7)[:, None] * theta)
+    torch.testing.assert_close(turned, torch.cat([expected.real, expected.imag], dim=-1))
+    torch.testing.assert_close(turned.norm(dim=-1), heads.norm(dim=-1))
+
+
+def test_a_product_depends_on_the_distance_alone() -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(6), torch.randn(6)
+    rotary = RotaryPositions(6, 40)
+    queries, keys = (rotary(vector.expand(1, 1, 40, 6))[0, 0] for vector in (query, key))
+    torch.testing.assert_close(queries[3] @ keys[5], queries[30] @ keys[32])
+    assert not torch.isclose(queries[3] @ keys[5], queries[3] @ keys[9])
+
+
+def test_the_layer_becomes_aware_of_order() -> None:
+    torch.manual_seed(0)
+    tokens, order = torch.randn(1, 7, 12), torch.randperm(7)
+    plain = MultiHeadAttention(12, 3, batch_first=True)
+    turned = MultiHeadAttention(12, 3, batch_first=True, rotary=RotaryPositions(4, 7))
+    torch.testing.assert_close(plain(*[tokens[:, order]] * 3)[0], plain(*[tokens] * 3)[0][:, order])
+    assert not torch.allclose(turned(*[tokens[:, order]] * 3)[0], turned(*[tokens] * 3)[0][:, order])
+
+
+def test_an_odd_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="even"):
+        RotaryPositions(5, 7)

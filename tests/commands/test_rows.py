@@ -1,0 +1,70 @@
+"""Rows in, rows out: the forms, the order, and no half-written output."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from headscope.commands.rows import read_rows, row_writer
+from headscope.errors import DataError
+
+
+def rows(path: Path, form: str = "auto") -> list[dict]:
+    return list(read_rows(str(path), form, "text"))
+
+
+def test_every_form_gives_its_rows(tmp_path: Path) -> None:
+    lines, table, tabbed, objects = (tmp_path / name for name in ("a.txt", "a.csv", "a.tsv", "a.jsonl"))
+    lines.write_text("first\nsecond, with a comma\n", encoding="utf-8")
+    assert rows(lines) == [{"text": "first"}, {"text": "second, with a comma"}]
+    table.write_text('\ufefftext,id\n"one\ntwo, ""three""",1\n', encoding="utf-8")
+    assert rows(table) == [{"text": 'one\ntwo, "three"', "id": "1"}]
+    tabbed.write_text("text\tid\na, b\t1\n", encoding="utf-8")
+    assert rows(tabbed) == [{"text": "a, b", "id": "1"}]
+    objects.write_text('{"text": "日本"}\n{"text": "x", "n": 3}\n', encoding="utf-8")
+    assert rows(objects) == [{"text": "日本"}, {"text": "x", "n": 3}]
+    assert rows(table, "lines")[0] == {"text": "text,id"}
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("å\nb\n".encode()), encoding="ascii"))
+    assert list(read_rows("-", "auto", "text")) == [{"text": "å"}, {"text": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("bad.txt", b"fine\n\xff\xfe\n", "is not UTF-8"),
+        ("bad.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: is not JSON"),
+        ("list.jsonl", b"[1]\n", "line 1: takes an object"),
+        ("bad.csv", b'text\n"a" b\n', "line 1: is not csv"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=words) as error:
+        rows(tmp_path / name)
+    assert name in str(error.value)
+
+
+def test_rows_are_written_as_csv_and_jsonl(tmp_path: Path) -> None:
+    written = [{"text": 'a, "b"\nc', "prediction": "x"}, {"text": "日本", "prediction": "y"}]
+    for name in ("out.csv", "below/out.jsonl"):
+        with row_writer(str(tmp_path / name)) as write:
+            for row in written:
+                write(row)
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.DictReader(file)) == written
+    lines = (tmp_path / "below/out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == written
+
+
+def test_an_error_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -> None:
+    (tmp_path / "out.csv").write_text("old")
+    with pytest.raises(RuntimeError, match="on purpose"), row_writer(str(tmp_path / "out.csv")) as write:
+        write({"text": "new"})
+        raise RuntimeError("on purpose")
+    assert (tmp_path / "out.csv").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]

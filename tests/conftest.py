@@ -1,0 +1,29 @@
+"""What all tests share: shapes are checked while they run, and nothing of the user's is read or written."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+# Every annotated shape and type in headscope is checked at each call during the tests, and in the tests alone.
+install_import_hook("headscope", "beartype.beartype")
+
+# Set before `datasets` is imported, which reads them once: one cache for all tests, and no request to the Hub.
+CACHE = Path(tempfile.gettempdir()) / f"headscope-tests-{os.getuid() if hasattr(os, 'getuid') else 0}"
+os.environ |= {
+    "HF_HOME": str(CACHE / "hub"),
+    "HF_HUB_OFFLINE": "1",
+    "XDG_CACHE_HOME": str(CACHE / "user"),
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Two workers share two cores: more threads would only wait for each other."""
+    import torch
+
+    torch.set_num_threads(1)
