@@ -1,7 +1,7 @@
 """Cutting a split into two, stratified by label, with near-duplicates on one side."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from datasets import Dataset
@@ -47,7 +47,7 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     return dataset.select(np.sort(rows))
 
 
-def stratification(labels: np.ndarray) -> Sequence[int] | None:
+def stratification(labels: np.ndarray) -> np.ndarray | None:
     """Return the labels to stratify by, or None where a class has a single text and cannot be on both sides."""
     _, counts = np.unique(labels, return_counts=True)
-    return labels if counts.min() >= 2 else None  # type: ignore[return-value]
+    return labels if counts.min() >= 2 else None

@@ -14,8 +14,15 @@ SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: it
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Load a tokenizer.json."""
-    return Tokenizer.from_file(str(path))
+    """Load a tokenizer.json.
+
+    Raises:
+        ValueError: if the file is not one.
+    """
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # `tokenizers` raises nothing more precise
+        raise ValueError(f"{path}: is not a tokenizer.json: {error}") from error
 
 
 def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:

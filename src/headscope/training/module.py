@@ -86,7 +86,7 @@ class ClassifierModule(LightningModule):
             betas=(self.config.beta1, self.config.beta2),
             fused=True,  # one kernel for all weights: three times as fast as the default on a CPU
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self.learning_rate_share)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.learning_rate_share(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def learning_rate_share(self, step: int) -> float:

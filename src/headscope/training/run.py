@@ -159,6 +159,11 @@ class Session:
         with warnings.catch_warnings():
             # Texts are batched by array work in this process: more workers would only copy them to and fro.
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            # A resumed run finds its own checkpoints.
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+            # Lightning calls a part of torch that torch calls deprecated, and counts few batches as too few to log.
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+            warnings.filterwarnings("ignore", message="The number of training batches")
             self.trainer.fit(
                 self.module,
                 datamodule=self.data,

@@ -1,0 +1,60 @@
+"""The learning rate's course, what is decayed, and class weights."""
+
+import math
+
+import pytest
+import torch
+
+from headscope.model.classifier import TextClassifier
+from headscope.model.config import ModelConfig
+from headscope.training.config import OptimizerConfig, TrainerConfig
+from headscope.training.module import ClassifierModule, balanced_weights
+from headscope.training.run import chosen_precision, total_steps
+
+
+def module(total: int = 100, **options: float) -> ClassifierModule:
+    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5), 11, 2, 7)
+    return ClassifierModule(model, OptimizerConfig(**options), 2, total)
+
+
+def test_the_learning_rate_rises_then_falls_as_half_a_cosine() -> None:
+    share = module(warmup_share=0.1, final_share=0.2).learning_rate_share
+    assert [share(step) for step in range(10)] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert share(10) == pytest.approx(1)
+    assert share(55) == pytest.approx(0.6)
+    assert share(100) == share(1000) == pytest.approx(0.2)
+    assert share(40) == pytest.approx(0.2 + 0.8 * (1 + math.cos(math.pi / 3)) / 2)
+
+
+def test_without_warm_up_it_starts_at_the_peak() -> None:
+    assert module(warmup_share=0.0).learning_rate_share(0) == 1
+
+
+def test_matrices_alone_are_decayed() -> None:
+    trained = module(weight_decay=0.3)
+    groups = trained.configure_optimizers()["optimizer"].param_groups
+    assert [group["weight_decay"] for group in groups] == [0.3, 0]
+    assert {weight.dim() for weight in groups[0]["params"]} == {2}
+    assert {weight.dim() for weight in groups[1]["params"]} == {1}
+    assert sum(len(group["params"]) for group in groups) == len(list(trained.model.parameters()))
+
+
+def test_balanced_weights_give_every_class_the_same_say() -> None:
+    counts = torch.tensor([10.0, 30.0, 60.0])
+    assert (balanced_weights(counts) * counts).tolist() == pytest.approx([100 / 3] * 3)
+
+
+def test_steps_are_counted_by_us() -> None:
+    assert total_steps(TrainerConfig(max_epochs=3), 7) == 21
+    assert total_steps(TrainerConfig(max_epochs=3, accumulate=2), 7) == 12
+    assert total_steps(TrainerConfig(max_epochs=3, max_steps=5), 7) == 5
+
+
+def test_auto_precision_is_float32_on_a_cpu_and_bf16_on_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen_precision(TrainerConfig(accelerator="cpu")) == "32-true"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for has_it, expected in ((True, "bf16-mixed"), (False, "32-true")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)
+        assert chosen_precision(TrainerConfig(accelerator="auto")) == expected
+    assert chosen_precision(TrainerConfig(accelerator="cpu")) == "32-true"
+    assert chosen_precision(TrainerConfig(precision="16-mixed")) == "16-mixed"

@@ -1,0 +1,197 @@
+"""Whole trainings in seconds: what is left in the folder, resume, determinism, and ends that are not the last epoch."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from headscope.data.datamodule import TextDataModule
+from headscope.errors import RunError, TrainingError
+from headscope.training import run as run_module
+from headscope.training.config import TrainConfig
+from headscope.training.folder import load_run
+from headscope.training.run import train
+from headscope.training.scoring import scores, split_logits
+
+Maker = Callable[..., TrainConfig]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_run(folder).model.state_dict()
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_a_run_learns_and_leaves_everything_needed_to_use_it(small_config: Maker) -> None:
+    config = small_config(max_epochs=6)
+    config.baseline = True
+    report = train(config)
+    folder = report.folder
+    assert report.test.accuracy > 0.9
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["test"]["accuracy"] == report.test.accuracy
+    assert metrics["baseline"]["accuracy"] > 0.9
+    assert 0 < metrics["seconds"]["inspection (within training)"] < metrics["seconds"]["training"]
+    assert 0 <= metrics["data"]["share of padding"] < 0.5
+    assert json.loads((folder / "labels.json").read_text()) == ["bad", "good"]
+    run = load_run(folder)
+    assert run.config == config
+    data = TextDataModule(run.config.data, run.config.tokenizer, 0, run.tokenizer)
+    logits, targets = split_logits(run.model, data.loader("test"), torch.device("cpu"))
+    assert scores(logits, targets) == report.test  # the kept model is the one that was scored
+    assert not list(folder.rglob("*.pkl"))
+    for checkpoint in (folder / "checkpoints").iterdir():
+        torch.load(checkpoint, weights_only=True)  # nothing that would have to be trusted
+
+
+def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(small_config: Maker) -> None:
+    report = train(small_config(max_epochs=2))
+    events = EventAccumulator(str(report.folder), size_guidance={"images": 0, "scalars": 0, "tensors": 0}).Reload()
+    tags, steps = events.Tags(), [0, report.facts_of_training["steps"] // 2, report.facts_of_training["steps"]]
+    for layer in range(2):
+        for head in range(3):
+            for number in ("entropy", "mean_distance", "self", "previous", "next", "first"):
+                scalars = events.Scalars(f"heads/layer_{layer}/head_{head}/{number}")
+                assert [scalar.step for scalar in scalars] == steps
+    assert [image.step for image in events.Images("attention/probe_1")] == steps
+    assert events.Images("attention/probe_0")[0].encoded_image_string.startswith(b"\x89PNG")
+    assert [image.step for image in events.Images("tokens/probe_0/layer_1")] == steps[-1:]
+    assert [tensor.step for tensor in events.Tensors("probe_0/text_summary")] == steps
+    assert {"test/confusion"} <= set(tags["images"])
+    assert {"test/accuracy", "validation/macro_f1", "train/loss"} <= set(tags["scalars"])
+    assert {"test/bad", "test/good"} <= set(tags["tensors"])
+    assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_inspection_does_not_change_the_training(small_config: Maker) -> None:
+    inspected, plain = small_config("inspected"), small_config("plain")
+    plain.inspection.enabled = False
+    assert same(weights(train(inspected).folder), weights(train(plain).folder))
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(small_config: Maker) -> None:
+    first, second, other = (small_config(name) for name in ("a", "b", "c"))
+    other.seed = 1
+    reports = [train(config) for config in (first, second, other)]
+    assert reports[0].test == reports[1].test
+    assert same(weights(reports[0].folder), weights(reports[1].folder))
+    assert not same(weights(reports[0].folder), weights(reports[2].folder))
+
+
+class InterruptAt(Callback):
+    """Press Ctrl-C after a number of steps."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("ema_decay", [None, 0.9])
+def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch, ema_decay: float | None
+) -> None:
+    unbroken = train(small_config("unbroken", ema_decay=ema_decay))
+    steps = unbroken.facts_of_training["steps"]
+    broken = small_config("broken", ema_decay=ema_decay)
+    callbacks = run_module.Session._callbacks
+    monkeypatch.setattr(run_module.Session, "_callbacks", lambda *args: [*callbacks(*args), InterruptAt(steps // 2)])
+    with pytest.raises(KeyboardInterrupt, match=f"step {steps // 2}"):
+        train(broken)
+    folder = Path(broken.outputs_dir) / "broken"
+    assert load_run(folder).labels == ["bad", "good"]  # what was learned can be used
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.setattr(run_module.Session, "_callbacks", callbacks)
+    broken.resume = str(folder)
+    resumed = train(broken)
+    assert resumed.facts_of_training["steps"] == steps
+    last = [torch.load(path / "checkpoints/last.ckpt", weights_only=True) for path in (folder, unbroken.folder)]
+    assert same(last[0]["state_dict"], last[1]["state_dict"])
+    assert same(last[0].get("current_model_state", {}), last[1].get("current_model_state", {}))
+
+
+def test_max_steps_ends_with_a_validation(small_config: Maker) -> None:
+    report = train(small_config(max_steps=5))
+    assert report.facts_of_training["steps"] == 5
+    events = EventAccumulator(str(report.folder)).Reload()
+    assert [scalar.step for scalar in events.Scalars("heads/layer_0/head_0/entropy")] == [0, 5]
+
+
+def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, step = small_config(), run_module.ClassifierModule.training_step
+
+    def spoilt(module: run_module.ClassifierModule, batch: object, index: int) -> torch.Tensor:
+        loss = step(module, batch, index)
+        return loss * float("nan") if module.trainer.global_step == 29 else loss
+
+    monkeypatch.setattr(run_module.ClassifierModule, "training_step", spoilt)
+    with pytest.raises(TrainingError, match=r"step 30.*last\.ckpt"):
+        train(config)
+    kept = torch.load(Path(config.outputs_dir) / "run/checkpoints/last.ckpt", weights_only=True)
+    assert kept["global_step"] < 30
+    assert all(torch.isfinite(tensor).all() for tensor in kept["state_dict"].values())
+
+
+def test_early_stopping_ends_when_nothing_gets_better(small_config: Maker) -> None:
+    config = small_config(max_epochs=40, patience=2)
+    config.optimizer.learning_rate = 1e-12
+    assert train(config).facts_of_training["epochs"] < 10
+
+
+def test_class_weights_label_smoothing_and_accumulation_are_used(small_config: Maker) -> None:
+    plain, other = small_config("plain", max_epochs=1), small_config("other", max_epochs=1)
+    other.optimizer.class_weights, other.optimizer.label_smoothing = "balanced", 0.2
+    assert not same(weights(train(plain).folder), weights(train(other).folder))
+    halved = train(small_config("halved", max_epochs=1, accumulate=2))
+    batches = len(halved.facts_of_data) and train(small_config("again", max_epochs=1)).facts_of_training["steps"]
+    assert halved.facts_of_training["steps"] == -(-batches // 2)
+
+
+def test_probes_can_be_given_as_text(small_config: Maker) -> None:
+    config = small_config(max_epochs=1)
+    config.inspection.probes = ["a lovely day", "日本語 <b>bold</b>"]
+    events = EventAccumulator(str(train(config).folder)).Reload()
+    assert b"a lovely day" in events.Tensors("probe_0/text_summary")[0].tensor_proto.string_val[0]
+    assert b"<b>" not in events.Tensors("probe_1/text_summary")[0].tensor_proto.string_val[0]
+
+
+def test_a_taken_name_is_refused_and_nothing_is_overwritten(small_config: Maker) -> None:
+    folder = train(small_config(max_epochs=1)).folder
+    before = (folder / "metrics.json").read_bytes()
+    with pytest.raises(RunError, match="holds a run already"):
+        train(small_config(max_epochs=1))
+    assert (folder / "metrics.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("model.safetensors", b"broken", "broken"),
+        ("labels.json", b"[", "broken"),
+        ("tokenizer.json", b"{}", "broken"),
+        ("config.yaml", b"surprise: 1", "does not fit"),
+        ("model.safetensors", None, "did not finish"),
+        ("config.yaml", None, "no config.yaml"),
+    ],
+)
+def test_a_run_folder_with_a_broken_file_is_refused_by_name(
+    small_config: Maker, name: str, content: bytes | None, words: str
+) -> None:
+    folder = train(small_config(max_epochs=1)).folder
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises(RunError, match=words):
+        load_run(folder)
