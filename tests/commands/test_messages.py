@@ -74,7 +74,7 @@ def test_all_wrong_values_are_named_at_once() -> None:
         "a, b, c",
         'say "hello" [twice] {or} (more)',
         "key=value: ${not_a_key}",
-        "back\\slash and \\\" and ending \\",
+        'back\\slash and \\" and ending \\',
         "日本語、中文",
         "it's",
         "",

@@ -6,7 +6,17 @@ from PIL import Image
 
 from headscope.tensorboard.confusion import CELL, confusion_picture
 from headscope.tensorboard.fonts import font_files, font_for
-from headscope.tensorboard.images import GAP, LABEL, MARGIN, TILE, colored, colors, head_grid, labelled_heads, token_label
+from headscope.tensorboard.images import (
+    GAP,
+    LABEL,
+    MARGIN,
+    TILE,
+    colored,
+    colors,
+    head_grid,
+    labelled_heads,
+    token_label,
+)
 
 
 def test_colours_grow_lighter_evenly() -> None:

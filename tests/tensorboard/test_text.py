@@ -18,7 +18,7 @@ HOSTILE = [
     "| a | b |\n|---|---|\n",
     "&lt;b&gt; &#42; &amp;",
     "a\\*b ~~c~~ http://example.com <http://x>",
-    '"quotes" and \'more\'',
+    "\"quotes\" and 'more'",
     "日本語 中文 عربي 🎉",
     "    indented\n\n> quoted\n\n- list\n\n1. one",
 ]

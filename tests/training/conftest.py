@@ -12,8 +12,8 @@ from headscope.inspection.config import InspectionConfig
 from headscope.model.config import ModelConfig
 from headscope.training.config import OptimizerConfig, TrainConfig, TrainerConfig
 
-GOOD, BAD = "lovely bright warm kind happy".split(), "awful dark cold cruel sad".split()
-FILLER = "the a film book day it was and very quite rather so in of with".split()
+GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
+FILLER = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of", "with"]
 
 
 def write_reviews(path: Path, rows: int = 240) -> Path:

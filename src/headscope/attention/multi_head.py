@@ -1,6 +1,7 @@
 """The multi-head attention layer, a stand-in for torch.nn.MultiheadAttention."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,12 @@ class MultiHeadAttention(nn.Module):
 
     """
 
+    in_proj_weight: nn.Parameter | None  # [3D, D]
+    q_proj_weight: nn.Parameter | None  # [D, D]
+    k_proj_weight: nn.Parameter | None  # [D, kdim]
+    v_proj_weight: nn.Parameter | None  # [D, vdim]
+    in_proj_bias: nn.Parameter | None  # [3D]
+
     def __init__(
         self,
         embed_dim: int,
@@ -75,21 +82,19 @@ class MultiHeadAttention(nn.Module):
         self._make_parameters(bias, {"device": device, "dtype": dtype})
         self.reset_parameters()
 
-    def _make_parameters(self, bias: bool, like: dict[str, torch.device | str | torch.dtype | None]) -> None:
-        D = self.embed_dim
-        self.packed = self.kdim == D and self.vdim == D
+    def _make_parameters(self, bias: bool, like: dict[str, Any]) -> None:
+        D, is_packed = self.embed_dim, self.kdim == self.embed_dim == self.vdim
 
-        def matrix(rows: int, columns: int, wanted: bool) -> nn.Parameter | None:
-            return nn.Parameter(torch.empty(rows, columns, **like)) if wanted else None  # type: ignore[arg-type]
+        def parameter(*shape: int, wanted: bool) -> nn.Parameter | None:
+            return nn.Parameter(torch.empty(*shape, **like)) if wanted else None
 
         # torch's names and order, absent ones registered as None: that is what makes state dicts go both ways.
-        self.register_parameter("in_proj_weight", matrix(3 * D, D, self.packed))
-        self.register_parameter("q_proj_weight", matrix(D, D, not self.packed))
-        self.register_parameter("k_proj_weight", matrix(D, self.kdim, not self.packed))
-        self.register_parameter("v_proj_weight", matrix(D, self.vdim, not self.packed))
-        in_proj_bias = nn.Parameter(torch.empty(3 * D, **like)) if bias else None  # type: ignore[arg-type]
-        self.register_parameter("in_proj_bias", in_proj_bias)
-        self.out_proj = nn.Linear(D, D, bias=bias, **like)  # type: ignore[arg-type]
+        self.register_parameter("in_proj_weight", parameter(3 * D, D, wanted=is_packed))
+        self.register_parameter("q_proj_weight", parameter(D, D, wanted=not is_packed))
+        self.register_parameter("k_proj_weight", parameter(D, self.kdim, wanted=not is_packed))
+        self.register_parameter("v_proj_weight", parameter(D, self.vdim, wanted=not is_packed))
+        self.register_parameter("in_proj_bias", parameter(3 * D, wanted=bias))
+        self.out_proj = nn.Linear(D, D, bias=bias, **like)
 
     def reset_parameters(self) -> None:
         """Draw the projections by Glorot's rule, as torch does, and set the biases to zero."""
@@ -129,13 +134,14 @@ class MultiHeadAttention(nn.Module):
 
         """
         single = query.dim() == 2
-        batched = [self._batch_first(tensor, single) for tensor in (query, key, value)]
+        all_one = query is key and key is value
+        query, key, value = (self._batch_first(tensor, single) for tensor in (query, key, value))
         if single and key_padding_mask is not None:
             key_padding_mask = key_padding_mask[None]
-        if query is key and key is value:
-            batched = [batched[0]] * 3  # keeps the identity, by which one matrix product makes all three
-        mask = self._mask(batched[0], batched[1], key_padding_mask, attn_mask, is_causal)
-        output, weights = self._attend(*self._project(*batched), mask, need_weights)
+        if all_one:
+            key = value = query  # keeps the identity, by which one matrix product makes all three
+        mask = self._mask(query, key, key_padding_mask, attn_mask, is_causal)
+        output, weights = self._attend(*self._project(query, key, value), mask, need_weights)
         output = self.out_proj(output.transpose(1, 2).flatten(2))  # [B, H, Q, E] -> [B, Q, D]
         if weights is not None and average_attn_weights:
             weights = weights.mean(dim=1)  # [B, Q, K]
@@ -164,24 +170,32 @@ class MultiHeadAttention(nn.Module):
             return causal
         return mask | causal if mask.dtype == torch.bool else mask.masked_fill(causal, float("-inf"))
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of all heads, each [B, H, T, E]."""
-        if self.packed and query is key and key is value:
-            projected = list(F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1))
+        if self.in_proj_weight is not None and query is key and key is value:
+            query, key, value = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
         else:
-            weights = (
-                self.in_proj_weight.chunk(3)
-                if self.packed
-                else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-            )
-            biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-            inputs = (query, key, value)
-            projected = [F.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
-        # [B, T, D] -> [B, T, H, E] -> [B, H, T, E]
-        heads = [tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in projected]
+            weights, biases = self._split_parameters()
+            query, key, value = map(F.linear, (query, key, value), weights, biases)
+        query, key, value = map(self._heads, (query, key, value))
         if self.rotary is not None:
-            heads[0], heads[1] = self.rotary(heads[0]), self.rotary(heads[1])
-        return heads
+            query, key = self.rotary(query), self.rotary(key)
+        return query, key, value
+
+    def _split_parameters(self) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+        """Return the matrices and biases of query, key and value apart."""
+        if self.in_proj_weight is not None:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            assert self.q_proj_weight is not None
+            assert self.k_proj_weight is not None
+            assert self.v_proj_weight is not None
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        return weights, (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+
+    def _heads(self, tokens: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
+        heads: Tensor = tokens.unflatten(-1, (self.num_heads, self.head_dim))  # [B, T, H, E]
+        return heads.transpose(1, 2)  # [B, H, T, E]
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, need_weights: bool

@@ -40,7 +40,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     )
     show_scores(console, f"{name}, {len(dataset)} texts", {str(run.folder): found})
     show_confusion(console, run.labels, found)
-    console.print(f"kept in {kept}", highlight=False)
+    console.print(f"kept in {kept}", highlight=False, soft_wrap=True)
     return found
 
 

@@ -40,8 +40,10 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
                 writer.add_scalar(f"heads/layer_{layer}/head_{head}/{name}", value, 0)
     writer.close()
     _show(console, probe, reading, numbers)
-    console.print(f"page:       {escape(str(path))}", highlight=False)
-    console.print(f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]", highlight=False)
+    console.print(f"page:       {escape(str(path))}", highlight=False, soft_wrap=True)
+    console.print(
+        f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]", highlight=False, soft_wrap=True
+    )
     return path
 
 
@@ -80,7 +82,7 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:
     shares = sorted(reading.probabilities.items(), key=lambda item: -item[1])[:5]
     listed = ", ".join(f"{name} {share:.3f}" for name, share in shares)
-    console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False)
+    console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False, soft_wrap=True)
     table = Table(title="numbers of each head for this text", title_justify="left")
     for heading in ("layer", "head", *MEASURES):
         table.add_column(heading, justify="right")

@@ -4,7 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-from datasets import Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict, Value
 
 from headscope.data.config import DataConfig
 from headscope.errors import DataError, UserWarningMessage
@@ -13,21 +13,21 @@ FEWEST_OF_A_CLASS = 2  # a class needs a text to train on and one to choose by
 
 
 def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if a column is missing or a text column does not hold strings."""
+    """Raise a DataError if a column is missing, a text column holds no strings, or a label is not a single value."""
+    where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
     for key in ("text_column", "text_pair_column", "label_column"):
         column = getattr(config, key)
         if column is not None and column not in dataset.column_names:
-            raise DataError(
-                f"{config.path}, split {split} ({len(dataset)} rows): no column {column!r} for data.{key}; "
-                f"it has {', '.join(dataset.column_names)}"
-            )
+            raise DataError(f"{where}: no column {column!r} for data.{key}; it has {', '.join(dataset.column_names)}")
     for column in text_columns(config):
         kind = dataset.features[column]
         if getattr(kind, "dtype", None) not in ("string", "large_string"):
-            raise DataError(
-                f"{config.path}, split {split} ({len(dataset)} rows): column {column!r} holds "
-                f"{getattr(kind, 'dtype', type(kind).__name__)}, not text"
-            )
+            raise DataError(f"{where}: column {column!r} holds {getattr(kind, 'dtype', type(kind).__name__)}, not text")
+    kind = dataset.features[config.label_column]
+    if not isinstance(kind, ClassLabel | Value):
+        raise DataError(
+            f"{where}: column {config.label_column!r} holds {type(kind).__name__}; a label is an integer or a string"
+        )
 
 
 def text_columns(config: DataConfig) -> list[str]:
@@ -36,18 +36,21 @@ def text_columns(config: DataConfig) -> list[str]:
 
 
 def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Return the rows with a text and a label; refuse the others unless data.drop_empty is set."""
+    """Return the rows with a text and a label; refuse the others unless data.drop_empty is set, and a split of none."""
+    where = f"{config.file_of(split)}, split {split}"
     columns = [*text_columns(config), config.label_column]
     bad: list[int] = []
     for column in columns:
         found = [row for row, value in enumerate(_values(dataset, column)) if _is_empty(value)]
         if found and not config.drop_empty:
             raise DataError(
-                f"{config.path}, split {split}, column {column!r}: {len(found)} of {len(dataset)} rows are empty or null "
+                f"{where}, column {column!r}: {len(found)} of {len(dataset)} rows are empty or null "
                 f"(the first is row {found[0]}); mend them or set data.drop_empty=true"
             )
         bad += found
     dropped = set(bad)
+    if len(dropped) == len(dataset):
+        raise DataError(f"{where}: no rows to use; {len(dropped)} were dropped as empty or null")
     if not dropped:
         return dataset
     return dataset.select([row for row in range(len(dataset)) if row not in dropped])
@@ -58,11 +61,26 @@ def _values(dataset: Dataset, column: str) -> Sequence[object]:
 
 
 def _is_empty(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or (isinstance(value, str) and not value.strip())
+
+
+def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
+    """Raise a DataError if labels are fractions. Whole numbers may be floating: pandas makes them so beside a gap."""
+    values = _values(dataset, config.label_column)
+    fractions = [value for value in values if isinstance(value, float) and not value.is_integer()]
+    if fractions:
+        raise DataError(
+            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {len(fractions)} of "
+            f"{len(dataset)} rows hold fractions such as {fractions[0]}: a label is an integer or a string"
+        )
 
 
 def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig) -> None:
-    """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one."""
+    """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one.
+
+    Splits that are still to be cut from train may be missing.
+    """
     counts = {split: Counter(dataset["label"]) for split, dataset in splits.items()}
     present = [names[label] for label in counts["train"]]
     where = f"{config.path}, column {config.label_column!r}"
@@ -76,11 +94,13 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
         raise DataError(
             f"{where}: classes with fewer than {FEWEST_OF_A_CLASS} rows in train: {listed}; merge or drop them"
         )
-    for split in ("validation", "test"):
-        unknown = {names[label]: count for label, count in counts[split].items() if label not in counts["train"]}
+    for role in ("validation", "test"):
+        found = counts.get(role, Counter())
+        unknown = {names[label]: count for label, count in found.items() if label not in counts["train"]}
         if unknown:
             listed = ", ".join(f"{name!r} ({count} rows)" for name, count in sorted(unknown.items()))
-            raise DataError(f"{where}: {split} has labels that train lacks: {listed}")
+            source = config.file_of(getattr(config, f"{role}_split") or role)
+            raise DataError(f"{source}, column {config.label_column!r}: {role} has labels that train lacks: {listed}")
 
 
 def warn_of_shared_texts(splits: DatasetDict, config: DataConfig) -> int:

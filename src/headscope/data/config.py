@@ -44,6 +44,14 @@ class DataConfig:
     tokens_per_batch: int = setting(4096, "positions of a batch, padding included", minimum=1)
     cache_dir: str | None = setting(None, "where tokenizers and token ids are kept; the user's cache folder by default")
 
+    def file_of(self, split: str) -> str:
+        """Return what a split is read from, to name it in a message: its own file, or the path of the whole source."""
+        files = {
+            self.validation_split or "validation": self.validation_path,
+            self.test_split or "test": self.test_path,
+        }
+        return files.get(split) or self.path
+
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
         for key in ("path", "validation_path", "test_path"):
@@ -53,6 +61,8 @@ class DataConfig:
                     key,
                     f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)",
                 )
+            elif key != "path" and path is not None and not Path(self.path).expanduser().is_file():
+                yield key, f"got {path!r}, takes a file only if data.path is a file too, and that is {self.path!r}"
         if self.tokens_per_batch < self.max_length:
             yield (
                 "tokens_per_batch",

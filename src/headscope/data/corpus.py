@@ -1,5 +1,6 @@
 """From a source to three checked splits with the columns text (text_pair) and label."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +9,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from headscope.data.checks import (
     check_classes,
     check_columns,
+    check_labels,
     text_columns,
     warn_of_shared_texts,
     without_empty,
@@ -49,11 +51,13 @@ def load_corpus(config: DataConfig) -> Corpus:
         raise DataError(
             f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}"
         )
-    raw = DatasetDict({role: _checked(source[name], name, config) for role, name in chosen.items() if name in source})
+    given = {role: name for role, name in chosen.items() if name is not None and name in source}
+    raw = DatasetDict({role: _checked(source[name], name, config) for role, name in given.items()})
     labels = class_names(raw, config.label_column)
-    corpus = Corpus(DatasetDict({role: as_columns(split, labels, config) for role, split in raw.items()}), labels)
-    _cut_missing(corpus, config)
+    splits = DatasetDict({role: as_columns(raw[role], name, labels, config) for role, name in given.items()})
+    corpus = Corpus(splits, labels)
     check_classes(corpus.splits, labels, config)
+    _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
         corpus.splits[role] = limited(split, config.limit, config.split_seed)
     check_classes(corpus.splits, labels, config)
@@ -64,7 +68,9 @@ def load_corpus(config: DataConfig) -> Corpus:
 
 def _checked(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
     check_columns(dataset, split, config)
-    return without_empty(dataset, split, config)
+    dataset = without_empty(dataset, split, config)
+    check_labels(dataset, split, config)
+    return dataset
 
 
 def class_names(splits: DatasetDict, column: str) -> list[str]:
@@ -73,10 +79,6 @@ def class_names(splits: DatasetDict, column: str) -> list[str]:
     if isinstance(feature, ClassLabel):
         return list(feature.names)
     found = {label for split in splits.values() for label in split.unique(column)}
-    if any(isinstance(label, float) and label != int(label) for label in found):
-        raise DataError(
-            f"column {column!r} holds fractions such as {next(iter(found))}: a label is an integer or a string"
-        )
     return [_name(label) for label in sorted(found, key=lambda label: (isinstance(label, str), label))]
 
 
@@ -85,7 +87,7 @@ def _name(label: object) -> str:
     return str(int(label)) if isinstance(label, (bool, float)) else str(label)
 
 
-def as_columns(dataset: Dataset, labels: list[str], config: DataConfig) -> Dataset:
+def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConfig) -> Dataset:
     """Return the data set with the columns text, text_pair (for pairs) and label alone, labels as indices."""
     names = [*text_columns(config), config.label_column]
     roles = ["text", "text_pair"] if config.text_pair_column else ["text"]
@@ -97,10 +99,11 @@ def as_columns(dataset: Dataset, labels: list[str], config: DataConfig) -> Datas
     if isinstance(feature, ClassLabel):
         values = [feature.names[value] if 0 <= value < len(feature.names) else str(value) for value in values]
     index = {name: number for number, name in enumerate(labels)}
-    unknown = sorted({_name(value) for value in values} - set(labels))
+    unknown = Counter(_name(value) for value in values if _name(value) not in index)
     if unknown:
         raise DataError(
-            f"{config.path}, column {config.label_column!r}: unknown labels {', '.join(unknown[:10])}; "
+            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {unknown.total()} of "
+            f"{len(dataset)} rows have unknown labels {', '.join(sorted(unknown)[:10])}; "
             f"takes {', '.join(labels[:20])} (a split without labels is often marked -1: name another split)"
         )
     numbers = np.array([index[_name(value)] for value in values], dtype=np.int64)
@@ -114,7 +117,13 @@ def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
             continue
         # The share is one of all texts, also for the second cut.
         share = share * _given_size(corpus) / len(corpus.splits["train"])
-        stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
+        try:
+            stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
+        except ValueError as error:
+            raise DataError(
+                f"{config.path}, split {config.train_split} ({len(corpus.splits['train'])} rows): too few different "
+                f"texts to cut a {role} split from it; add texts, or a split of their own"
+            ) from error
         corpus.splits["train"], corpus.splits[role] = stays, off
         corpus.facts[f"{role} cut from train"] = len(off)
         corpus.facts.setdefault("near-duplicates kept on one side", repeated)
@@ -141,5 +150,5 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
     name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
     if name is None or name not in source:
         raise DataError(f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)")
-    dataset = as_columns(_checked(source[name], name, config), labels, config)
+    dataset = as_columns(_checked(source[name], name, config), name, labels, config)
     return limited(dataset, config.limit, config.split_seed), name

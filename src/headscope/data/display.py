@@ -7,7 +7,8 @@ from tokenizers import Encoding, Tokenizer
 from headscope.data.tokenizer import SPECIAL_TOKENS
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡", "Ġ": "␣", "Ċ": "⏎", "▁": "␣"}
+VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡"}
+WORD_START = "▁"  # Unigram's sign for a space; it puts one before each text too, which has no letter of its own
 
 
 def visible(text: str) -> str:
@@ -36,10 +37,11 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         texts: that text, or the two of the pair.
 
     """
-    pieces = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True)
     shown: list[str] = []
-    repeats, previous = 1, (0, 0, None)
-    for number, token, (start, end), sequence in pieces:
+    repeats = 1
+    previous: tuple[int, int, int | None] = (0, 0, None)
+    for token, (start, end), sequence in zip(encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True):
+        end = start if token == WORD_START else end
         repeats = repeats + 1 if (start, end, sequence) == previous and end > start else 1
         if repeats == 2:
             shown[-1] += "₁"
@@ -53,4 +55,4 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
 def _shown(token: str, texts: tuple[str, ...], start: int, end: int, sequence: int | None) -> str:
     if sequence is None and token in SPECIAL_TOKENS:
         return token
-    return visible(texts[sequence or 0][start:end] or token)
+    return "␣" if token == WORD_START else visible(texts[sequence or 0][start:end] or token)

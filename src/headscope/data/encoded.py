@@ -43,7 +43,8 @@ def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path) -> EncodedTexts:
     """Encode the columns text and text_pair, or read what an earlier call left in the cache."""
     columns = [column for column in ("text", "text_pair") if column in dataset.column_names]
     texts = [text for column in columns for text in dataset[column]]
-    folder = cache / "encoded" / content_key([tokenizer.to_str(), *columns, *texts])
+    settings = f"{tokenizer.to_str()} {tokenizer.encode_special_tokens}"
+    folder = cache / "encoded" / content_key([settings, *columns, *texts])
     if not folder.exists():
         _write(tokenizer, dataset, columns, folder)
     return _read(folder)

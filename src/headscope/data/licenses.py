@@ -28,10 +28,11 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten
 
 def load_licenses(cache: Path) -> Dataset:
     """Return the licence texts with the columns text and label, reading the package at first use (about 10 s)."""
+    folder = _package_folder()
     version = distribution("licensedcode-data").version
     path = cache / f"licenses-{version}-{RECIPE}.parquet"
     if not path.exists():
-        rows = _select(_read_rules(_package_folder()))
+        rows = _select(_read_rules(folder))
         table = pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
         write_whole(path, lambda temporary: pq.write_table(table, temporary))
     table = pq.read_table(path)

@@ -1,6 +1,7 @@
 """One loader for every source: the embedded data, a Hub id, a folder or a file."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from headscope.data.config import EMBEDDED, FILE_ENDINGS, DataConfig, is_local
 from headscope.data.licenses import load_licenses
 from headscope.errors import DataError
 
-# How `datasets` is told to read a file. Its csv reader is pandas', so quoting and line breaks in fields work.
+# How `datasets` is told to read a file. Its csv reader is pandas', so quoting and line breaks in fields work; of itself
+# it would take "None", "NA" or "null" for nothing at all, which are words like others in a text or a label.
+ONLY_EMPTY_IS_NULL = {"keep_default_na": False, "na_values": [""]}
 READERS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".csv": ("csv", {}),
-    ".tsv": ("csv", {"sep": "\t"}),
+    ".csv": ("csv", ONLY_EMPTY_IS_NULL),
+    ".tsv": ("csv", {"sep": "\t", **ONLY_EMPTY_IS_NULL}),
     ".json": ("json", {}),
     ".jsonl": ("json", {}),
     ".parquet": ("parquet", {}),
@@ -50,8 +53,8 @@ def _load(config: DataConfig) -> DatasetDict:
     if path.is_file():
         return _load_files(config)
     if _class_folders(path):
-        return _load_class_folders(path, config.train_split)
-    return _all_splits(datasets.load_dataset(str(path), config.name))
+        return _load_class_folders(path, config)
+    return _load_folder(path, config)
 
 
 def _all_splits(loaded: Any) -> DatasetDict:
@@ -70,61 +73,105 @@ def _load_files(config: DataConfig) -> DatasetDict:
     return DatasetDict({split: _load_file(Path(name).expanduser(), config) for split, name in named.items() if name})
 
 
+def _load_folder(path: Path, config: DataConfig) -> DatasetDict:
+    """Load a folder in Hub layout; if that fails, a DataError names the file that cannot be read, if there is one."""
+    files = _data_files(path)
+    for file in files:
+        _check_encoding(file)
+    try:
+        with _unlogged():
+            return _all_splits(datasets.load_dataset(str(path), config.name))
+    except Exception:
+        for file in files:
+            _load_file(file, config)
+        raise
+
+
+def _data_files(path: Path) -> list[Path]:
+    found = (file for file in path.rglob("*") if file.suffix in READERS and file.is_file())
+    return sorted(file for file in found if not any(part[0] in "._" for part in file.relative_to(path).parts))
+
+
 def _load_file(path: Path, config: DataConfig) -> Dataset:
     if path.suffix not in FILE_ENDINGS:
         raise DataError(f"{path}: the ending {path.suffix!r} is not known; takes {', '.join(FILE_ENDINGS)}")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: is empty")
     if path.suffix == ".txt":
         return _rows(_labelled_lines(path), config)
+    _check_encoding(path)
     reader, options = READERS[path.suffix]
     try:
-        return datasets.load_dataset(reader, data_files=str(path), split="train", **options)
+        with _unlogged():
+            return datasets.load_dataset(reader, data_files=str(path), split="train", **options)
     except Exception as error:
-        raise DataError(f"{path}: cannot be read as {path.suffix[1:]}: {_reason(error)}") from error
+        reason = "it has no rows" if "corresponds to no data" in str(error) else _reason(error)
+        raise DataError(f"{path}: cannot be read as {path.suffix[1:]}: {reason}") from error
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep `datasets` from logging the errors that it also raises: the user is told once."""
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(verbosity)
 
 
 def _rows(rows: Iterator[tuple[str, str]], config: DataConfig) -> Dataset:
-    texts, labels = zip(*rows, strict=True)
-    return Dataset.from_dict({config.text_column: list(texts), config.label_column: list(labels)})
+    columns = list(zip(*rows, strict=True)) or [(), ()]
+    return Dataset.from_dict({config.text_column: list(columns[0]), config.label_column: list(columns[1])})
 
 
 def _labelled_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (text, label) of each line `__label__name text`; blank lines are passed over."""
-    for number, line in enumerate(_read_text(path).splitlines(), start=1):
-        label, _, text = line.partition(" ")
+    # Not splitlines(): a text may contain the signs that it also takes for line ends, such as U+2028.
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
-        if not label.startswith("__label__"):
-            raise DataError(f"{path}, line {number}: takes lines of '__label__name text', got {line[:60]!r}")
-        yield text, label.removeprefix("__label__")
+        label, text = [*line.split(maxsplit=1), ""][:2]
+        if not label.startswith("__label__") or text.startswith("__label__"):
+            raise DataError(f"{path}, line {number}: takes lines of one '__label__name' and a text, got {line[:60]!r}")
+        yield text.strip(), label.removeprefix("__label__")
 
 
 def _class_folders(path: Path) -> bool:
     """Tell whether the folder holds texts sorted into folders by class: **/class/*.txt and no data files."""
-    has_data = any(path.rglob(f"*{ending}") for ending in FILE_ENDINGS[:-1] if any(path.rglob(f"*{ending}")))
-    return (not has_data and any(path.glob("*/*.txt"))) or any(path.glob("train/*/*.txt"))
+    found = any(path.glob("*/*.txt")) or any(path.glob("*/*/*.txt"))
+    return (found and not _data_files(path)) or any(path.glob("train/*/*.txt"))
 
 
-def _load_class_folders(path: Path, train_split: str) -> DatasetDict:
-    """Load path/class/*.txt as one split, or path/split/class/*.txt as several."""
-    if any(path.glob("*/*.txt")):
-        return DatasetDict({train_split: _class_folder(path)})
-    return DatasetDict({folder.name: _class_folder(folder) for folder in sorted(path.iterdir()) if folder.is_dir()})
+def _load_class_folders(path: Path, config: DataConfig) -> DatasetDict:
+    """Load path/split/class/*.txt as several splits, or path/class/*.txt as one."""
+    if any(path.glob("*/*/*.txt")):
+        folders = {folder.parent.parent for folder in path.glob("*/*/*.txt")}
+        return DatasetDict({folder.name: _class_folder(folder, config) for folder in sorted(folders)})
+    return DatasetDict({config.train_split: _class_folder(path, config)})
 
 
-def _class_folder(path: Path) -> Dataset:
-    files = sorted(path.glob("*/*.txt"))
-    return Dataset.from_dict(
-        {"text": [_read_text(file) for file in files], "label": [file.parent.name for file in files]}
-    )
+def _class_folder(path: Path, config: DataConfig) -> Dataset:
+    return _rows(((_read_text(file), file.parent.name) for file in sorted(path.glob("*/*.txt"))), config)
 
 
 def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: is not UTF-8 ({error.reason} at byte {error.start}); convert it, e.g. with iconv"
-        ) from error
+    _check_encoding(path)
+    return path.read_text(encoding="utf-8-sig")  # without the byte order mark that some editors put first
+
+
+def _check_encoding(path: Path) -> None:
+    """Raise a DataError if a file of text is not UTF-8. Some readers would notice only when a row is used."""
+    if path.suffix == ".parquet":
+        return
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path}, line {number}: is not UTF-8 ({error.reason}); convert it, e.g. with iconv"
+                ) from error
 
 
 def _reason(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """Cutting a split into two, stratified by label, with near-duplicates on one side."""
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -11,7 +12,7 @@ NOT_A_LETTER = re.compile(r"[\W\d_]+")
 
 
 def near_duplicate_groups(texts: Iterable[str]) -> np.ndarray:
-    """Number the texts so that two have the same number if they are equal once lower-cased and stripped to letters."""
+    """Give each text a number, two the same if they are equal once lower-cased and stripped to letters."""
     numbers: dict[str, int] = {}
     # A text without any letter is only equal to itself.
     keys = (NOT_A_LETTER.sub("", text.lower()) or text for text in texts)
@@ -23,12 +24,18 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
 
     Groups of near-duplicates go to one side whole. Each group counts once, under the label of its first text, in
     a split that keeps the shares of the labels.
+
+    Raises:
+        ValueError: if there are too few groups for two sides.
+
     """
     groups = near_duplicate_groups(dataset["text"])
     _, first_rows = np.unique(groups, return_index=True)
     labels = np.asarray(dataset["label"])[first_rows]
     numbers = np.arange(len(first_rows))
-    kept, off = train_test_split(numbers, test_size=share, random_state=seed, stratify=stratification(labels))
+    num_off = math.ceil(share * len(numbers))
+    wanted = stratification(labels, num_off)
+    _, off = train_test_split(numbers, test_size=num_off, random_state=seed, stratify=wanted)
     is_off = np.isin(groups, off)
     return (
         dataset.select(np.flatnonzero(~is_off)),
@@ -42,12 +49,13 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     if limit is None or len(dataset) <= limit:
         return dataset
     labels = np.asarray(dataset["label"])
-    wanted = stratification(labels) if limit >= len(set(labels)) and len(dataset) - limit >= len(set(labels)) else None
+    wanted = stratification(labels, limit)
     rows, _ = train_test_split(np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted)
     return dataset.select(np.sort(rows))
 
 
-def stratification(labels: np.ndarray) -> np.ndarray | None:
-    """Return the labels to stratify by, or None where a class has a single text and cannot be on both sides."""
-    _, counts = np.unique(labels, return_counts=True)
-    return labels if counts.min() >= 2 else None
+def stratification(labels: np.ndarray, size: int) -> np.ndarray | None:
+    """Return the labels to stratify by for a side of this size, or None where not every class can be on both sides."""
+    classes, counts = np.unique(labels, return_counts=True)
+    has_room = len(classes) <= size <= len(labels) - len(classes)
+    return labels if has_room and counts.min() >= 2 else None

@@ -1,15 +1,17 @@
 """A tokenizer trained on the training texts alone, and kept under a name made from them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tokenizers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from headscope.data.cache import content_key, write_whole
 from headscope.data.config import TokenizerConfig
+from headscope.errors import ConfigError
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+RECIPE = 1  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
 SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
 
 
@@ -18,19 +20,26 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
     Raises:
         ValueError: if the file is not one.
+
     """
     try:
-        return Tokenizer.from_file(str(path))
+        return with_literal_text(Tokenizer.from_file(str(path)))
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"{path}: is not a tokenizer.json: {error}") from error
 
 
-def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
+def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
+    """Make the tokenizer read the letters "[SEP]" in a text as letters, not as a separator. No file keeps this."""
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def trained_tokenizer(texts: Sequence[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
     """Return a tokenizer for these texts, from the cache if the same was trained before.
 
     Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut to max_length.
     """
-    settings = f"{tokenizers.__version__} {config} {max_length}"
+    settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
     path = cache / "tokenizers" / f"{content_key([settings, *texts])}.json"
     if not path.exists():
         tokenizer = train_tokenizer(iter(texts), config)
@@ -42,22 +51,32 @@ def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length:
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     """Train byte-level BPE (Sennrich et al. 2016; bytes as in GPT-2), WordPiece (Schuster and Nakajima 2012) or Unigram
     (Kudo 2018). All read text through Unicode's NFKC first, which makes full-width and half-width forms one.
+
+    Raises:
+        ConfigError: if Unigram's vocabulary is too small for the characters of the texts.
+
     """  # noqa: D205
     tokenizer, trainer = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[config.kind](config)
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
     if config.kind == "wordpiece":  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces
         steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
     tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.train_from_iterator(texts, trainer)
+    try:
+        tokenizer.train_from_iterator(texts, trainer)
+    except Exception as error:  # `tokenizers` raises nothing more precise
+        if "not large enough" not in str(error):
+            raise
+        raise ConfigError(
+            f"tokenizer.vocab_size: got {config.vocab_size}, takes more than the texts have different characters "
+            f"if tokenizer.kind is {config.kind}; raise it, or take tokenizer=bpe, which reads bytes"
+        ) from error
     class_id, separator_id = tokenizer.token_to_id(CLASS), tokenizer.token_to_id(SEPARATOR)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLASS} $A {SEPARATOR}",
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
         special_tokens=[(CLASS, class_id), (SEPARATOR, separator_id)],
     )
-    # A text may contain the letters "[SEP]": they must be read as letters, not as a separator.
-    tokenizer.encode_special_tokens = True
-    return tokenizer
+    return with_literal_text(tokenizer)
 
 
 def _bpe(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
@@ -90,7 +109,9 @@ def _wordpiece(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
 
 def _unigram(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    # Brackets stand alone, else "[SEP]" in a text would be found in the vocabulary, which holds the special tokens.
+    brackets = pre_tokenizers.Split(Regex(r"[\[\]]"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), brackets])
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer, trainers.UnigramTrainer(
         vocab_size=config.vocab_size, special_tokens=SPECIAL_TOKENS, unk_token=UNKNOWN, show_progress=False

@@ -22,7 +22,7 @@ def observe(model: nn.Module, observer: LayerObserver) -> Iterator[None]:
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, MultiHeadAttention)}
     before = {name: layer.observer for name, layer in layers.items()}
     for name, layer in layers.items():
-        layer.observer = lambda query, key, mask, name=name: observer(name, query, key, mask)  # type: ignore[misc]
+        layer.observer = lambda query, key, mask, name=name: observer(name, query, key, mask)
     try:
         yield
     finally:
@@ -38,8 +38,8 @@ def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator
             model(token_ids, key_padding_mask)
         maps["encoder.blocks.0.attention"]  # [2, H, T, T], float32
 
-    The model goes on with its fused kernel, so its output is the same to the last digit; the weights are computed beside
-    it, in float32, of the same queries, keys and mask, for the asked rows of the batch alone.
+    The model goes on with its fused kernel, so its output is the same to the last digit; the weights are computed
+    beside it, in float32, of the same queries, keys and mask, for the asked rows of the batch alone.
 
     Args:
         model: any module with our attention layers in it.

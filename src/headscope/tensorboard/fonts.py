@@ -14,23 +14,9 @@ from pathlib import Path
 from PIL import ImageFont
 
 PREFERRED = (
-    "NotoSansCJK-Regular",
-    "SourceHanSans-Regular",
-    "ipag",
-    "TakaoGothic",
-    "wqy-microhei",
-    "wqy-zenhei",
-)
-PREFERRED += (
-    "ヒラギノ角ゴシック W3",
-    "Hiragino Sans",
-    "PingFang",
-    "YuGothR",
-    "msgothic",
-    "msyh",
-    "simsun",
-    "DejaVuSans",
-    "NotoSans-Regular",
+    *("NotoSansCJK-Regular", "SourceHanSans-Regular", "ipag", "TakaoGothic", "wqy-microhei", "wqy-zenhei"),
+    *("ヒラギノ角ゴシック W3", "Hiragino Sans", "PingFang", "YuGothR", "msgothic", "msyh", "simsun"),
+    *("DejaVuSans", "NotoSans-Regular"),
 )
 PLACES = {
     "darwin": ("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),

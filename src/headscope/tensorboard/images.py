@@ -28,7 +28,9 @@ BACKGROUND, INK = (255, 255, 255), (40, 40, 40)
 @cache
 def colors() -> np.ndarray:
     """Return viridis as [256, 3] bytes."""
-    return (Colormap("viridis").lut(256)[:, :3] * 255).round().astype(np.uint8)
+    table: np.ndarray = Colormap("viridis").lut(256)[:, :3]
+    as_bytes: np.ndarray = (table * 255).round().astype(np.uint8)
+    return as_bytes
 
 
 def colored(weights: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
         writer.add_pr_curve(f"test/{label}", report.targets == number, probabilities[:, number], step)
     # In the run's own event file: SummaryWriter.add_hparams would open a run of its own.
     for summary in hparams(flat(report.config), values):
-        writer.file_writer.add_summary(summary)
+        writer._get_file_writer().add_summary(summary)
 
 
 def write_probes(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.attention.functional import Mask
@@ -47,7 +47,7 @@ class HeadLogger(Callback):
         """Begin to watch the attention layers."""
         self._statistics = HeadStatistics()
         if self.config.numbers:
-            self._stack.enter_context(observe(pl_module.model, self._count))
+            self._stack.enter_context(observe(pl_module, self._count))
 
     def _count(self, layer: str, query: Tensor, key: Tensor, mask: Mask | None) -> None:
         start = _now(query.device)
@@ -65,11 +65,12 @@ class HeadLogger(Callback):
         """Write what was seen."""
         start = _now(pl_module.device)
         self._stack.close()
+        model: nn.Module = pl_module.model  # type: ignore[assignment]
         writer: SummaryWriter = trainer.logger.experiment  # type: ignore[union-attr]
         self.summary = self._statistics.summary()
         write_numbers(writer, self.summary, trainer.global_step)
         for number, probe in enumerate(self.probes):
-            reading = read_probe(pl_module.model, probe, self.labels, pl_module.device)
+            reading = read_probe(model, probe, self.labels, pl_module.device)
             write_reading(writer, f"probe_{number}", probe, reading, trainer.global_step, self.config.font)
         self.seconds += _now(pl_module.device) - start
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
@@ -36,7 +37,8 @@ class ClassifierModule(LightningModule):
         class_weights: Float[Tensor, " C"] | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.config, self.total_steps = model, config, total_steps
+        self.model: nn.Module = model
+        self.config, self.total_steps = config, total_steps
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.validation_metrics = MetricCollection(
@@ -73,7 +75,7 @@ class ClassifierModule(LightningModule):
         self.validation_loss.reset()
         self.validation_metrics.reset()
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return AdamW, decaying matrices alone, and the learning rate's course step by step."""
         decayed = [weight for weight in self.model.parameters() if weight.dim() >= 2]
         others = [weight for weight in self.model.parameters() if weight.dim() < 2]

@@ -64,7 +64,7 @@ def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, 
     cutting = Tokenizer.from_str(tokenizer.to_str())
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     cutting.enable_truncation(limit)
-    encoding = cutting.encode(*texts)
+    encoding = cutting.encode(texts[0], texts[1] if len(texts) == 2 else None)
     segments = torch.tensor([encoding.type_ids]) if len(texts) == 2 else None
     return Probe(texts, shown_tokens(cutting, encoding, texts), torch.tensor([encoding.ids]), segments, label)
 

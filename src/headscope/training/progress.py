@@ -67,6 +67,7 @@ class RunProgress(Callback):
             f"validation loss {metrics['validation/loss']:.4f}  accuracy {metrics['validation/accuracy']:.4f}  "
             f"macro-F1 {metrics['validation/macro_f1']:.4f}",
             highlight=False,
+            soft_wrap=True,
         )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

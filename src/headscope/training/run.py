@@ -1,12 +1,13 @@
 """train(config): from a configuration to a run folder with a trained, tested and inspected model."""
 
+import logging
 import time
 import warnings
 from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, EMAWeightAveraging, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EarlyStopping, EMAWeightAveraging
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
@@ -14,6 +15,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
 from headscope.training.baseline import baseline_scores
+from headscope.training.checkpoint import RunCheckpoint
 from headscope.training.closing import write_probes, write_scores
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
@@ -39,6 +41,8 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     console = console or Console()
     folder = claim_folder(config)
     pl.seed_everything(config.seed, verbose=False)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips
     torch.set_float32_matmul_precision("high")  # lets a GPU use TensorFloat-32 where it is asked for float32
     data = _load_data(config, folder)
     show_facts(console, folder, data.facts())
@@ -114,17 +118,15 @@ class Session:
         return HeadLogger(probes, self.data.corpus.labels, self.config.inspection)
 
     def _callbacks(self, console: Console) -> list[Callback]:
-        settings, watched = self.config.trainer, {"monitor": "validation/macro_f1", "mode": "max"}
-        self.checkpoint = ModelCheckpoint(
-            self.folder / "checkpoints", "best", save_last=True, enable_version_counter=False, **watched
-        )  # type: ignore[arg-type]
+        settings = self.config.trainer
+        self.checkpoint = RunCheckpoint(self.folder)
         callbacks: list[Callback] = [StopAtNonFiniteLoss()]
         if self.head_logger is not None:
             callbacks.append(self.head_logger)
         if settings.ema_decay is not None:
             callbacks.append(EMAWeightAveraging(decay=settings.ema_decay))
         if settings.patience is not None:
-            callbacks.append(EarlyStopping(patience=settings.patience, **watched))  # type: ignore[arg-type]
+            callbacks.append(EarlyStopping("validation/macro_f1", mode="max", patience=settings.patience))
         return [
             *callbacks,
             self.stop,

@@ -15,9 +15,9 @@ MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBo
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
     """Print what a reader of the results should know about the texts."""
-    console.print(f"[bold]{escape(str(folder))}[/]", highlight=False)
+    console.print(f"[bold]{escape(str(folder))}[/]", highlight=False, soft_wrap=True)
     for name, value in facts.items():
-        console.print(f"  {name}: {_readable(value)}", highlight=False, markup=False)
+        console.print(f"  {name}: {_readable(value)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _readable(value: object) -> str:
@@ -34,9 +34,15 @@ def show_report(console: Console, report: Report) -> None:
     title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     show_confusion(console, report.labels, report.test)
-    console.print("  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False)
-    console.print(f"run folder: {escape(str(report.folder))}", highlight=False)
-    console.print(f"now look:   [bold]tensorboard --logdir {escape(report.config.outputs_dir)}[/]", highlight=False)
+    console.print(
+        "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False, soft_wrap=True
+    )
+    console.print(f"run folder: {escape(str(report.folder))}", highlight=False, soft_wrap=True)
+    console.print(
+        f"now look:   [bold]tensorboard --logdir {escape(report.config.outputs_dir)}[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:

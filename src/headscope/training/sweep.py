@@ -72,4 +72,4 @@ def show_table(console: Console, folder: Path, rows: list[dict[str, str]]) -> No
     for row in rows:
         table.add_row(*(row.get(column, "") for column in columns))
     console.print(table)
-    console.print(f"now look:   [bold]tensorboard --logdir {folder}[/]", highlight=False)
+    console.print(f"now look:   [bold]tensorboard --logdir {folder}[/]", highlight=False, soft_wrap=True)

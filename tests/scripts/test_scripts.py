@@ -1,0 +1,185 @@
+"""train, resume, evaluate, predict, inspect and a sweep, by their command lines."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+QUICK = [
+    "data.limit=300",
+    "trainer.max_epochs=1",
+    "trainer.accelerator=cpu",
+    "model.d_model=32",
+    "model.feedforward_size=32",
+]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_a_run_leaves_its_folder_whole(trained: Path) -> None:
+    names = {"config.yaml", "tokenizer.json", "labels.json", "model.safetensors", "metrics.json", "checkpoints"}
+    assert names <= {path.name for path in trained.iterdir()}
+    assert list(trained.glob("events.out.tfevents.*"))
+    metrics = json.loads((trained / "metrics.json").read_text())
+    assert metrics["data"]["sizes"] == {"train": 300, "test": 300, "validation": 300}
+    assert metrics["baseline"]["accuracy"] > 0.5
+    assert len(metrics["labels"]) == 7
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "predict", "inspect"])
+def test_help_lists_every_key_with_its_meaning(script: Command, name: str) -> None:
+    shown = script(name, "--help").stdout
+    key, meaning = {
+        "train": ("model.num_heads", "must divide d_model"),
+        "evaluate": ("split", "validation or test"),
+        "predict": ("input", "standard input"),
+        "inspect": ("max_tokens", "cut the text"),
+    }[name]
+    assert f"  {key} = " in shown
+    assert meaning in shown
+    assert f"scripts/{name}.py" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "words"),
+    [
+        ("train", "model.num_heads=3", "model.num_heads: got 3"),
+        ("train", "model.depth=3", "model.depth: unknown key"),
+        ("train", "data.path=./missing.csv", "data.path: got './missing.csv'"),
+        ("train", "resume=nowhere", "resume: got 'nowhere'"),
+        ("evaluate", "run=nowhere", "run: got 'nowhere'"),
+        ("predict", "split=test", "split: unknown key"),
+        ("inspect", "text=words", "run: is missing"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_code_2(script: Command, name: str, argument: str, words: str) -> None:
+    done = script(name, argument, code=2)
+    assert done.stderr.startswith(f"error: {words}")
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_bad_data_is_one_message_and_exit_code_2(script: Command, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("text,label\nfine,a\n,b\n")
+    done = script("train", "data=files", f"data.path={bad}", f"outputs_dir={tmp_path}/o", code=2)
+    assert "bad.csv" in done.stderr
+    assert "1 of 2 rows are empty or null" in done.stderr
+
+
+def test_evaluate_gives_the_scores_that_training_gave(script: Command, trained: Path) -> None:
+    shown = script("evaluate", f"run={trained}").stdout
+    metrics = json.loads((trained / "metrics.json").read_text())["test"]
+    kept = json.loads((trained / "evaluations/licenses-test.json").read_text())
+    assert {name: kept[name] for name in metrics} == metrics
+    assert f"{metrics['accuracy']:.4f}" in shown
+
+
+def test_evaluate_on_other_data_with_the_same_labels(script: Command, trained: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("notice,kind\nPermission is hereby granted,Permissive\nAll rights reserved,Commercial\n")
+    columns = ["data.text_column=notice", "data.label_column=kind"]
+    assert (
+        "other-train, 2 texts"
+        in script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns).stdout
+    )
+    other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
+    done = script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns, code=2)
+    assert "unknown labels Unheard of" in done.stderr
+
+
+def test_predict_keeps_the_order_whatever_the_form(script: Command, trained: Path, tmp_path: Path) -> None:
+    texts = [f"Permission number {number} is granted " * (1 + number % 7) for number in range(60)]
+    given, wanted = tmp_path / "in.csv", tmp_path / "out.csv"
+    with given.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([("id", "text"), *enumerate(texts)])
+    script("predict", f"run={trained}", f"input={given}", f"output={wanted}")
+    with wanted.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == texts
+    labels = json.loads((trained / "labels.json").read_text())
+    for row in rows:
+        shares = {label: float(row[f"probability_{label}"]) for label in labels}
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+        assert row["prediction"] == max(shares, key=shares.__getitem__)
+    lines = script("predict", f"run={trained}", stdin="\n".join(texts)).stdout.splitlines()
+    assert [json.loads(line)["prediction"] for line in lines] == [row["prediction"] for row in rows]
+
+
+def test_predict_names_a_missing_column_and_leaves_no_output(script: Command, trained: Path, tmp_path: Path) -> None:
+    given = tmp_path / "in.jsonl"
+    given.write_text('{"body": "a"}\n')
+    done = script("predict", f"run={trained}", f"input={given}", f"output={tmp_path}/out.jsonl", code=2)
+    assert "no text in column 'text'; it has body" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_inspect_writes_a_page_and_tensorboard_for_any_text(script: Command, trained: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    text = 'Hello, [world] {x}: "quoted" ${none} </script><b>日本語</b>'
+    shown = script("inspect", f"run={trained}", f"text={text}", f"output={page}", "label=Permissive").stdout
+    assert "numbers of each head" in shown
+    html = page.read_text(encoding="utf-8")
+    assert "</script><b>" not in html
+    assert json.dumps("日本語")[1:-1] in html
+    assert list((trained / "inspect").glob("*/events.out.tfevents.*"))
+    done = script("inspect", f"run={trained}", "text=a", "text_pair=b", code=2)
+    assert "trained on single texts" in done.stderr
+
+
+def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder)
+    before = json.loads((folder / "metrics.json").read_text())["training"]["steps"]
+    script("train", f"resume={folder}", "trainer.max_epochs=2")
+    assert json.loads((folder / "metrics.json").read_text())["training"]["steps"] == 2 * before
+    assert "resumed run keeps its groups" in script("train", f"resume={folder}", "model=small", code=2).stderr
+
+
+def test_ctrl_c_saves_what_was_learned(trained: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "scripts/train.py",
+        f"outputs_dir={tmp_path}",
+        "name=stopped",
+        *QUICK,
+        "trainer.max_epochs=500",
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "stopped/checkpoints/last.ckpt").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "go on with resume=" in errors
+    assert "Traceback" not in errors
+    assert (tmp_path / "stopped/model.safetensors").exists()
+
+
+def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    arguments = ["-m", f"hydra.sweep.dir={folder}", *QUICK, "baseline=false", "model.num_heads=2,3,4"]
+    shown = script("train", *arguments, code=2).stdout
+    with (folder / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model.num_heads"] for row in rows] == ["2", "3", "4"]
+    assert [row["status"].split(":")[0] for row in rows] == ["done", "failed", "done"]
+    assert "divisor of model.d_model=32" in rows[1]["status"]
+    assert 0 <= float(rows[2]["accuracy"]) <= 1
+    assert f"tensorboard --logdir {folder}" in shown
+    jobs = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    assert [job.split("-")[0] for job in jobs] == ["0", "1", "2"]
+    assert all(list((folder / job).glob("events.out.*")) for job in (jobs[0], jobs[2]))

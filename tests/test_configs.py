@@ -1,0 +1,67 @@
+"""Every file in configs/ composes and builds, says at its head what it is, and the public keys are a frozen list."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
+from headscope.model.classifier import TextClassifier
+from headscope.settings import described, problems
+from headscope.training.config import TrainConfig
+from headscope.training.module import ClassifierModule
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+SCHEMAS = {"train": TrainConfig, "evaluate": EvaluateConfig, "predict": PredictConfig, "inspect": InspectConfig}
+GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
+
+
+def composed(name: str, overrides: list[str]) -> Any:
+    ConfigStore.instance().store("schema", SCHEMAS[name])
+    ConfigStore.instance().store("headscope", {"template": ""}, group="hydra/help")
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return OmegaConf.to_object(compose(name, overrides))
+
+
+@pytest.mark.parametrize("path", GROUPS, ids=lambda path: f"{path.parent.name}={path.stem}")
+def test_every_group_composes_checks_and_builds(path: Path) -> None:
+    overrides = [f"{path.parent.name}={path.stem}"]
+    if path.stem == "files":
+        overrides.append("data.path=some/hub-id")
+    config = composed("train", overrides)
+    assert list(problems(config)) == []
+    model = TextClassifier(config.model, 1000, 2, config.data.max_length, 2 if config.data.text_pair_column else 1)
+    ClassifierModule(model, config.optimizer, 2, 10).configure_optimizers()
+    ids = torch.randint(1, 1000, (1, 7))
+    assert model(ids, None, torch.zeros_like(ids) if config.data.text_pair_column else None).shape == (1, 2)
+
+
+@pytest.mark.parametrize("path", [*GROUPS, *CONFIGS.glob("*.yaml")], ids=lambda path: path.stem)
+def test_every_file_says_at_its_head_what_it_is(path: Path) -> None:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first.startswith("# ")
+    if path.parent.name == "data":
+        assert "Tried:" in path.read_text(encoding="utf-8") or "figure in the README" in path.read_text(
+            encoding="utf-8"
+        )
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_script_has_its_configuration(name: str) -> None:
+    given = {"evaluate": ["run=."], "predict": ["run=."], "inspect": ["run=.", "text=words"]}.get(name, [])
+    assert list(problems(composed(name, given))) == []
+    assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()
+
+
+def test_the_public_keys_of_training_are_these() -> None:
+    frozen = (Path(__file__).parent / "train_keys.txt").read_text().split()
+    assert [key for key, _, _ in described(TrainConfig())] == frozen
+
+
+def test_every_key_says_what_it_means() -> None:
+    for schema in SCHEMAS.values():
+        assert all(len(rule.meaning) > 4 for _, _, rule in described(schema()))
