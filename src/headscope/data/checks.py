@@ -36,7 +36,7 @@ def text_columns(config: DataConfig) -> list[str]:
 
 
 def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Return the rows with a text and a label; refuse the others unless data.drop_empty is set, and a split of none."""
+    """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any."""
     where = f"{config.file_of(split)}, split {split}"
     columns = [*text_columns(config), config.label_column]
     bad: list[int] = []

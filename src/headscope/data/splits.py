@@ -11,12 +11,19 @@ from sklearn.model_selection import train_test_split
 NOT_A_LETTER = re.compile(r"[\W\d_]+")
 
 
-def near_duplicate_groups(texts: Iterable[str]) -> np.ndarray:
-    """Give each text a number, two the same if they are equal once lower-cased and stripped to letters."""
-    numbers: dict[str, int] = {}
-    # A text without any letter is only equal to itself.
-    keys = (NOT_A_LETTER.sub("", text.lower()) or text for text in texts)
+def near_duplicate_groups(*columns: Iterable[str]) -> np.ndarray:
+    """Give each row a number, two the same if their texts are equal once lower-cased and stripped to letters.
+
+    A row of several columns, such as a pair of texts, repeats another one only if each of its texts does.
+    """
+    numbers: dict[tuple[str, ...], int] = {}
+    keys = (tuple(map(_letters, row)) for row in zip(*columns, strict=True))
     return np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.int64)
+
+
+def _letters(text: str) -> str:
+    # A text without any letter is only equal to itself.
+    return NOT_A_LETTER.sub("", text.lower()) or text
 
 
 def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, int]:
@@ -29,7 +36,7 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
         ValueError: if there are too few groups for two sides.
 
     """
-    groups = near_duplicate_groups(dataset["text"])
+    groups = near_duplicate_groups(*(dataset[name] for name in ("text", "text_pair") if name in dataset.column_names))
     _, first_rows = np.unique(groups, return_index=True)
     labels = np.asarray(dataset["label"])[first_rows]
     numbers = np.arange(len(first_rows))

@@ -28,14 +28,14 @@ BACKGROUND, INK = (255, 255, 255), (40, 40, 40)
 @cache
 def colors() -> np.ndarray:
     """Return viridis as [256, 3] bytes."""
-    table: np.ndarray = Colormap("viridis").lut(256)[:, :3]
-    as_bytes: np.ndarray = (table * 255).round().astype(np.uint8)
-    return as_bytes
+    return np.asarray(Colormap("viridis").lut(256)[:, :3] * 255).round().astype(np.uint8)
 
 
 def colored(weights: np.ndarray) -> np.ndarray:
     """Return weights [...] in [0, 1] as colours [..., 3], by their square root."""
-    return colors()[(np.sqrt(np.clip(weights, 0, 1)) * 255).round().astype(np.uint8)]
+    levels = (np.sqrt(np.clip(weights, 0, 1)) * 255).round().astype(np.uint8)
+    picture: np.ndarray = colors()[levels]
+    return picture
 
 
 def _scaled(weights: np.ndarray, cell: int) -> np.ndarray:

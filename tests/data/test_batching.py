@@ -1,0 +1,177 @@
+"""Batches keep to the budget, hold every row once, and come in an order that seed and epoch decide."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.data.batching import BUCKET, BatchLoader, TextBatches, TokenBudgetSampler, padding_share
+from headscope.data.encoded import EncodedTexts
+
+LENGTHS = np.random.default_rng(0).integers(3, 60, 200)
+some_lengths = st.lists(st.integers(1, 64), min_size=1, max_size=80).map(np.array)
+
+
+def epoch(sampler: TokenBudgetSampler, number: int = 0) -> list[list[int]]:
+    sampler.set_epoch(number)
+    return list(sampler)
+
+
+def texts(lengths: np.ndarray, with_segments: bool = False) -> EncodedTexts:
+    """Texts whose ids tell row and place: 100 * row + place + 1."""
+    ids = [100 * row + place + 1 for row, length in enumerate(lengths) for place in range(length)]
+    segments = np.array([place % 2 for length in lengths for place in range(length)], np.uint8)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return EncodedTexts(np.array(ids, np.int32), starts, segments if with_segments else None, 0)
+
+
+def loader(lengths: np.ndarray = LENGTHS, budget: int = 200, seed: int | None = 0) -> BatchLoader:
+    batches = TextBatches(texts(lengths), np.arange(len(lengths)) % 3)
+    return BatchLoader(batches, TokenBudgetSampler(lengths, budget, seed))
+
+
+@settings(max_examples=200, deadline=None)
+@given(lengths=some_lengths, budget=st.integers(64, 300), seed=st.none() | st.integers(0, 9), number=st.integers(0, 5))
+def test_no_batch_exceeds_the_budget_and_each_row_comes_once(
+    lengths: np.ndarray, budget: int, seed: int | None, number: int
+) -> None:
+    sampler = TokenBudgetSampler(lengths, budget, seed)
+    batches = epoch(sampler, number)
+    assert all(len(rows) * lengths[rows].max() <= budget for rows in batches)
+    assert sorted(itertools.chain(*batches)) == list(range(len(lengths)))
+    assert len(batches) == len(sampler) == len(epoch(sampler, number + 1))
+
+
+@settings(max_examples=100, deadline=None)
+@given(lengths=some_lengths, budget=st.integers(64, 300))
+def test_batches_are_as_full_as_the_next_text_allows(lengths: np.ndarray, budget: int) -> None:
+    batches = epoch(TokenBudgetSampler(lengths, budget))
+    for rows, following in itertools.pairwise(batches):
+        rounded_up = -(-lengths[following[0]] // BUCKET) * BUCKET
+        assert (len(rows) + 1) * rounded_up > budget
+
+
+def test_a_text_longer_than_the_budget_has_a_batch_of_its_own() -> None:
+    assert epoch(TokenBudgetSampler(np.array([50, 3, 60]), 40)) == [[1], [0], [2]]
+
+
+def test_the_order_is_that_of_seed_and_epoch() -> None:
+    first, again, other = (TokenBudgetSampler(LENGTHS, 200, seed) for seed in (1, 1, 2))
+    assert epoch(first, 3) == epoch(again, 3) == epoch(first, 3)
+    orders = [epoch(first, 3), epoch(first, 4), epoch(other, 3)]
+    assert all(one != another for one, another in itertools.combinations(orders, 2))
+
+
+def test_short_and_long_batches_are_shuffled_and_mixed_anew_within_a_bucket() -> None:
+    sampler = TokenBudgetSampler(LENGTHS, 200, seed=1)
+    first, second = ([frozenset(rows) for rows in epoch(sampler, number)] for number in (0, 1))
+    assert len(set(first) & set(second)) < len(first) / 2
+    mean_lengths = [LENGTHS[rows].mean() for rows in epoch(sampler)]
+    assert abs(np.corrcoef(mean_lengths, range(len(mean_lengths)))[0, 1]) < 0.5
+
+
+def test_without_a_seed_the_short_texts_come_first_in_their_own_order() -> None:
+    lengths = np.array([20, 3, 9, 7, 30, 8])
+    sampler = TokenBudgetSampler(lengths, 24)
+    assert epoch(sampler) == epoch(sampler, 1) == [[1, 3, 5], [2], [0], [4]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(lengths=some_lengths, world_size=st.integers(2, 4), seed=st.integers(0, 9))
+def test_processes_share_the_batches_without_overlap(lengths: np.ndarray, world_size: int, seed: int) -> None:
+    whole = epoch(TokenBudgetSampler(lengths, 64, seed))
+    ranks = [TokenBudgetSampler(lengths, 64, seed, rank, world_size) for rank in range(world_size)]
+    shares = [epoch(rank) for rank in ranks]
+    assert [len(share) for share in shares] == [len(rank) for rank in ranks] == [len(shares[0])] * world_size
+    assert all(batch in whole for share in shares for batch in share)
+    if len(whole) >= world_size:  # with fewer batches than processes, some are taken twice
+        rows = [row for share in shares for batch in share for row in batch]
+        assert len(rows) == len(set(rows))
+        assert len(whole) - world_size < sum(map(len, shares)) <= len(whole)
+
+
+def test_a_batch_holds_the_texts_of_its_rows_padded_to_the_longest() -> None:
+    lengths = np.array([3, 1, 2])
+    batch = TextBatches(texts(lengths, with_segments=True), np.array([7, 8, 9]))[[2, 0]]
+    assert batch.token_ids.tolist() == [[201, 202, 0], [1, 2, 3]]
+    assert batch.key_padding_mask is not None
+    assert batch.key_padding_mask.tolist() == [[False, False, True], [False] * 3]
+    assert batch.segment_ids is not None
+    assert batch.segment_ids.tolist() == [[0, 1, 0], [0, 1, 0]]
+    assert (batch.labels.tolist(), batch.rows.tolist()) == ([9, 7], [2, 0])
+    assert {tensor.dtype for tensor in (batch.token_ids, batch.segment_ids, batch.labels, batch.rows)} == {torch.int64}
+
+
+def test_a_batch_without_padding_has_no_mask_and_single_texts_no_segments() -> None:
+    batch = TextBatches(texts(np.array([2, 3, 2])), np.array([0, 1, 0]))[[0, 2]]
+    assert batch.token_ids.tolist() == [[1, 2], [201, 202]]
+    assert batch.key_padding_mask is None
+    assert batch.segment_ids is None
+
+
+def rows_of(batches: BatchLoader) -> list[list[int]]:
+    return [batch.rows.tolist() for batch in batches]
+
+
+def test_the_loader_yields_the_batches_of_its_sampler() -> None:
+    batches = loader()
+    assert len(batches) == len(batches.sampler) > 10
+    for number in (0, 1):
+        batches.sampler.set_epoch(number)
+        assert rows_of(batches) == list(batches.sampler)
+    batch = next(iter(batches))
+    assert torch.equal(batch.labels, batch.rows % 3)
+    assert torch.equal(batch.token_ids[:, 0], 100 * batch.rows + 1)
+
+
+@pytest.mark.parametrize("stop", [1, 5])
+def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(stop: int) -> None:
+    stopped = loader()
+    stopped.sampler.set_epoch(2)
+    whole = list(stopped.sampler)
+    done = [batch.rows.tolist() for batch in itertools.islice(iter(stopped), stop)]
+    state = stopped.state_dict()
+    resumed = loader()
+    resumed.load_state_dict(state)
+    resumed.sampler.set_epoch(2)
+    assert done + rows_of(resumed) == whole
+    assert resumed.state_dict() == {"done": len(whole)}
+    resumed.sampler.set_epoch(3)
+    assert rows_of(resumed) == list(resumed.sampler)  # the epoch after it is whole again
+
+
+def test_a_resumed_epoch_may_be_stopped_again() -> None:
+    whole = rows_of(loader())
+    resumed = loader()
+    resumed.load_state_dict({"done": 4})
+    assert [batch.rows.tolist() for batch in itertools.islice(iter(resumed), 3)] == whole[4:7]
+    assert resumed.state_dict() == {"done": 7}
+
+
+def test_after_a_whole_epoch_the_next_begins_at_its_start() -> None:
+    finished = loader()
+    whole = rows_of(finished)
+    resumed = loader()
+    resumed.load_state_dict(finished.state_dict())
+    assert rows_of(resumed) == whole
+
+
+def test_the_share_of_padding_is_that_counted_by_hand() -> None:
+    lengths = np.array([4, 6, 8, 10, 16])
+    sampler = TokenBudgetSampler(lengths, 32)
+    assert epoch(sampler) == [[0, 1, 2], [3, 4]]
+    assert padding_share(sampler, lengths) == pytest.approx(1 - (18 + 26) / (3 * 8 + 2 * 16))
+    assert padding_share(TokenBudgetSampler(np.array([8, 8]), 16), np.array([8, 8])) == 0
+
+
+def test_the_share_of_padding_is_what_the_masks_hold() -> None:
+    batches = loader(seed=4)
+    positions = padding = 0
+    for batch in batches:
+        positions += batch.token_ids.numel()
+        padding += 0 if batch.key_padding_mask is None else int(batch.key_padding_mask.sum())
+    assert padding_share(batches.sampler, LENGTHS) == pytest.approx(padding / positions)
+    assert 0 < padding / positions < 0.15

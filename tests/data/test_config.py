@@ -1,0 +1,87 @@
+"""The settings of data and tokenizer: what is a path and what a Hub id, and which values cannot work together."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headscope.data.config import DataConfig, TokenizerConfig, is_local
+from headscope.errors import ConfigError
+from headscope.settings import check, problems
+
+
+@pytest.mark.parametrize("path", ["imdb", "fancyzhx/ag_news", "some-org/some.name_1", "x/y"])
+def test_a_name_or_an_organisation_with_a_name_is_a_hub_id(path: str) -> None:
+    assert not is_local(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["./reviews", "../x/y", "/data", "~/reviews", "reviews.csv", "org/lines.txt", "a/b/c", "with space", "a//b"]
+)
+def test_anything_else_is_a_path(path: str) -> None:
+    assert is_local(path)
+
+
+def test_a_folder_that_exists_is_a_path_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not is_local("org/reviews")
+    (tmp_path / "org" / "reviews").mkdir(parents=True)
+    assert is_local("org/reviews")
+
+
+@pytest.mark.parametrize(
+    "config", [DataConfig(), DataConfig(path="fancyzhx/ag_news", validation_split=None), TokenizerConfig()]
+)
+def test_the_defaults_and_a_hub_id_can_work(config: DataConfig | TokenizerConfig) -> None:
+    assert list(problems(config)) == []
+    check(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"path": "none.csv"}, "path: got 'none.csv', takes a file or folder that exists (or a Hub id such as"),
+        ({"path": "a.csv", "test_path": "none.csv"}, "test_path: got 'none.csv', takes a file or folder that exists"),
+        (
+            {"path": "fancyzhx/ag_news", "validation_path": "a.csv"},
+            "validation_path: got 'a.csv', takes a file only if data.path is a file too, and that is 'fancyzhx/ag_news'",
+        ),
+        (
+            {"max_length": 512, "tokens_per_batch": 511},
+            "tokens_per_batch: got 511, takes at least data.max_length=512: one text must fit",
+        ),
+        (
+            {"validation_split": "test"},
+            "test_split: train, validation and test must be three splits, got train, test, test",
+        ),
+        ({"test_split": "train"}, "test_split: train, validation and test must be three splits"),
+        ({"validation_share": 0.0}, "validation_share: got 0.0, takes more than 0 and less than 0.5"),
+        ({"test_share": 0.5}, "test_share: got 0.5, takes more than 0 and less than 0.5"),
+        ({"limit": 0}, "limit: got 0, takes at least 1"),
+        ({"max_length": 3}, "max_length: got 3, takes at least 4"),
+    ],
+)
+def test_each_mistake_is_told_by_key_value_and_what_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("text,label\n")
+    (found,) = problems(DataConfig(**settings))
+    assert found.startswith(problem)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(TokenizerConfig(kind="words", vocab_size=299))
+    assert str(caught.value).splitlines() == [
+        "kind: got 'words', takes one of bpe, wordpiece, unigram (byte-level BPE, WordPiece or Unigram)",
+        "vocab_size: got 299, takes at least 300 (pieces, special tokens included)",
+    ]
+
+
+def test_a_split_is_named_by_its_own_file_if_it_has_one() -> None:
+    config = DataConfig(path="a.csv", validation_path="b.csv", test_path="c.csv", test_split="exam")
+    files = {split: config.file_of(split) for split in ("train", "validation", "exam", "test")}
+    assert files == {"train": "a.csv", "validation": "b.csv", "exam": "c.csv", "test": "a.csv"}
+    assert DataConfig(path="a.csv", validation_split=None, validation_path="b.csv").file_of("validation") == "b.csv"
+    assert DataConfig(path="org/name").file_of("test") == "org/name"

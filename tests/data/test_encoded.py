@@ -1,0 +1,121 @@
+"""Token ids on disk are those of each text encoded by itself, and a half-written cache is never read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from tokenizers import Tokenizer
+
+from headscope.data import encoded as module
+from headscope.data.config import TOKENIZERS, TokenizerConfig
+from headscope.data.encoded import EncodedTexts, encode
+from headscope.data.tokenizer import train_tokenizer
+
+TEXTS = ["the cat", "吾輩は猫である。名前はまだ無い。", "a [SEP] b", "", "x" * 50, "the dog and the cat " * 9, "鬱🦔"]
+DATASET = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 3 + [0]})
+PAIRS = Dataset.from_dict({"text": TEXTS, "text_pair": TEXTS[::-1], "label": [0] * 7})
+
+
+def make_tokenizer(kind: str = "bpe", max_length: int = 16) -> Tokenizer:
+    tokenizer = train_tokenizer(iter(TEXTS * 3), TokenizerConfig(kind=kind, vocab_size=350))
+    tokenizer.enable_truncation(max_length)
+    return tokenizer
+
+
+def ids_of(texts: EncodedTexts) -> list[list[int]]:
+    return [row.tolist() for row in np.split(texts.ids, texts.starts[1:-1])]
+
+
+@pytest.mark.parametrize("at_once", [2, 7, 10_000])
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_texts_are_encoded_as_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, at_once: int
+) -> None:
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
+    tokenizer = make_tokenizer(kind)
+    texts = encode(tokenizer, DATASET, tmp_path)
+    wanted = [tokenizer.encode(text) for text in TEXTS]
+    assert ids_of(texts) == [encoding.ids for encoding in wanted]
+    assert texts.lengths.tolist() == [len(encoding.ids) for encoding in wanted]
+    assert texts.num_cut == sum(bool(encoding.overflowing) for encoding in wanted) > 0
+    assert texts.segments is None
+
+
+@pytest.mark.parametrize("at_once", [2, 10_000])
+def test_pairs_are_encoded_with_the_text_that_each_token_belongs_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
+    tokenizer = make_tokenizer(max_length=30)
+    texts = encode(tokenizer, PAIRS, tmp_path)
+    wanted = [tokenizer.encode(*pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
+    assert ids_of(texts) == [encoding.ids for encoding in wanted]
+    assert texts.segments is not None
+    assert texts.segments.tolist() == [segment for encoding in wanted for segment in encoding.type_ids]
+
+
+def test_texts_longer_than_max_length_are_cut_and_counted(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(max_length=10)
+    full = make_tokenizer(max_length=1000)
+    lengths = [len(full.encode(text).ids) for text in TEXTS]
+    texts = encode(tokenizer, DATASET, tmp_path)
+    assert texts.lengths.tolist() == [min(length, 10) for length in lengths]
+    assert texts.num_cut == sum(length > 10 for length in lengths)
+    assert encode(full, DATASET, tmp_path).num_cut == 0
+
+
+def test_what_was_encoded_once_is_read_and_not_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = make_tokenizer()
+    first = encode(tokenizer, DATASET, tmp_path)
+    monkeypatch.setattr(module, "_encodings", lambda *_: pytest.fail("encoded again"))
+    again = encode(tokenizer, DATASET, tmp_path)
+    assert ids_of(again) == ids_of(first)
+    assert (again.starts.tolist(), again.num_cut) == (first.starts.tolist(), first.num_cut)
+    relabelled = DATASET.remove_columns("label").add_column("label", np.zeros(7, np.int64))
+    assert ids_of(encode(tokenizer, relabelled, tmp_path)) == ids_of(first)
+    with pytest.raises(pytest.fail.Exception, match="encoded again"):
+        encode(tokenizer, DATASET.select(range(6)), tmp_path)
+
+
+def test_other_texts_tokenizers_and_lengths_have_files_of_their_own(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    for made_by, dataset in [
+        (tokenizer, DATASET),
+        (tokenizer, DATASET.select(range(6))),
+        (tokenizer, PAIRS),
+        (make_tokenizer(max_length=17), DATASET),
+        (make_tokenizer("unigram"), DATASET),
+        (tokenizer, DATASET),
+    ]:
+        encode(made_by, dataset, tmp_path)
+    assert len(list((tmp_path / "encoded").iterdir())) == 5
+
+
+def test_a_half_written_cache_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, encodings = make_tokenizer(), module._encodings
+
+    def stopped(*arguments: object) -> object:
+        yield next(encodings(*arguments))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", 3)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "_encodings", stopped)
+        encode(tokenizer, DATASET, tmp_path)
+    assert list((tmp_path / "encoded").iterdir()) == []
+    assert ids_of(encode(tokenizer, DATASET, tmp_path)) == [tokenizer.encode(text).ids for text in TEXTS]
+
+
+def test_what_a_killed_process_left_does_not_hinder(tmp_path: Path) -> None:
+    (tmp_path / "encoded" / ".encoding.left").mkdir(parents=True)
+    (tmp_path / "encoded" / ".encoding.left" / "ids.bin").write_bytes(b"half")
+    tokenizer = make_tokenizer()
+    assert ids_of(encode(tokenizer, DATASET, tmp_path)) == [tokenizer.encode(text).ids for text in TEXTS]
+
+
+def test_ids_stay_on_disk_and_cannot_be_changed(tmp_path: Path) -> None:
+    texts = encode(make_tokenizer(), DATASET, tmp_path)
+    assert isinstance(texts.ids, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        texts.ids[0] = 7

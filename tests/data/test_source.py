@@ -1,0 +1,262 @@
+"""Every form of source gives the same rows, and what cannot be read is told in one message that names the file."""
+
+import csv
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from headscope.data.config import DataConfig
+from headscope.data.source import load_source
+from headscope.errors import DataError
+from hub_server import HubServer
+
+ROWS = [
+    {"text": "a plain text", "label": "x"},
+    {"text": 'with "quotes", a comma and a\ttab', "label": "y"},
+    {"text": "two\nlines", "label": "x"},
+    {"text": "日本語、空白なし。", "label": "y"},
+]
+ENDINGS = ("csv", "tsv", "json", "jsonl", "parquet")
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load(path: Path, **settings: Any) -> dict[str, list[dict[str, Any]]]:
+    return {split: list(rows) for split, rows in load_source(DataConfig(path=str(path), **settings)).items()}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_format_gives_the_same_rows(tmp_path: Path, ending: str) -> None:
+    assert load(write_rows(tmp_path / f"rows.{ending}", ROWS)) == {"train": ROWS}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl"])
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path, ending: str) -> None:
+    path = write_rows(tmp_path / f"rows.{ending}", ROWS)
+    write_text(path, BYTE_ORDER_MARK + path.read_text(encoding="utf-8"))
+    assert load(path)["train"] == ROWS
+
+
+def test_lines_of_json_may_stand_in_a_file_called_json(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", ROWS)
+    assert load(path.rename(tmp_path / "rows.json")) == {"train": ROWS}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_words_such_as_none_are_words_and_only_an_empty_field_is_null(tmp_path: Path, ending: str) -> None:
+    words = [{"text": word, "label": label} for word, label in [("None", "NA"), ("null", "n/a"), ("nan", "x")]]
+    path = write_rows(tmp_path / f"rows.{ending}", [*words, {"text": "", "label": "x"}])
+    assert load(path)["train"] == [*words, {"text": None, "label": "x"}]
+
+
+def test_lines_as_fasttext_reads_them_give_text_and_label(tmp_path: Path) -> None:
+    separators = "a\u2028b\x85c\x0cd"  # line ends to str.splitlines, but not to a text file
+    lines = ["__label__x  one  text ", "", f"__label__two-words\t{separators}", "__label__x", "__label__y 日本語"]
+    path = write_text(tmp_path / "lines.txt", BYTE_ORDER_MARK + "\r\n".join(lines) + "\r\n")
+    rows = [("one  text", "x"), (separators, "two-words"), ("", "x"), ("日本語", "y")]
+    assert load(path, text_column="review", label_column="stars") == {
+        "train": [{"review": text, "stars": label} for text, label in rows]
+    }
+
+
+@pytest.mark.parametrize("line", ["no label here", "__label__x __label__y two labels"])
+def test_a_line_without_one_label_is_named_by_its_number(tmp_path: Path, line: str) -> None:
+    path = write_text(tmp_path / "lines.txt", f"__label__x fine\n\n{line}\n")
+    with pytest.raises(DataError, match=rf"lines\.txt, line 3: takes lines of one '__label__name'.*{line}"):
+        load(path)
+
+
+def test_a_file_for_each_split_may_be_of_another_format(tmp_path: Path) -> None:
+    train, validation, test = (write_rows(tmp_path / f"{i}.{ENDINGS[i]}", ROWS[i:]) for i in range(3))
+    settings = {"train_split": "learn", "test_split": "exam"}
+    splits = load(train, validation_path=str(validation), test_path=str(test), **settings)
+    assert splits == {"learn": ROWS, "validation": ROWS[1:], "exam": ROWS[2:]}
+
+
+def test_a_folder_for_each_class_is_one_split(tmp_path: Path) -> None:
+    write_text(tmp_path / "texts" / "good" / "b.txt", "fine\nfilm\n")
+    write_text(tmp_path / "texts" / "good" / "a.txt", BYTE_ORDER_MARK + "nice")
+    write_text(tmp_path / "texts" / "bad" / "a.txt", "dull")
+    rows = [("dull", "bad"), ("nice", "good"), ("fine\nfilm\n", "good")]
+    for columns in [("text", "label"), ("review", "stars")]:
+        settings = {"text_column": columns[0], "label_column": columns[1], "train_split": "all"}
+        splits = load(tmp_path / "texts", **settings)
+        assert splits["all"] == [dict(zip(columns, (text, label), strict=True)) for text, label in rows]
+
+
+def test_folders_for_classes_may_lie_below_folders_for_splits(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for label in ("neg", "pos"):
+            write_text(tmp_path / split / label / "0_1.txt", f"{split} {label}")
+        write_text(tmp_path / split / "urls.txt", "stands beside the classes, as in the IMDB archive")
+    assert load(tmp_path) == {
+        split: [{"text": f"{split} {label}", "label": label} for label in ("neg", "pos")] for split in ("train", "test")
+    }
+
+
+def test_a_folder_in_hub_layout_has_its_splits_by_name_or_by_its_card(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write_rows(tmp_path / "named" / f"{split}.csv", [{"text": split, "label": 1}])
+        write_rows(tmp_path / "carded" / "short" / f"{split}-0.parquet", [{"text": f"short {split}", "label": 2}])
+    files = "".join(f"\n  - {{split: {split}, path: short/{split}-*}}" for split in ("train", "test"))
+    write_text(tmp_path / "carded" / "README.md", f"---\nconfigs:\n- config_name: short\n  data_files:{files}\n---\n")
+    assert load(tmp_path / "named") == {split: [{"text": split, "label": 1}] for split in ("train", "test")}
+    carded = load(tmp_path / "carded", name="short")
+    assert carded == {split: [{"text": f"short {split}", "label": 2}] for split in ("train", "test")}
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What `datasets` logs, which would reach the user's screen."""
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("datasets").addHandler(handler)
+    yield messages
+    logging.getLogger("datasets").removeHandler(handler)
+
+
+def assert_refused_once(logged: list[str], path: Path, *said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(path)
+    for part in said:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert logged == []
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl", "txt"])
+def test_a_file_in_another_encoding_is_refused_by_name_and_line(
+    tmp_path: Path, logged: list[str], ending: str, in_folder: bool
+) -> None:
+    rows = [{"text": text, "label": "x"} for text in ("ascii", "café au lait")]
+    path = tmp_path / "data" / f"train.{ending}"
+    if ending == "txt":
+        write_text(path, "".join(f"__label__x {row['text']}\n" for row in rows))
+    else:
+        write_rows(path, rows)
+    if ending == "json":
+        path.write_text(json.dumps(rows, ensure_ascii=False, indent=0), encoding="utf-8")
+    line = next(number for number, line in enumerate(path.read_text("utf-8").split("\n"), 1) if "é" in line)
+    path.write_bytes(path.read_bytes().decode().encode("latin-1"))
+    if in_folder and ending == "txt":
+        path.parent.rename(tmp_path / "class")
+        path = tmp_path / "class" / path.name
+        assert_refused_once(logged, tmp_path, f"{path}, line {line}: is not UTF-8")
+    else:
+        assert_refused_once(logged, path.parent if in_folder else path, f"{path}, line {line}: is not UTF-8", "iconv")
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("train.csv", "text,label\none,1\ntwo,2,3\n", "Expected 2 fields in line 3, saw 3"),
+        ("train.json", '[{"text": "one", ', "cannot be read as json"),
+        ("train.jsonl", '{"text": "one", "label": 1}\n{"text"', "in row 1"),
+        ("train.parquet", "PAR1, but no more", "cannot be read as parquet"),
+    ],
+)
+def test_a_broken_file_is_refused_by_name_and_reason(
+    tmp_path: Path, logged: list[str], name: str, content: str, reason: str, in_folder: bool
+) -> None:
+    write_rows(tmp_path / f"test{Path(name).suffix}", ROWS)
+    path = write_text(tmp_path / name, content)
+    assert_refused_once(logged, tmp_path if in_folder else path, f"{path}: cannot be read as", reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.csv", "", "is empty"),
+        ("rows.txt", "", "is empty"),
+        ("rows.jsonl", "", "is empty"),
+        ("rows.csv", "text,label\n", "it has no rows"),
+        ("rows.json", "[]", "it has no rows"),
+        ("rows.xml", "<rows/>", "the ending '.xml' is not known; takes .csv, .tsv, .json, .jsonl, .parquet, .txt"),
+    ],
+)
+def test_a_file_without_rows_or_of_unknown_kind_is_refused(
+    tmp_path: Path, logged: list[str], name: str, content: str, message: str
+) -> None:
+    path = write_text(tmp_path / name, content)
+    assert_refused_once(logged, path, f"{path}: ", message)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"missing\.csv: Couldn't find"):
+        load(tmp_path / "missing.csv")
+
+
+# prints what each of several configurations gives: its rows, or the message of the DataError
+LOAD = """
+import json, sys
+from headscope.data.config import DataConfig
+from headscope.data.source import load_source
+from headscope.errors import DataError
+
+def answer(settings):
+    try:
+        return {split: list(rows) for split, rows in load_source(DataConfig(**settings)).items()}
+    except DataError as error:
+        return str(error)
+
+print(json.dumps([answer(settings) for settings in json.loads(sys.argv[1])]))
+"""
+
+
+def test_a_hub_id_is_loaded_by_name_and_revision(tmp_path: Path) -> None:
+    for mark in ("old", "new"):
+        for name, split in (("reviews", "train"), ("reviews", "test"), ("news", "train")):
+            row = {"text": f"{mark} {name} {split}", "label": 1}
+            write_rows(tmp_path / mark / name / f"{split}-0.parquet", [row])
+        configs = "".join(f"- {{config_name: {name}, data_dir: {name}}}\n" for name in ("reviews", "news"))
+        write_text(tmp_path / mark / "README.md", f"---\nconfigs:\n{configs}---\n")
+    asked: list[dict[str, str]] = [
+        {"name": "reviews"},
+        {"name": "reviews", "revision": "1.0"},
+        {"name": "news"},
+        {"name": "news", "revision": "2.0"},
+        {"path": "an/other"},
+    ]
+    with HubServer({"some/name": {"main": tmp_path / "new", "1.0": tmp_path / "old"}}) as hub:
+        command = [sys.executable, "-c", LOAD, json.dumps([{"path": "some/name", **settings} for settings in asked])]
+        environment = hub.environment(tmp_path / "home")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    new, old, news, no_revision, unknown = json.loads(done.stdout)
+    assert new == {split: [{"text": f"new reviews {split}", "label": 1}] for split in ("train", "test")}
+    assert old == {split: [{"text": f"old reviews {split}", "label": 1}] for split in ("train", "test")}
+    assert news == {"train": [{"text": "new news train", "label": 1}]}
+    assert no_revision.startswith("data.path=some/name: Revision '2.0' doesn't exist")
+    assert unknown.startswith("data.path=an/other: Dataset 'an/other' doesn't exist on the Hub")

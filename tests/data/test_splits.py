@@ -1,0 +1,127 @@
+"""Cuts keep near-duplicates together and the shares of the classes, and are the same for the same seed."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.data.splits import cut, limited, near_duplicate_groups, stratification
+
+
+def labelled(counts: dict[int, int]) -> Dataset:
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    order = np.random.default_rng(0).permutation(len(labels))
+    return Dataset.from_dict({"text": [letters(row) for row in order], "label": [labels[row] for row in order]})
+
+
+def letters(number: int) -> str:
+    return f"text {chr(ord('a') + number // 26 % 26)}{chr(ord('a') + number % 26)}{'x' * (number // 676)}"
+
+
+def test_texts_that_differ_in_case_digits_and_signs_alone_are_near_duplicates() -> None:
+    texts = ["Copyright 2019, A. Person!", "copyright 2023 a person", "Copyright B. Person", "COPYRIGHT__A_PERSON"]
+    assert near_duplicate_groups(texts).tolist() == [0, 0, 1, 0]
+
+
+def test_texts_without_letters_are_equal_only_to_themselves() -> None:
+    assert near_duplicate_groups(["1 + 1", "2 + 2", "1 + 1", ":-)", ""]).tolist() == [0, 1, 0, 2, 3]
+
+
+def test_a_pair_repeats_another_only_if_both_of_its_texts_do() -> None:
+    assert near_duplicate_groups(["Why?", "why 2", "why", "how"], ["yes", "no", "YES!", "yes"]).tolist() == [0, 1, 0, 2]
+    pairs = {"text": ["why?"] * 20, "text_pair": [letters(row) for row in range(20)], "label": [0, 1] * 10}
+    stays, off, repeated = cut(Dataset.from_dict(pairs), 0.2, seed=0)
+    assert (len(stays), len(off), repeated) == (16, 4, 0)
+
+
+def test_letters_of_every_script_count() -> None:
+    assert near_duplicate_groups(["吾輩は猫である。", "吾輩は猫である", "吾輩は犬である", "ÉTÉ", "été"]).tolist() == [
+        0,
+        0,
+        1,
+        2,
+        2,
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    groups=st.lists(st.integers(0, 40), min_size=40, max_size=120).filter(lambda groups: len(set(groups)) > 8),
+    seed=st.integers(0, 5),
+)
+def test_near_duplicates_are_never_on_both_sides(groups: list[int], seed: int) -> None:
+    rows = [{"text": f"{letters(group)}{'!' * row}", "label": group % 3} for row, group in enumerate(groups)]
+    stays, off, repeated = cut(Dataset.from_list(rows), 0.25, seed)
+    assert not set(near_duplicates(stays)) & set(near_duplicates(off))
+    assert sorted([*stays["text"], *off["text"]]) == sorted(row["text"] for row in rows)
+    assert repeated == len(groups) - len(set(groups))
+    assert len(set(near_duplicates(off))) == -(-len(set(groups)) // 4)
+
+
+def near_duplicates(dataset: Dataset) -> list[str]:
+    return [text.rstrip("!") for text in dataset["text"]]
+
+
+def test_a_cut_keeps_the_shares_of_the_classes() -> None:
+    stays, off, repeated = cut(labelled({0: 100, 1: 60, 2: 40}), 0.1, seed=0)
+    assert Counter(off["label"]) == {0: 10, 1: 6, 2: 4}
+    assert Counter(stays["label"]) == {0: 90, 1: 54, 2: 36}
+    assert repeated == 0
+
+
+def test_a_cut_depends_on_its_seed_alone() -> None:
+    dataset = labelled({0: 50, 1: 50})
+    first, again, other = (cut(dataset, 0.2, seed)[1]["text"] for seed in (3, 3, 4))
+    assert list(first) == list(again)
+    assert set(first) != set(other)
+
+
+def test_both_sides_keep_the_order_of_the_rows() -> None:
+    dataset = labelled({0: 50, 1: 50})
+    places = {text: place for place, text in enumerate(dataset["text"])}
+    for side in cut(dataset, 0.3, seed=1)[:2]:
+        order = [places[text] for text in side["text"]]
+        assert order == sorted(order)
+
+
+def test_a_few_texts_are_cut_even_where_not_every_class_fits_on_both_sides() -> None:
+    stays, off, _ = cut(labelled({0: 4, 1: 4}), 0.1, seed=0)
+    assert (len(stays), len(off)) == (7, 1)
+    stays, off, _ = cut(labelled({0: 9, 1: 1}), 0.2, seed=0)
+    assert (len(stays), len(off)) == (8, 2)
+
+
+def test_what_has_no_two_different_texts_cannot_be_cut() -> None:
+    with pytest.raises(ValueError, match="test_size"):
+        cut(Dataset.from_dict({"text": ["A", "a", "a."], "label": [0, 1, 0]}), 0.1, seed=0)
+
+
+def test_a_limit_keeps_the_shares_of_the_classes_and_the_order() -> None:
+    dataset = labelled({0: 100, 1: 60, 2: 40})
+    few = limited(dataset, 20, seed=0)
+    assert Counter(few["label"]) == {0: 10, 1: 6, 2: 4}
+    places = {text: place for place, text in enumerate(dataset["text"])}
+    assert [places[text] for text in few["text"]] == sorted(places[text] for text in few["text"])
+    assert list(few["text"]) == list(limited(dataset, 20, seed=0)["text"]) != list(limited(dataset, 20, seed=1)["text"])
+
+
+def test_a_limit_that_is_not_reached_changes_nothing() -> None:
+    dataset = labelled({0: 5, 1: 5})
+    assert limited(dataset, None, seed=0) is limited(dataset, 10, seed=0) is dataset
+
+
+@pytest.mark.parametrize("limit", [1, 2, 9])
+def test_a_limit_is_kept_to_where_shares_cannot_be(limit: int) -> None:
+    assert len(limited(labelled({0: 4, 1: 3, 2: 3}), limit, seed=0)) == limit
+
+
+def test_classes_are_kept_to_only_where_each_fits_on_both_sides() -> None:
+    labels = np.array([0, 0, 0, 1, 1])
+    assert stratification(labels, 2) is labels
+    assert stratification(labels, 3) is labels
+    assert stratification(labels, 1) is None
+    assert stratification(labels, 4) is None
+    assert stratification(np.array([0, 0, 0, 1]), 2) is None
