@@ -60,7 +60,7 @@ def test_some_folders_stay_free_of_what_is_heavy(folder: str, banned: str) -> No
 
 
 def test_attention_imports_torch_alone() -> None:
-    allowed = {"torch", "jaxtyping", "math", "collections", "headscope"}
+    allowed = {"torch", "jaxtyping", "math", "collections", "typing", "headscope"}
     assert {name.split(".")[0] for path in (SOURCE / "attention").rglob("*.py") for name in imported(path)} <= allowed
 
 

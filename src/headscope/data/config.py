@@ -41,7 +41,7 @@ class DataConfig:
     limit: int | None = setting(None, "keep at most so many texts of each split, drawn by split_seed", minimum=1)
     drop_empty: bool = setting(False, "drop rows whose text is empty or null, instead of refusing them")
     max_length: int = setting(256, "longest text in tokens; the rest is cut off", minimum=4)
-    tokens_per_batch: int = setting(4096, "positions of a batch, padding included", minimum=1)
+    tokens_per_batch: int = setting(2048, "positions of a batch, padding included", minimum=1)
     cache_dir: str | None = setting(None, "where tokenizers and token ids are kept; the user's cache folder by default")
 
     def file_of(self, split: str) -> str:
@@ -78,6 +78,6 @@ class TokenizerConfig:
     """A tokenizer trained on the training split alone."""
 
     kind: str = setting("bpe", "byte-level BPE, WordPiece or Unigram", choices=TOKENIZERS)
-    vocab_size: int = setting(8000, "pieces, special tokens included", minimum=300)
+    vocab_size: int = setting(4000, "pieces, special tokens included", minimum=300)
     min_frequency: int = setting(2, "how often a piece must occur to be kept (BPE and WordPiece)", minimum=1)
     lowercase: bool = setting(False, "lower-case texts after NFKC")

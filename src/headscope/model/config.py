@@ -17,7 +17,7 @@ class ModelConfig:
     num_heads: int = setting(4, "attention heads in each layer; must divide d_model", minimum=1)
     num_layers: int = setting(2, "encoder blocks", minimum=1)
     feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
-    positions: str = setting("learned", "how a token's place enters", choices=POSITIONS)
+    positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
     pooling: str = setting("mean", "how the tokens' vectors become the text's vector", choices=POOLINGS)
     dropout: float = setting(
         0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headscope.data.datamodule import TextDataModule
 from headscope.data.display import shown_tokens
+from headscope.data.tokenizer import with_literal_text
 from headscope.inspection.capture import capture
 from headscope.inspection.config import InspectionConfig
 
@@ -61,7 +62,7 @@ class Reading:
 
 def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
     """Encode a text or pair, cut to max_tokens."""
-    cutting = Tokenizer.from_str(tokenizer.to_str())
+    cutting = with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     cutting.enable_truncation(limit)
     encoding = cutting.encode(texts[0], texts[1] if len(texts) == 2 else None)

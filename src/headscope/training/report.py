@@ -1,6 +1,7 @@
 """The results of a run, and metrics.json, their written form."""
 
 import platform
+import sys
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -63,6 +64,17 @@ class Report:
             "training": self.facts_of_training,
             "data": self.facts_of_data,
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "peak_memory_gib": peak_memory(),
             "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         }
         save_json(self.folder / "metrics.json", content)
+
+
+def peak_memory() -> float | None:
+    """Return the most memory that this process has held, in GiB; None where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kibibytes
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 2)

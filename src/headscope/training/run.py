@@ -15,7 +15,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
 from headscope.training.baseline import baseline_scores
-from headscope.training.checkpoint import RunCheckpoint
+from headscope.training.checkpoint import RunCheckpoint, SaveLast
 from headscope.training.closing import write_probes, write_scores
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
@@ -89,6 +89,7 @@ class Session:
 
     def __init__(self, config: TrainConfig, folder: Path, data: TextDataModule, console: Console) -> None:
         self.config, self.folder, self.data = config, folder, data
+        self.last = folder / "checkpoints" / "last.ckpt"
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module()
         self.head_logger = self._head_logger()
@@ -120,7 +121,7 @@ class Session:
     def _callbacks(self, console: Console) -> list[Callback]:
         settings = self.config.trainer
         self.checkpoint = RunCheckpoint(self.folder)
-        callbacks: list[Callback] = [StopAtNonFiniteLoss()]
+        callbacks: list[Callback] = [StopAtNonFiniteLoss(self.last)]
         if self.head_logger is not None:
             callbacks.append(self.head_logger)
         if settings.ema_decay is not None:
@@ -132,6 +133,7 @@ class Session:
             self.stop,
             RunProgress(self.total_steps, console, settings.progress),
             self.checkpoint,
+            SaveLast(self.last),
         ]
 
     def _trainer(self, console: Console) -> pl.Trainer:
@@ -157,7 +159,6 @@ class Session:
     def fit(self) -> float:
         """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took."""
         start = time.perf_counter()
-        last = self.folder / "checkpoints" / "last.ckpt"
         with warnings.catch_warnings():
             # Texts are batched by array work in this process: more workers would only copy them to and fro.
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
@@ -169,7 +170,7 @@ class Session:
             self.trainer.fit(
                 self.module,
                 datamodule=self.data,
-                ckpt_path=last if self.config.resume is not None and last.exists() else None,
+                ckpt_path=self.last if self.config.resume is not None and self.last.exists() else None,
                 weights_only=True,
             )
         if best := self.checkpoint.best_model_path:

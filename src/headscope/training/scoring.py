@@ -72,11 +72,12 @@ def split_logits(
 def scores(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Scores:
     """Compute the scores of logits (or of log-probabilities)."""
     C = logits.shape[1]
-    probabilities = logits.softmax(dim=-1)
+    # In float64, and rounded below what it can mean: sums of floats end differently in their last digits.
+    probabilities = logits.double().softmax(dim=-1)
     return Scores(
         accuracy=multiclass_accuracy(probabilities, labels, C, average="micro").item(),
         macro_f1=multiclass_f1_score(probabilities, labels, C, average="macro").item(),
-        loss=F.cross_entropy(logits, labels).item(),
-        calibration_error=multiclass_calibration_error(probabilities, labels, C, n_bins=15).item(),
+        loss=round(F.cross_entropy(logits.double(), labels).item(), 6),
+        calibration_error=round(multiclass_calibration_error(probabilities, labels, C, n_bins=15).item(), 6),
         confusion=multiclass_confusion_matrix(probabilities, labels, C).tolist(),
     )

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -69,9 +70,13 @@ class StopAtNonFiniteLoss(Callback):
 
     The step is noted on the device, so that it is exact though a GPU's loss is looked at only now and then; it is
     looked at before every validation, hence no checkpoint is written of weights that are spoilt.
+
+    Args:
+        last: where the last checkpoint is written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, last: Path) -> None:
+        self.last = last
         self._first: Tensor | None = None
 
     def on_train_batch_end(
@@ -93,8 +98,8 @@ class StopAtNonFiniteLoss(Callback):
     def _check(self, trainer: Trainer) -> None:
         if self._first is None or self._first < 0:
             return
-        saved = getattr(trainer.checkpoint_callback, "last_model_path", "")
+        saved = self.last if self.last.exists() else "none yet"
         raise TrainingError(
-            f"the loss is not a number at step {int(self._first)}. Last good checkpoint: {saved or 'none yet'}. "
+            f"the loss is not a number at step {int(self._first)}. Last good checkpoint: {saved}. "
             "Try a lower optimizer.learning_rate, a gradient_clip above 0, or trainer.precision=32-true"
         )
