@@ -43,7 +43,7 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
 @pytest.mark.parametrize("path", [*GROUPS, *CONFIGS.glob("*.yaml")], ids=lambda path: path.stem)
 def test_every_file_says_at_its_head_what_it_is(path: Path) -> None:
     first = path.read_text(encoding="utf-8").splitlines()[0]
-    assert first.startswith("# ")
+    assert first.startswith("# ")  # of a group that reaches everywhere, the first line says so to Hydra
     if path.parent.name == "data":
         assert "Tried:" in path.read_text(encoding="utf-8") or "figure in the README" in path.read_text(
             encoding="utf-8"

@@ -34,7 +34,6 @@ def attention_weights(
 
     Returns:
         Weights in [0, 1]. Each row sums to 1, or to 0 where every key is masked.
-
     """
     # Scaling the query spares a pass over the scores, which are far larger.
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # [B, H, Q, K]
@@ -66,7 +65,6 @@ def attend(
 
     Returns:
         The weighted sum of the values for each query; zeros where every key is masked.
-
     """
     if mask is not None and mask.dtype == torch.bool:
         mask = ~mask  # scaled_dot_product_attention wants True where a query MAY look

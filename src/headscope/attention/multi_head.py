@@ -46,7 +46,6 @@ class MultiHeadAttention(nn.Module):
 
     Raises:
         ValueError: if num_heads does not divide embed_dim, or add_bias_kv or add_zero_attn is asked for.
-
     """
 
     in_proj_weight: nn.Parameter | None  # [3D, D]
@@ -131,7 +130,6 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Output [B, Q, D], laid out as the query; weights [B, Q, K] if averaged, else [B, H, Q, K]
             (without B for one text), or None.
-
         """
         single = query.dim() == 2
         all_one = query is key and key is value

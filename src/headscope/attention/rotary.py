@@ -20,7 +20,6 @@ class RotaryPositions(nn.Module):
 
     Raises:
         ValueError: if head_dim is odd.
-
     """
 
     def __init__(self, head_dim: int, max_length: int, base: float = 10_000.0) -> None:

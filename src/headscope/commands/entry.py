@@ -36,7 +36,6 @@ def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) 
         schema: the dataclass that the configuration must fit.
         name: of the configuration file.
         configs: folder of the configuration files.
-
     """
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
@@ -110,7 +109,6 @@ def resumed(composed: DictConfig, schema: type) -> Any:
 
     Raises:
         ConfigError: if there is no such run, or a whole group (model=small) is overridden.
-
     """
     path = Path(composed.resume) / "config.yaml"
     if not path.is_file():

@@ -20,7 +20,6 @@ def explain(error: Exception, schema: type) -> str:
     Args:
         error: what composing the configuration raised.
         schema: the dataclass that the configuration must fit.
-
     """
     cause = _omegaconf_cause(error)
     key = str(getattr(cause, "full_key", "") or "")

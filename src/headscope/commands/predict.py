@@ -24,7 +24,6 @@ def predict(config: PredictConfig) -> int:
 
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left then.
-
     """
     run = load_run(Path(config.run))
     device = best_device(config.accelerator)

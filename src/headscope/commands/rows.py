@@ -27,7 +27,6 @@ def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
 
     Raises:
         DataError: for what is not UTF-8 or not of that form; it names the file and the line.
-
     """
     form = ENDINGS.get(Path(path).suffix, "lines") if form == "auto" else form
     shown = "standard input" if path == "-" else path

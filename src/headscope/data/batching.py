@@ -23,7 +23,6 @@ class Batch(NamedTuple):
         segment_ids: for pairs, which text a token belongs to.
         labels: class of each text.
         rows: place of each text in its split.
-
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -45,7 +44,6 @@ class TokenBudgetSampler(Sampler[list[int]]):
         seed: of the order; None keeps texts of a length in their own order and the short ones first.
         rank: which share of the batches this process takes.
         world_size: how many processes share them.
-
     """
 
     def __init__(

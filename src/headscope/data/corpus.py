@@ -28,7 +28,6 @@ class Corpus:
         splits: train, validation and test; columns text, text_pair (for pairs) and label, an index into `labels`.
         labels: the names of the classes.
         facts: what a reader of the results should know: sizes, how splits came about, near-duplicates.
-
     """
 
     splits: DatasetDict
@@ -41,7 +40,6 @@ def load_corpus(config: DataConfig) -> Corpus:
 
     Raises:
         DataError: for whatever cannot be trained on; see `headscope.data.checks`.
-
     """
     source = load_source(config)
     chosen = {
@@ -144,7 +142,6 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
 
     Returns:
         The texts with label as an index into `labels`, and the name of the split.
-
     """
     source = load_source(config)
     name = split or (next(iter(source)) if len(source) == 1 else config.test_split)

@@ -21,7 +21,6 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: what tokenizer to train, on the training split alone.
         seed: of the order of batches.
         tokenizer: one that is trained already, such as a run folder's.
-
     """
 
     def __init__(

@@ -35,7 +35,6 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         tokenizer: what made the encoding.
         encoding: the tokens of one text or pair.
         texts: that text, or the two of the pair.
-
     """
     shown: list[str] = []
     repeats = 1

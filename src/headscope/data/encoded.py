@@ -25,7 +25,6 @@ class EncodedTexts:
         starts: [N + 1], where each text begins; the last is where all end.
         segments: for pairs, 0 or 1 beside each id.
         num_cut: how many texts were longer than max_length.
-
     """
 
     ids: np.ndarray

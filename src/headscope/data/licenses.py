@@ -35,10 +35,10 @@ def load_licenses(cache: Path) -> Dataset:
         rows = _select(_read_rules(folder))
         table = pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
         write_whole(path, lambda temporary: pq.write_table(table, temporary))
-    table = pq.read_table(path)
-    names = sorted(set(table["label"].to_pylist()))
-    dataset = Dataset(table)
-    return dataset.cast(Features({"text": Value("string"), "label": ClassLabel(names=names)}))
+    columns = pq.read_table(path).to_pydict()
+    names = sorted(set(columns["label"]))
+    columns["label"] = [names.index(label) for label in columns["label"]]
+    return Dataset.from_dict(columns, Features({"text": Value("string"), "label": ClassLabel(names=names)}))
 
 
 def _package_folder() -> Path:

@@ -34,7 +34,6 @@ def load_source(config: DataConfig) -> DatasetDict:
 
     Raises:
         DataError: if the source cannot be found or read; the message names it and the reason.
-
     """
     if config.path == EMBEDDED:
         return DatasetDict({config.train_split: load_licenses(cache_folder(config.cache_dir))})

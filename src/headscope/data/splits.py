@@ -34,7 +34,6 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
 
     Raises:
         ValueError: if there are too few groups for two sides.
-
     """
     groups = near_duplicate_groups(*(dataset[name] for name in ("text", "text_pair") if name in dataset.column_names))
     _, first_rows = np.unique(groups, return_index=True)

@@ -20,7 +20,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
     Raises:
         ValueError: if the file is not one.
-
     """
     try:
         return with_literal_text(Tokenizer.from_file(str(path)))

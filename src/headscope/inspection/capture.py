@@ -44,7 +44,6 @@ def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator
     Args:
         model: any module with our attention layers in it.
         rows: which rows of the batch; all by default.
-
     """
     maps: dict[str, Tensor] = {}
 

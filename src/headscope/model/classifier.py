@@ -20,7 +20,6 @@ class TextClassifier(nn.Module):
         num_classes: C, number of logits.
         max_length: most tokens of a text.
         num_segments: 2 for pairs of texts, else 1.
-
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class TextClassifier(nn.Module):
             token_ids: the texts, padded with id 0 to the longest.
             key_padding_mask: True at padding; None where no text is padded, which is faster.
             segment_ids: 0 for tokens of the first text of a pair, 1 for the second.
-
         """
         tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
         return self.head(self.dropout(self.pool(tokens, key_padding_mask)))  # type: ignore[no-any-return]

@@ -17,7 +17,6 @@ class Dropout(nn.Module):
 
     Args:
         p: share of the numbers that are dropped.
-
     """
 
     def __init__(self, p: float) -> None:

@@ -30,7 +30,6 @@ class TokenEmbedding(nn.Module):
             layer turns queries and keys instead).
         num_segments: 2 for pairs of texts, else 1.
         dropout: share of numbers dropped in training.
-
     """
 
     def __init__(

@@ -21,7 +21,6 @@ class EncoderBlock(nn.Module):
         dropout: on the output of either branch and on the hidden layer.
         attention_dropout: on the attention weights.
         rotary: rotary positions, if the place of a token enters that way.
-
     """
 
     def __init__(

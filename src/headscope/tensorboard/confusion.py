@@ -22,7 +22,6 @@ def confusion_picture(
 
     Returns:
         Picture [height, width, 3], bytes.
-
     """
     table = np.asarray(counts)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)

@@ -63,7 +63,6 @@ def font_for(text: str, size: int, configured: str | None = None) -> tuple[Font,
         text: a token or a caption.
         size: in pixels.
         configured: a font file to be looked at first.
-
     """
     needed = {character for character in text if not character.isspace()}
     if all(character.isascii() for character in needed):

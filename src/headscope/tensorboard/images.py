@@ -52,7 +52,6 @@ def head_grid(maps: Sequence[np.ndarray], configured_font: str | None = None) ->
 
     Returns:
         Picture [height, width, 3], bytes.
-
     """
     tokens = maps[0].shape[-1]
     cell = max(1, TILE // tokens)
@@ -95,7 +94,6 @@ def labelled_heads(
 
     Returns:
         Picture [height, width, 3], bytes.
-
     """
     cell = LABEL + 2
     labels = [token_label(token, configured_font) for token in tokens]

@@ -24,7 +24,6 @@ def probe_markdown(
         label: the true class, if it is known.
         prediction: the likeliest class.
         probabilities: of every class.
-
     """
     verdict = "" if label is None else (" ✓" if label == prediction else " ✗")
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
@@ -35,4 +34,4 @@ def probe_markdown(
         ("prediction", literal(prediction) + verdict),
         ("probabilities", ", ".join(f"{literal(name)} {share:.3f}" for name, share in ranked)),
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {content} |" for name, content in rows)])
+    return "\n\n".join(f"**{name}** &#160; {content}" for name, content in rows)

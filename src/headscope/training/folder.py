@@ -75,7 +75,6 @@ def load_config(folder: Path) -> TrainConfig:
 
     Raises:
         RunError: if there is none or it does not fit this version.
-
     """
     path = folder / "config.yaml"
     if not path.is_file():
@@ -92,7 +91,6 @@ def load_run(folder: Path) -> Run:
 
     Raises:
         RunError: if a file is missing or broken; the message names it.
-
     """
     config = load_config(folder)
     missing = [name for name in ("tokenizer.json", "labels.json", "model.safetensors") if not (folder / name).is_file()]

@@ -34,7 +34,6 @@ class HeadLogger(Callback):
     Attributes:
         seconds: time spent on recording, the cost of inspection.
         summary: the latest numbers, layer -> measure -> (means, standard errors), one of each per head.
-
     """
 
     def __init__(self, probes: list[Probe], labels: list[str], config: InspectionConfig) -> None:

@@ -25,7 +25,6 @@ class ClassifierModule(LightningModule):
         num_classes: C.
         total_steps: optimizer steps of the whole run, which the learning rate's course is laid out over.
         class_weights: weight of each class in the loss, or None.
-
     """
 
     def __init__(

@@ -26,7 +26,6 @@ class Probe:
         token_ids: [1, T].
         segment_ids: [1, T] for pairs.
         label: its class, if known.
-
     """
 
     texts: tuple[str, ...]
@@ -48,7 +47,6 @@ class Reading:
     Attributes:
         maps: layer name -> weights [H, T, T].
         probabilities: class name -> probability.
-
     """
 
     maps: dict[str, Float[np.ndarray, "H T T"]]

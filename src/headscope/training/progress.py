@@ -24,7 +24,6 @@ class RunProgress(Callback):
         total_steps: optimizer steps of the run.
         console: where to write; without a terminal there is no bar, only the lines.
         show_bar: False for the lines alone.
-
     """
 
     def __init__(self, total_steps: int, console: Console, show_bar: bool) -> None:

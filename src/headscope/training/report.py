@@ -40,7 +40,6 @@ class Report:
         facts_of_data: sizes, cuts, padding.
         facts_of_training: steps, parameters, precision.
         seconds: what took how long.
-
     """
 
     folder: Path

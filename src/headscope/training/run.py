@@ -35,7 +35,6 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     Raises:
         DataError, RunError, TrainingError: for what a user can mend.
         KeyboardInterrupt: after Ctrl-C, once what was learned is saved.
-
     """
     started = time.perf_counter()
     console = console or Console()

@@ -28,7 +28,6 @@ class Scores:
         calibration_error: expected calibration error, the mean gap between confidence and accuracy in 15 bins of
             confidence, weighted by their texts (Guo et al. 2017, On Calibration of Modern Neural Networks).
         confusion: [label, prediction], counts.
-
     """
 
     accuracy: float
@@ -53,7 +52,6 @@ def split_logits(
         device: where to compute.
         bf16: multiply matrices in bfloat16.
         tick: called after each batch, such as by a progress bar.
-
     """
     logits, labels, rows = [], [], []
     model.to(device).eval()

@@ -25,7 +25,6 @@ class StopCleanly(Callback):
 
     Attributes:
         interrupted: whether Ctrl-C was pressed.
-
     """
 
     def __init__(self, total_steps: int) -> None:
