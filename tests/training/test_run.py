@@ -116,8 +116,9 @@ def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     resumed = train(broken)
     assert resumed.facts_of_training["steps"] == steps
     last = [torch.load(path / "checkpoints/last.ckpt", weights_only=True) for path in (folder, unbroken.folder)]
-    assert same(last[0]["state_dict"], last[1]["state_dict"])
-    assert same(last[0].get("current_model_state", {}), last[1].get("current_model_state", {}))
+    # Not bit by bit: sums in a kernel may end differently in their last digit where memory is laid out otherwise.
+    for kept in ("state_dict", *(["current_model_state"] if ema_decay else [])):
+        torch.testing.assert_close(last[0][kept], last[1][kept], rtol=0, atol=1e-4)
 
 
 def test_max_steps_ends_with_a_validation(small_config: Maker) -> None:
