@@ -41,7 +41,11 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("clone")
     for folder in ("scripts", "configs"):
         shutil.copytree(ROOT / folder, place / folder)
-    nouns = [first + second for first in ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf") for second in "abcdefgh"]
+    nouns = [
+        first + second
+        for first in ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf")
+        for second in "abcdefgh"
+    ]
     rows = [f"{word} film about {noun},{word == 'nice':d}" for noun in nouns for word in ("nice", "poor")]
     (place / "reviews.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (place / "texts.txt").write_text("Permission is hereby granted\nAll rights reserved\n")
