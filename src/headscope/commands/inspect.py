@@ -11,11 +11,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.commands.config import InspectConfig
 from headscope.errors import ConfigError
-from headscope.inspection.measures import MEASURES
+from headscope.inspection.measures import MEASURES, HeadStatistics
 from headscope.inspection.page import HeadReport, LayerReport, Report, write_page
 from headscope.training.closing import write_labelled
 from headscope.training.folder import Run, best_device, load_run
-from headscope.training.heads import write_reading
+from headscope.training.heads import Summary, write_numbers, write_reading
 from headscope.training.probes import Probe, Reading, make_probe, read_probe
 
 
@@ -26,7 +26,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     probe = make_probe(run.tokenizer, _texts(config, run), config.label, config.max_tokens)
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device)
-    numbers = head_numbers(reading)
+    summary = _summary(reading)
+    numbers = head_numbers(summary)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,10 +35,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     writer = SummaryWriter(run.folder / "inspect" / stamp)
     write_reading(writer, "text", probe, reading, 0, config.font)
     write_labelled(writer, "text", probe, reading, 0, config.font)
-    for layer, heads in enumerate(numbers):
-        for head, values in enumerate(heads):
-            for name, value in values.items():
-                writer.add_scalar(f"heads/layer_{layer}/head_{head}/{name}", value, 0)
+    write_numbers(writer, summary, 0)
     writer.close()
     _show(console, probe, reading, numbers)
     console.print(f"page:       {escape(str(path))}", highlight=False, soft_wrap=True)
@@ -55,14 +53,22 @@ def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
     return (config.text,) if config.text_pair is None else (config.text, config.text_pair)
 
 
-def head_numbers(reading: Reading) -> list[list[dict[str, float]]]:
-    """Return, layer by layer and head by head, each measure of the maps."""
-    layers = []
-    for maps in reading.maps.values():
-        batch = torch.from_numpy(maps)[None]  # [1, H, T, T]
-        values = {name: measure(batch, None)[0].tolist() for name, measure in MEASURES.items()}
-        layers.append([{name: values[name][head] for name in values} for head in range(len(maps))])
-    return layers
+def _summary(reading: Reading) -> Summary:
+    statistics = HeadStatistics()
+    for layer, maps in reading.maps.items():
+        statistics.update(layer, torch.from_numpy(maps)[None])  # [1, H, T, T]
+    return statistics.summary()
+
+
+def head_numbers(summary: Summary) -> list[list[dict[str, float]]]:
+    """Return the numbers turned around: layer by layer and head by head, each measure's mean."""
+    return [
+        [
+            dict(zip(measures, values, strict=True))
+            for values in zip(*(means for means, _ in measures.values()), strict=True)
+        ]
+        for measures in summary.values()
+    ]
 
 
 def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
