@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "headscope"
-FOUNDATION = {"settings", "errors"}
+FOUNDATION = {"settings", "errors", "files"}
 MAY_IMPORT = {
     "attention": set(),
     "model": {"attention"},

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 
 from headscope.data import encoded as module
 from headscope.data.config import TOKENIZERS, TokenizerConfig
-from headscope.data.encoded import EncodedTexts, encode
+from headscope.data.encoded import encode
+from headscope.data.token_ids import EncodedTexts
 from headscope.data.tokenizer import train_tokenizer
 
 TEXTS = ["the cat", "吾輩は猫である。名前はまだ無い。", "a [SEP] b", "", "x" * 50, "the dog and the cat " * 9, "鬱🦔"]

@@ -38,6 +38,12 @@ def script() -> Command:
 
 
 @pytest.fixture(scope="session")
+def quick() -> list[str]:
+    """Return the arguments of a training of a few seconds."""
+    return QUICK
+
+
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run on the default data, made once."""
     outputs = tmp_path_factory.mktemp("outputs")

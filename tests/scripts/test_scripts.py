@@ -14,13 +14,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-QUICK = [
-    "data.limit=300",
-    "trainer.max_epochs=1",
-    "trainer.accelerator=cpu",
-    "model.d_model=32",
-    "model.feedforward_size=32",
-]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -145,13 +138,13 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
     assert "resumed run keeps its groups" in script("train", f"resume={folder}", "model=small", code=2).stderr
 
 
-def test_ctrl_c_saves_what_was_learned(trained: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None:
     command = [
         sys.executable,
         "scripts/train.py",
         f"outputs_dir={tmp_path}",
         "name=stopped",
-        *QUICK,
+        *quick,
         "trainer.max_epochs=500",
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -169,9 +162,9 @@ def test_ctrl_c_saves_what_was_learned(trained: Path, tmp_path: Path) -> None:
     assert (tmp_path / "stopped/model.safetensors").exists()
 
 
-def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, tmp_path: Path) -> None:
+def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    arguments = ["-m", f"hydra.sweep.dir={folder}", *QUICK, "baseline=false", "model.num_heads=2,3,4"]
+    arguments = ["-m", f"hydra.sweep.dir={folder}", *quick, "baseline=false", "model.num_heads=2,3,4"]
     shown = script("train", *arguments, code=2).stdout
     with (folder / "sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -16,8 +16,9 @@ from headscope.errors import RunError, TrainingError
 from headscope.training import run as run_module
 from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
+from headscope.training.logits import split_logits
 from headscope.training.run import train
-from headscope.training.scoring import scores, split_logits
+from headscope.training.scoring import scores
 
 Maker = Callable[..., TrainConfig]
 

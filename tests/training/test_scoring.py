@@ -6,10 +6,11 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.encoded import EncodedTexts
+from headscope.data.token_ids import EncodedTexts
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
-from headscope.training.scoring import scores, split_logits
+from headscope.training.logits import split_logits
+from headscope.training.scoring import scores
 
 
 def test_scores_are_those_of_scikit_learn() -> None:

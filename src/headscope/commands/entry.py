@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from headscope.commands.messages import explain
 from headscope.errors import ConfigError, UserError
+from headscope.files import write_whole
 from headscope.settings import check, described
 
 FREE_TEXT = ("text", "text_pair")  # keys whose value is taken as it stands, commas and brackets included
@@ -80,7 +81,7 @@ class Job:
         self.exit_code = max(self.exit_code, _tell(error))
         if folder is not None:
             message = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-            (folder / "failure.json").write_text(json.dumps({"message": message.split("\n")[0]}), encoding="utf-8")
+            _save(folder / "failure.json", {"message": message.split("\n")[0]})
 
 
 def _tell(error: Exception) -> int:
@@ -98,10 +99,13 @@ def _sweep_folder(composed: DictConfig) -> Path | None:
     name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{settings.job.override_dirname}")[:120].rstrip("-,")
     composed.outputs_dir, composed.name = settings.sweep.dir, name
     folder = Path(settings.sweep.dir) / name
-    folder.mkdir(parents=True, exist_ok=True)
     overrides = dict(override.split("=", 1) for override in settings.overrides.task)
-    (folder / "job.json").write_text(json.dumps({"overrides": overrides}), encoding="utf-8")
+    _save(folder / "job.json", {"overrides": overrides})
     return folder
+
+
+def _save(path: Path, content: dict[str, Any]) -> None:
+    write_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
 
 
 def resumed(composed: DictConfig, schema: type) -> Any:

@@ -14,7 +14,8 @@ from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded import encode
 from headscope.errors import DataError
 from headscope.training.folder import Run, best_device, load_run, save_json
-from headscope.training.scoring import Scores, scores, split_logits
+from headscope.training.logits import split_logits
+from headscope.training.scoring import Scores, scores
 from headscope.training.screen import show_confusion, show_scores
 
 

@@ -1,6 +1,5 @@
 """predict(config): labels and probabilities for the texts of a file of any size, in the file's order."""
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -12,9 +11,12 @@ from torch import Tensor
 
 from headscope.commands.config import PredictConfig
 from headscope.commands.rows import Row, read_rows, row_writer
+from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
+from headscope.data.token_ids import joined
 from headscope.errors import DataError
 from headscope.model.classifier import TextClassifier
 from headscope.training.folder import Run, best_device, load_run
+from headscope.training.logits import split_logits
 
 ROWS_AT_ONCE = 4096  # sorted by length among themselves, which saves most of the padding
 
@@ -80,30 +82,7 @@ def chunk_probabilities(
 ) -> Tensor:
     """Return [N, C] probabilities in the order of the texts, computed in batches of like length."""
     encodings = tokenizer.encode_batch_fast([text[0] if len(text) == 1 else text for text in texts])
-    lengths = torch.tensor([len(encoding.ids) for encoding in encodings])
-    logits, rows = [], []
-    for batch in _batches(lengths, tokens_per_batch):
-        longest = int(lengths[batch[-1]])
-        token_ids = _padded([encodings[row].ids for row in batch], longest).to(device)
-        padding = torch.arange(longest) >= lengths[batch][:, None]  # [B, T]
-        segments = None
-        if len(texts[0]) == 2:
-            segments = _padded([encodings[row].type_ids for row in batch], longest).to(device)
-        with torch.inference_mode():
-            logits.append(model(token_ids, padding.to(device) if padding.any() else None, segments).float().cpu())
-        rows += batch
-    return torch.cat(logits)[torch.tensor(rows).argsort()].softmax(dim=-1)
-
-
-def _batches(lengths: Tensor, tokens_per_batch: int) -> Iterator[list[int]]:
-    batch: list[int] = []
-    for row in lengths.argsort(stable=True).tolist():
-        if batch and (len(batch) + 1) * int(lengths[row]) > tokens_per_batch:
-            yield batch
-            batch = []
-        batch.append(row)
-    yield batch
-
-
-def _padded(sequences: list[list[int]], length: int) -> Tensor:
-    return torch.tensor([sequence + [0] * (length - len(sequence)) for sequence in sequences])
+    encoded = joined(encodings, pairs=len(texts[0]) == 2)
+    batches = BatchLoader(TextBatches(encoded), TokenBudgetSampler(encoded.lengths, tokens_per_batch))
+    logits, _ = split_logits(model, batches, device)
+    return logits.softmax(dim=-1)

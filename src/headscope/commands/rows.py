@@ -2,15 +2,14 @@
 
 import csv
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from headscope.errors import DataError
+from headscope.files import replacing
 
 Row = dict[str, Any]
 RowWriter = Callable[[Mapping[str, Any]], None]  # writes one row; the first fixes a csv file's columns
@@ -83,16 +82,8 @@ def row_writer(path: str) -> Iterator[RowWriter]:
         yield _jsonl(sys.stdout)
         return
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            yield _csv(file) if target.suffix == ".csv" else _jsonl(file)
-        temporary.chmod(0o644)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        yield _csv(file) if target.suffix == ".csv" else _jsonl(file)
 
 
 def _jsonl(file: TextIO) -> RowWriter:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from headscope.data.encoded import EncodedTexts
+from headscope.data.token_ids import EncodedTexts
 
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
 
@@ -21,7 +21,7 @@ class Batch(NamedTuple):
         token_ids: 0 at padding.
         key_padding_mask: True at padding; None where there is none, which spares the attention kernel a mask.
         segment_ids: for pairs, which text a token belongs to.
-        labels: class of each text.
+        labels: class of each text; -1 where it is not known.
         rows: place of each text in its split.
     """
 
@@ -91,10 +91,10 @@ def _cuts(sorted_lengths: np.ndarray, tokens_per_batch: int) -> list[int]:
 
 
 class TextBatches(Dataset[Batch]):
-    """Encoded texts with labels, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
+    """Encoded texts with their labels, if known, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
 
-    def __init__(self, texts: EncodedTexts, labels: np.ndarray) -> None:
-        self.texts, self.labels = texts, labels
+    def __init__(self, texts: EncodedTexts, labels: np.ndarray | None = None) -> None:
+        self.texts, self.labels = texts, np.full(len(texts.lengths), -1) if labels is None else labels
 
     def __getitem__(self, rows: list[int]) -> Batch:
         """Return the texts of these rows, padded to the longest."""

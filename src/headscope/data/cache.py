@@ -1,9 +1,7 @@
 """Where results that can be made again are kept, keyed by what they were made from."""
 
 import hashlib
-import os
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import platformdirs
@@ -24,18 +22,3 @@ def content_key(parts: Iterable[str]) -> str:
         digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
         digest.update(encoded)
     return digest.hexdigest()
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a temporary file beside `path`, then put it in place, so that `path` is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path

@@ -110,11 +110,11 @@ def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConf
 
 def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
     """Cut the test and the validation split from train where the source has none."""
+    given = len(corpus.splits["train"])
     for role, share in (("test", config.test_share), ("validation", config.validation_share)):
         if role in corpus.splits:
             continue
-        # The share is one of all texts, also for the second cut.
-        share = share * _given_size(corpus) / len(corpus.splits["train"])
+        share = share * given / len(corpus.splits["train"])  # of what was given, also for the second cut
         try:
             stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
         except ValueError as error:
@@ -125,11 +125,6 @@ def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
         corpus.splits["train"], corpus.splits[role] = stays, off
         corpus.facts[f"{role} cut from train"] = len(off)
         corpus.facts.setdefault("near-duplicates kept on one side", repeated)
-
-
-def _given_size(corpus: Corpus) -> int:
-    test_was_cut = corpus.facts.get("test cut from train", 0)
-    return len(corpus.splits["train"]) + int(test_was_cut)  # type: ignore[call-overload,no-any-return]
 
 
 def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tuple[Dataset, str]:

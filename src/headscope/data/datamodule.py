@@ -9,7 +9,8 @@ from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.cache import cache_folder
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus
-from headscope.data.encoded import EncodedTexts, encode
+from headscope.data.encoded import encode
+from headscope.data.token_ids import EncodedTexts
 from headscope.data.tokenizer import trained_tokenizer
 
 

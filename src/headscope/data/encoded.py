@@ -1,10 +1,9 @@
-"""Token ids of many texts, end to end in one array on disk, so that memory does not grow with the data."""
+"""Encoding a split once, into one array on disk, so that memory does not grow with the data."""
 
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,30 +11,9 @@ from datasets import Dataset
 from tokenizers import Encoding, Tokenizer
 
 from headscope.data.cache import content_key
+from headscope.data.token_ids import EncodedTexts, joined
 
 TEXTS_AT_ONCE = 10_000
-
-
-@dataclass(frozen=True)
-class EncodedTexts:
-    """The token ids of N texts.
-
-    Attributes:
-        ids: all texts' ids, one after the other.
-        starts: [N + 1], where each text begins; the last is where all end.
-        segments: for pairs, 0 or 1 beside each id.
-        num_cut: how many texts were longer than max_length.
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    segments: np.ndarray | None
-    num_cut: int
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each text, [N]."""
-        return np.diff(self.starts)
 
 
 def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path) -> EncodedTexts:
@@ -65,13 +43,12 @@ def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: P
         lengths, num_cut = [0], 0
         with (temporary / "ids.bin").open("wb") as ids, (temporary / "segments.bin").open("wb") as segments:
             for encodings in _encodings(tokenizer, dataset, columns):
-                ids.write(np.concatenate([encoding.ids for encoding in encodings]).astype(np.int32).tobytes())
-                if len(columns) == 2:
-                    segments.write(
-                        np.concatenate([encoding.type_ids for encoding in encodings]).astype(np.uint8).tobytes()
-                    )
-                lengths += [len(encoding.ids) for encoding in encodings]
-                num_cut += sum(bool(encoding.overflowing) for encoding in encodings)
+                texts = joined(encodings, pairs=len(columns) == 2)
+                ids.write(texts.ids.tobytes())
+                if texts.segments is not None:
+                    segments.write(texts.segments.tobytes())
+                lengths += texts.lengths.tolist()
+                num_cut += texts.num_cut
         np.save(temporary / "starts.npy", np.cumsum(lengths, dtype=np.int64))
         (temporary / "facts.json").write_text(json.dumps({"num_cut": num_cut, "pairs": len(columns) == 2}))
         if not folder.exists():

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import yaml
 from datasets import ClassLabel, Dataset, Features, Value
 
-from headscope.data.cache import write_whole
 from headscope.errors import DataError
+from headscope.files import write_whole
 
 RECIPE = 1  # raise it when the rules below change, so that cached files are made anew
 SHORTEST, LONGEST = 8, 400  # words

@@ -6,9 +6,10 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from headscope.data.cache import content_key, write_whole
+from headscope.data.cache import content_key
 from headscope.data.config import TokenizerConfig
 from headscope.errors import ConfigError
+from headscope.files import write_whole
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 RECIPE = 1  # raise it when the code below trains otherwise, so that cached tokenizers are made anew

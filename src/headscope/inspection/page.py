@@ -11,7 +11,6 @@ import hashlib
 import html
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -20,6 +19,8 @@ from typing import Any
 import numpy as np
 from cmap import Colormap
 from numpy.typing import NDArray
+
+from headscope.files import write_whole
 
 STATIC = Path(__file__).with_name("static")
 SCRIPTS = (
@@ -88,12 +89,7 @@ def page(report: Report) -> str:
 def write_page(path: Path, report: Report) -> None:
     """Write the page to ``path`` whole or not at all, so that a failure leaves an older page as it was."""
     content = page(report).encode("utf-8")
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, lambda temporary: temporary.write_bytes(content))
 
 
 def check(report: Report) -> None:

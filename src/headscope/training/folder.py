@@ -24,9 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
 
-from headscope.data.cache import write_whole
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
+from headscope.files import write_whole
 from headscope.model.classifier import TextClassifier
 from headscope.training.config import TrainConfig
 

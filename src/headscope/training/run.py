@@ -20,11 +20,12 @@ from headscope.training.closing import write_probes, write_scores
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
 from headscope.training.heads import HeadLogger
+from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule, balanced_weights
 from headscope.training.probes import choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.report import Report
-from headscope.training.scoring import scores, split_logits
+from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
 from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
 
@@ -44,13 +45,15 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
         logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips
     torch.set_float32_matmul_precision("high")  # lets a GPU use TensorFloat-32 where it is asked for float32
     data = _load_data(config, folder)
-    show_facts(console, folder, data.facts())
+    facts = data.facts()
+    show_facts(console, folder, facts)
     session = Session(config, folder, data, console)
     preparing = time.perf_counter() - started
     training = session.fit()
     if session.stop.interrupted:
         raise KeyboardInterrupt(f"stopped at step {session.trainer.global_step}; go on with resume={folder}")
     report = _scored(session)
+    report.facts_of_data = facts
     report.seconds = {"preparing": preparing, "training": training, **report.seconds}
     report.seconds["everything"] = time.perf_counter() - started
     report.save()
@@ -206,7 +209,7 @@ def _scored(session: Session) -> Report:
     bf16 = session.trainer.precision == "bf16-mixed"
     logits, targets = split_logits(session.module.model, data.loader("test"), session.device, bf16)
     report = Report(session.folder, session.config, labels, scores(logits, targets), logits, targets)
-    report.facts_of_data, report.facts_of_training = data.facts(), session.facts()
+    report.facts_of_training = session.facts()
     report.seconds = {"testing": time.perf_counter() - start}
     if session.head_logger is not None:
         report.seconds["inspection (within training)"] = session.head_logger.seconds

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from headscope.data.cache import write_whole
+from headscope.files import write_whole
 
 FAILURE = "failure.json"
 SCORES = ("accuracy", "macro_f1", "loss", "calibration_error")

@@ -1,0 +1,29 @@
+"""Writing files whole or not at all, so that nothing is ever half there after a failure, a kill or a full disk."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give an empty temporary file beside `path`; leaving the block puts it in place, an error removes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let `write` fill a temporary file beside `path`, then put it in place, so that `path` is whole or absent."""
+    with replacing(path) as temporary:
+        write(temporary)
+    return path

@@ -1,0 +1,48 @@
+"""Files are whole or absent."""
+
+from pathlib import Path
+
+import pytest
+
+from headscope.files import write_whole
+
+
+def test_a_file_is_put_in_place_with_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.txt"
+    assert write_whole(path, lambda temporary: temporary.write_text("content")) == path
+    assert path.read_text() == "content"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def write(temporary: Path) -> None:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+
+    write_whole(path, write)
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("old", ["old", None])
+def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path, old: str | None) -> None:
+    path = tmp_path / "file.txt"
+    if old is not None:
+        path.write_text(old)
+
+    def write(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        write_whole(path, write)
+    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == ({"file.txt": old} if old else {})
+
+
+def test_a_folder_in_its_place_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "taken" / "inside").mkdir(parents=True)
+    with pytest.raises(OSError, match="taken"):
+        write_whole(tmp_path / "taken", lambda temporary: temporary.write_text("content"))
+    assert [found.name for found in tmp_path.iterdir()] == ["taken"]
