@@ -51,18 +51,18 @@ def test_gradients_are_those_of_the_formula() -> None:
 
 
 def test_masks_are_merged_as_torch_means_them() -> None:
-    assert merge_masks(B, H) is None
+    assert merge_masks((B, H, Q, K)) is None
     padding = torch.zeros(B, K, dtype=torch.bool)
     padding[1, 4:] = True
     look = torch.ones(Q, K, dtype=torch.bool).triu(1)
-    merged = merge_masks(B, H, padding, look)
+    merged = merge_masks((B, H, Q, K), padding, look)
     assert merged.dtype == torch.bool
     assert torch.equal(merged, padding[:, None, None] | look[None, None])
-    numbers = merge_masks(B, H, padding, torch.full((Q, K), 0.5))
+    numbers = merge_masks((B, H, Q, K), padding, torch.full((Q, K), 0.5))
     assert torch.equal(numbers[0, 0], torch.full((Q, K), 0.5))
     assert torch.isneginf(numbers[1, ..., 4:]).all()
     per_head = torch.rand(B * H, Q, K) < 0.5
-    assert torch.equal(merge_masks(B, H, None, per_head)[1, 2], per_head[1 * H + 2])
+    assert torch.equal(merge_masks((B, H, Q, K), None, per_head)[1, 2], per_head[1 * H + 2])
 
 
 def test_the_causal_mask_hides_what_comes_later() -> None:

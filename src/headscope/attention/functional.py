@@ -37,6 +37,19 @@ def attention_weights(
     """
     # Scaling the query spares a pass over the scores, which are far larger.
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # [B, H, Q, K]
+    return masked_softmax(scores, mask)
+
+
+def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -> Float[Tensor, "B H Q K"]:
+    """Return softmax(scores) over the keys: exp(s_ij) / sum_j exp(s_ij), the sum over keys that i may look at.
+
+    Args:
+        scores: how well each key fits each query. They may be overwritten.
+        mask: True where a query may not look, or numbers to be added to the scores.
+
+    Returns:
+        Weights in [0, 1]; exactly 0 at masked keys. Each row sums to 1, or to 0 where every key is masked.
+    """
     if mask is None:
         return scores.softmax(dim=-1)
     blocked = mask if mask.dtype == torch.bool else mask == -math.inf

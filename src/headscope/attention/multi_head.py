@@ -1,6 +1,5 @@
 """The multi-head attention layer, a stand-in for torch.nn.MultiheadAttention."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,14 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headscope.attention.functional import Mask, attend, attention_weights
-from headscope.attention.masks import causal_mask, merge_masks
-
-# What an observer is given: the queries and keys of all heads, after projection and rotation, and the mask.
-Observer = Callable[[Tensor, Tensor, Mask | None], None]
+from headscope.attention.heads import HeadedAttention
+from headscope.attention.masks import merge_masks
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(HeadedAttention):
     """Let every position look at every other through several heads at once.
 
     head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(E)) V W_i^V, output = Concat(head_1 ... head_H) W^O
@@ -39,19 +35,21 @@ class MultiHeadAttention(nn.Module):
         device: where the parameters are made.
         dtype: type of the parameters.
         rotary: called on the queries and on the keys of all heads [B, H, T, E] before they meet.
-
-    Attributes:
-        observer: if set, called at each forward pass with the queries, the keys and the mask that the
-            softmax is taken of. `headscope.inspection.capture` is how it is meant to be used.
+        num_kv_heads: heads of keys and values, H if None. Fewer make H / num_kv_heads heads of queries share one of
+            keys and values (grouped-query attention, Ainslie et al. 2023, GQA, section 2.2); 1 makes all share it
+            (multi-query attention, Shazeer 2019, Fast Transformer Decoding, section 3). in_proj_weight then has
+            D + 2 * num_kv_heads * E rows, so torch's layer cannot take it.
 
     Raises:
-        ValueError: if num_heads does not divide embed_dim, or add_bias_kv or add_zero_attn is asked for.
+        ValueError: if num_heads does not divide embed_dim, num_kv_heads does not divide num_heads, or add_bias_kv or
+            add_zero_attn is asked for.
     """
 
+    # D rows of queries, then kv_width rows each of keys and values: 3D in all unless num_kv_heads is smaller.
     in_proj_weight: nn.Parameter | None  # [3D, D]
     q_proj_weight: nn.Parameter | None  # [D, D]
-    k_proj_weight: nn.Parameter | None  # [D, kdim]
-    v_proj_weight: nn.Parameter | None  # [D, vdim]
+    k_proj_weight: nn.Parameter | None  # [kv_width, kdim]
+    v_proj_weight: nn.Parameter | None  # [kv_width, vdim]
     in_proj_bias: nn.Parameter | None  # [3D]
 
     def __init__(
@@ -68,31 +66,37 @@ class MultiHeadAttention(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         rotary: nn.Module | None = None,
+        num_kv_heads: int | None = None,
     ) -> None:
-        super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
-            raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
+        super().__init__(embed_dim, num_heads, dropout, rotary)
         if add_bias_kv or add_zero_attn:
             raise ValueError("add_bias_kv and add_zero_attn are not supported: they add a key that is no token")
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
-        self.dropout, self.batch_first, self.rotary = dropout, batch_first, rotary
-        self.observer: Observer | None = None
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
+            raise ValueError(f"num_heads must be divisible by num_kv_heads, got {num_heads} and {num_kv_heads}")
+        self.kdim, self.vdim, self.batch_first = kdim or embed_dim, vdim or embed_dim, batch_first
+        # torch.nn.TransformerEncoderLayer asks for this: True would let it read the weights and pass this layer by.
+        self._qkv_same_embed_dim = False
         self._make_parameters(bias, {"device": device, "dtype": dtype})
         self.reset_parameters()
 
+    @property
+    def kv_width(self) -> int:
+        """Width of the keys, and of the values, of all their heads."""
+        return self.num_kv_heads * self.head_dim
+
     def _make_parameters(self, bias: bool, like: dict[str, Any]) -> None:
-        D, is_packed = self.embed_dim, self.kdim == self.embed_dim == self.vdim
+        D, kv, is_packed = self.embed_dim, self.kv_width, self.kdim == self.embed_dim == self.vdim
 
         def parameter(*shape: int, wanted: bool) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(*shape, **like)) if wanted else None
 
         # torch's names and order, absent ones registered as None: that is what makes state dicts go both ways.
-        self.register_parameter("in_proj_weight", parameter(3 * D, D, wanted=is_packed))
+        self.register_parameter("in_proj_weight", parameter(D + 2 * kv, D, wanted=is_packed))
         self.register_parameter("q_proj_weight", parameter(D, D, wanted=not is_packed))
-        self.register_parameter("k_proj_weight", parameter(D, self.kdim, wanted=not is_packed))
-        self.register_parameter("v_proj_weight", parameter(D, self.vdim, wanted=not is_packed))
-        self.register_parameter("in_proj_bias", parameter(3 * D, wanted=bias))
+        self.register_parameter("k_proj_weight", parameter(kv, self.kdim, wanted=not is_packed))
+        self.register_parameter("v_proj_weight", parameter(kv, self.vdim, wanted=not is_packed))
+        self.register_parameter("in_proj_bias", parameter(D + 2 * kv, wanted=bias))
         self.out_proj = nn.Linear(D, D, bias=bias, **like)
 
     def reset_parameters(self) -> None:
@@ -138,9 +142,11 @@ class MultiHeadAttention(nn.Module):
             key_padding_mask = key_padding_mask[None]
         if all_one:
             key = value = query  # keeps the identity, by which one matrix product makes all three
-        mask = self._mask(query, key, key_padding_mask, attn_mask, is_causal)
-        output, weights = self._attend(*self._project(query, key, value), mask, need_weights)
-        output = self.out_proj(output.transpose(1, 2).flatten(2))  # [B, H, Q, E] -> [B, Q, D]
+        shape = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
+        mask = merge_masks(shape, key_padding_mask, attn_mask, is_causal, query.device)
+        heads = self._project(query, key, value)
+        output, weights = self.attend_heads(*heads, mask, key_padding_mask, need_weights)
+        output = self.out_proj(output)
         if weights is not None and average_attn_weights:
             weights = weights.mean(dim=1)  # [B, Q, K]
         if single:
@@ -152,59 +158,26 @@ class MultiHeadAttention(nn.Module):
             return tokens[None]
         return tokens if self.batch_first else tokens.transpose(0, 1)
 
-    def _mask(
-        self,
-        query: Tensor,
-        key: Tensor,
-        key_padding_mask: Tensor | None,
-        attn_mask: Tensor | None,
-        is_causal: bool,
-    ) -> Mask | None:
-        mask = merge_masks(query.shape[0], self.num_heads, key_padding_mask, attn_mask)
-        if not is_causal or attn_mask is not None:
-            return mask  # as in torch, attn_mask is then the causal mask itself
-        causal = causal_mask(query.shape[1], key.shape[1], query.device)
-        if mask is None:
-            return causal
-        return mask | causal if mask.dtype == torch.bool else mask.masked_fill(causal, float("-inf"))
-
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of all heads, each [B, H, T, E]."""
+        widths = [self.embed_dim, self.kv_width, self.kv_width]
         if self.in_proj_weight is not None and query is key and key is value:
-            query, key, value = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+            query, key, value = F.linear(query, self.in_proj_weight, self.in_proj_bias).split(widths, dim=-1)
         else:
-            weights, biases = self._split_parameters()
+            weights, biases = self._split_parameters(widths)
             query, key, value = map(F.linear, (query, key, value), weights, biases)
-        query, key, value = map(self._heads, (query, key, value))
-        if self.rotary is not None:
-            query, key = self.rotary(query), self.rotary(key)
+        query, key, value = map(self.split_heads, (query, key, value))
+        if (sharing := self.num_heads // self.num_kv_heads) > 1:  # [B, H / sharing, T, E] -> [B, H, T, E]
+            key, value = (heads.repeat_interleave(sharing, dim=1) for heads in (key, value))
         return query, key, value
 
-    def _split_parameters(self) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+    def _split_parameters(self, widths: list[int]) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
         """Return the matrices and biases of query, key and value apart."""
         if self.in_proj_weight is not None:
-            weights = self.in_proj_weight.chunk(3)
+            weights = self.in_proj_weight.split(widths)
         else:
             assert self.q_proj_weight is not None
             assert self.k_proj_weight is not None
             assert self.v_proj_weight is not None
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        return weights, (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-
-    def _heads(self, tokens: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
-        heads: Tensor = tokens.unflatten(-1, (self.num_heads, self.head_dim))  # [B, T, H, E]
-        return heads.transpose(1, 2)  # [B, H, T, E]
-
-    def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the heads' sums [B, H, Q, E] and their weights, if these are needed."""
-        if self.observer is not None:
-            self.observer(query, key, mask)
-        dropout = self.dropout if self.training else 0.0
-        if not need_weights:
-            return attend(query, key, value, mask, dropout), None
-        weights = F.dropout(attention_weights(query, key, mask), dropout)
-        if dropout:  # the weights that are returned must be the ones that were used
-            return weights @ value, weights
-        return attend(query, key, value, mask), weights
+        return weights, (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.split(widths)

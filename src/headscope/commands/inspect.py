@@ -82,7 +82,9 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(probe.tokens)} tokens",
     }
-    return Report("Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes)
+    return Report(
+        "Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes, reading.pooling
+    )
 
 
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:

@@ -3,26 +3,29 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscope.attention import MultiHeadAttention, attention_weights
-from headscope.attention.functional import Mask
+from headscope.attention.observed import ALL, ObservedAttention, Rows, Seen
 
-# Called with the layer's name, the queries and keys of all heads, and the mask that the softmax is taken of.
-LayerObserver = Callable[[str, Tensor, Tensor, Mask | None], None]
-
-ALL = slice(None)
+# Called with the layer's name and what it saw.
+LayerObserver = Callable[[str, Seen], None]
 
 
 @contextmanager
-def observe(model: nn.Module, observer: LayerObserver) -> Iterator[None]:
-    """Call `observer` each time an attention layer of the model runs, until the block is left."""
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, MultiHeadAttention)}
+def observe(
+    model: nn.Module, observer: LayerObserver, kind: type[ObservedAttention] = ObservedAttention
+) -> Iterator[None]:
+    """Call `observer` each time an attention layer of the model runs, until the block is left.
+
+    Args:
+        model: any module with our attention layers in it.
+        observer: told the layer's name and what it saw.
+        kind: which layers to watch, such as HeadedAttention for those with heads; all by default.
+    """
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kind)}
     before = {name: layer.observer for name, layer in layers.items()}
     for name, layer in layers.items():
-        layer.observer = lambda query, key, mask, name=name: observer(name, query, key, mask)
+        layer.observer = lambda seen, name=name: observer(name, seen)
     try:
         yield
     finally:
@@ -31,7 +34,9 @@ def observe(model: nn.Module, observer: LayerObserver) -> Iterator[None]:
 
 
 @contextmanager
-def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator[dict[str, Tensor]]:
+def capture(
+    model: nn.Module, rows: Rows = ALL, kind: type[ObservedAttention] = ObservedAttention
+) -> Iterator[dict[str, Tensor]]:
     """Fill a plain mapping, layer name -> weights [row, head, query, key], each time the model runs.
 
         with capture(model, rows=[0, 2]) as maps:
@@ -39,27 +44,18 @@ def capture(model: nn.Module, rows: slice | list[int] = slice(None)) -> Iterator
         maps["encoder.blocks.0.attention"]  # [2, H, T, T], float32
 
     The model goes on with its fused kernel, so its output is the same to the last digit; the weights are computed
-    beside it, in float32, of the same queries, keys and mask, for the asked rows of the batch alone.
+    beside it, in float32, of the same queries, keys and mask, for the asked rows of the batch alone. A pooling that
+    attends has one head and one query: [row, 1, 1, T].
 
     Args:
         model: any module with our attention layers in it.
         rows: which rows of the batch; all by default.
+        kind: which layers to watch, such as HeadedAttention for those with heads; all by default.
     """
     maps: dict[str, Tensor] = {}
 
-    def keep(name: str, query: Tensor, key: Tensor, mask: Mask | None) -> None:
-        maps[name] = weights_of(query, key, mask, rows)
+    def keep(name: str, seen: Seen) -> None:
+        maps[name] = seen.weights(rows)
 
-    with observe(model, keep):
+    with observe(model, keep, kind):
         yield maps
-
-
-def weights_of(
-    query: Tensor, key: Tensor, mask: Mask | None, rows: slice | list[int] = slice(None)
-) -> Float[Tensor, "R H Q K"]:
-    """Return the weights of some rows of a batch, in float32 (or float64 where the model computes in it)."""
-    if mask is not None and mask.shape[0] > 1:
-        mask = mask[rows]
-    precision = torch.promote_types(query.dtype, torch.float32)
-    with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
-        return attention_weights(query[rows].to(precision), key[rows].to(precision), mask)

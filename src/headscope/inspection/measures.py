@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-Maps = Float[Tensor, "B H T T"]
+Maps = Float[Tensor, "B H Q T"]  # Q is T, but for a pooling, whose one query is no token
 Padding = Bool[Tensor, "B T"] | None
 PerText = Float[Tensor, "B H"]
 
@@ -67,15 +67,24 @@ MEASURES: dict[str, Callable[[Maps, Padding], PerText]] = {
 }
 
 
-class HeadStatistics:
-    """Collect the measures of many texts: one mean and standard error for each layer, head and measure."""
+# What can be said of a pooling, which has one query, no token of the text.
+POOLING_MEASURES: dict[str, Callable[[Maps, Padding], PerText]] = {"entropy": entropy, "first": first_mass}
 
-    def __init__(self) -> None:
+
+class HeadStatistics:
+    """Collect the measures of many texts: one mean and standard error for each layer, head and measure.
+
+    Args:
+        measures: by name; all that a self-attention head has, by default.
+    """
+
+    def __init__(self, measures: dict[str, Callable[[Maps, Padding], PerText]] = MEASURES) -> None:
+        self.measures = measures
         self._values: dict[str, list[Float[Tensor, "M B H"]]] = {}
 
     def update(self, layer: str, maps: Maps, padding: Padding = None) -> None:
         """Count the maps of one layer and some texts in."""
-        values = torch.stack([measure(maps, padding) for measure in MEASURES.values()])  # [M, B, H]
+        values = torch.stack([measure(maps, padding) for measure in self.measures.values()])  # [M, B, H]
         self._values.setdefault(layer, []).append(values.cpu())
 
     def summary(self) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
@@ -86,6 +95,6 @@ class HeadStatistics:
             texts = values.shape[1]
             errors = values.std(dim=1) / texts**0.5 if texts > 1 else torch.zeros_like(values[:, 0])
             result[layer] = {
-                name: (values[row].mean(dim=0).tolist(), errors[row].tolist()) for row, name in enumerate(MEASURES)
+                name: (values[row].mean(dim=0).tolist(), errors[row].tolist()) for row, name in enumerate(self.measures)
             }
         return result

@@ -3,12 +3,11 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.attention import RotaryPositions
 from headscope.model.config import ModelConfig
 from headscope.model.dropout import Dropout
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder
-from headscope.model.pooling import POOLINGS
+from headscope.model.pooling import build_pooling
 
 
 class TextClassifier(nn.Module):
@@ -29,19 +28,8 @@ class TextClassifier(nn.Module):
         self.embedding = TokenEmbedding(
             vocab_size, config.d_model, max_length, config.positions, num_segments, config.dropout
         )
-        rotary = None
-        if config.positions == "rotary":
-            rotary = RotaryPositions(config.d_model // config.num_heads, max_length)
-        self.encoder = Encoder(
-            config.d_model,
-            config.num_heads,
-            config.num_layers,
-            config.feedforward_size,
-            config.dropout,
-            config.attention_dropout,
-            rotary,
-        )
-        self.pool = POOLINGS[config.pooling]
+        self.encoder = Encoder(config, max_length)
+        self.pool = build_pooling(config.pooling, config.d_model)
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(config.d_model, num_classes)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from headscope.settings import setting
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
-POOLINGS = ("first", "mean", "max")
+ATTENTIONS = ("multi_head", "shared_projection")
+POOLINGS = ("first", "mean", "max", "additive", "dot", "general", "concat")
 
 
 @dataclass
@@ -17,8 +18,24 @@ class ModelConfig:
     num_heads: int = setting(4, "attention heads in each layer; must divide d_model", minimum=1)
     num_layers: int = setting(2, "encoder blocks", minimum=1)
     feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
+    attention: str = setting(
+        "multi_head",
+        "multi_head, or shared_projection: the embedding is cut into heads, which share one projection",
+        choices=ATTENTIONS,
+    )
+    num_kv_heads: int | None = setting(
+        None,
+        "heads of keys and values; fewer than num_heads share them: grouped-query attention, 1 for multi-query",
+        minimum=1,
+    )
+    causal: bool = setting(False, "let no token look at a later one")
+    window: int | None = setting(None, "let a token look at so many tokens on either side alone", minimum=1)
     positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
-    pooling: str = setting("mean", "how the tokens' vectors become the text's vector", choices=POOLINGS)
+    pooling: str = setting(
+        "mean",
+        "how the tokens' vectors become the text's; from additive on by a learned query",
+        choices=POOLINGS,
+    )
     dropout: float = setting(
         0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1
     )
@@ -38,5 +55,9 @@ class ModelConfig:
         elif self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
             width = self.d_model // self.num_heads
             yield "positions", f"rotary turns pairs of numbers: d_model / num_heads must be even, and it is {width}"
+        if self.num_kv_heads is not None and self.attention == "shared_projection":
+            yield "num_kv_heads", "the heads of model.attention=shared_projection share their projections already"
+        elif self.num_kv_heads is not None and self.num_kv_heads >= 1 and self.num_heads % self.num_kv_heads:
+            yield "num_kv_heads", f"got {self.num_kv_heads}, takes a divisor of model.num_heads={self.num_heads}"
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"

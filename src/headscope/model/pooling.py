@@ -4,7 +4,10 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
+
+from headscope.attention import AdditiveAttention, ConcatAttention, DotAttention, GeneralAttention
+from headscope.attention.scored import ScoredAttention
 
 Pooling = Callable[[Float[Tensor, "B T D"], Bool[Tensor, "B T"] | None], Float[Tensor, "B D"]]
 
@@ -35,4 +38,42 @@ def max_pooling(
     return tokens.amax(dim=1)
 
 
+class AttentionPooling(nn.Module):
+    """Return sum_j a_j x_j, the tokens averaged by how well each fits a query q that is learned.
+
+    a = softmax_j(e(q, x_j)), with the score e that `attention` has: additive, dot, general or concat (Yang et al. 2016,
+    Hierarchical Attention Networks for Document Classification, section 2.2, has such a learned query). `attention`
+    can be observed like any other layer, so the weights are recorded beside the heads.
+
+    Args:
+        attention: scores the tokens and averages them.
+        d_model: D, width of a token's vector and of the query.
+    """
+
+    def __init__(self, attention: ScoredAttention, d_model: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.empty(d_model))
+        nn.init.normal_(self.query, std=0.02)  # near 0: at the start all tokens count alike
+        self.attention = attention
+
+    def forward(
+        self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B D"]:
+        """Return the text's vector; padding has weight 0."""
+        query = self.query.expand(tokens.shape[0], 1, -1)  # [B, 1, D]
+        context, _ = self.attention(query, tokens, tokens, key_padding_mask)
+        return context[:, 0]  # type: ignore[no-any-return]
+
+
 POOLINGS: dict[str, Pooling] = {"first": first_pooling, "mean": mean_pooling, "max": max_pooling}
+SCORES: dict[str, Callable[[int], ScoredAttention]] = {
+    "additive": lambda d_model: AdditiveAttention(d_model, d_model),
+    "dot": lambda d_model: DotAttention(),
+    "general": lambda d_model: GeneralAttention(d_model, d_model),
+    "concat": lambda d_model: ConcatAttention(d_model, d_model),
+}
+
+
+def build_pooling(name: str, d_model: int) -> Pooling:
+    """Return the pooling of that name, one of `headscope.model.config.POOLINGS`."""
+    return POOLINGS[name] if name in POOLINGS else AttentionPooling(SCORES[name](d_model), d_model)

@@ -16,12 +16,8 @@ from PIL import Image, ImageDraw
 
 from headscope.tensorboard.fonts import font_for
 
-TILE, GAP, MARGIN, LABEL = (
-    144,
-    6,
-    22,
-    13,
-)  # pixels: a map's least side, between maps, for captions, height of letters
+# In pixels: a map's least side, the gap between maps, room for captions, height of letters, height of a pooling's row.
+TILE, GAP, MARGIN, LABEL, STRIP = 144, 6, 22, 13, 18
 BACKGROUND, INK = (255, 255, 255), (40, 40, 40)
 
 
@@ -43,12 +39,15 @@ def _scaled(weights: np.ndarray, cell: int) -> np.ndarray:
     return colored(weights).repeat(cell, axis=0).repeat(cell, axis=1)
 
 
-def head_grid(maps: Sequence[np.ndarray], configured_font: str | None = None) -> np.ndarray:
+def head_grid(
+    maps: Sequence[np.ndarray], configured_font: str | None = None, pooling: np.ndarray | None = None
+) -> np.ndarray:
     """Draw all heads of a text: a row of maps for each layer, a column for each head, captions, and the scale below.
 
     Args:
         maps: for each layer, weights [H, T, T].
         configured_font: a font file to be looked at first.
+        pooling: weights [T] of a pooling that attends, drawn as one more row.
 
     Returns:
         Picture [height, width, 3], bytes.
@@ -57,18 +56,24 @@ def head_grid(maps: Sequence[np.ndarray], configured_font: str | None = None) ->
     cell = max(1, TILE // tokens)
     side, heads = cell * tokens, max(len(layer) for layer in maps)
     step = side + GAP
-    canvas = np.full((MARGIN + len(maps) * step + 2 * MARGIN, 3 * MARGIN + heads * step, 3), 255, dtype=np.uint8)
+    below = MARGIN + len(maps) * step + (0 if pooling is None else STRIP + GAP)
+    canvas = np.full((below + 2 * MARGIN, 3 * MARGIN + heads * step, 3), 255, dtype=np.uint8)
     for row, layer in enumerate(maps):
         for column, weights in enumerate(layer):
             top, left = MARGIN + row * step, 3 * MARGIN + column * step
             canvas[top : top + side, left : left + side] = _scaled(weights, cell)
+    if pooling is not None:
+        strip = colored(pooling).repeat(cell, axis=0)  # [side, 3]
+        canvas[below - STRIP - GAP : below - GAP, 3 * MARGIN : 3 * MARGIN + side] = strip
     picture = Image.fromarray(canvas)
     draw = ImageDraw.Draw(picture)
+    if pooling is not None:
+        write(draw, (6, below - STRIP - GAP + 1), "pooling", configured_font)
     for row in range(len(maps)):
         write(draw, (6, MARGIN + row * step + side // 2 - 8), f"layer {row}", configured_font)
     for column in range(heads):
         write(draw, (3 * MARGIN + column * step, 3), f"head {column}", configured_font)
-    _draw_scale(picture, 3 * MARGIN, MARGIN + len(maps) * step + 4, min(240, heads * step - GAP))
+    _draw_scale(picture, 3 * MARGIN, below + 4, min(240, heads * step - GAP))
     return np.asarray(picture)
 
 
@@ -112,6 +117,33 @@ def labelled_heads(
         for place, label in enumerate(labels):
             picture.paste(label, (left - label.width - 4, top + place * cell))
             picture.paste(label.rotate(90, expand=True), (left + place * cell, top - label.width - 4))
+    return np.asarray(picture)
+
+
+def labelled_pooling(
+    weights: np.ndarray, tokens: Sequence[str], title: str, configured_font: str | None = None
+) -> np.ndarray:
+    """Draw what a pooling gives to each token: a line for each, with its name, a bar and the weight.
+
+    Args:
+        weights: [T]; the longest bar is the largest of them.
+        tokens: T names as a person reads them.
+        title: written above.
+        configured_font: a font file to be looked at first.
+
+    Returns:
+        Picture [height, width, 3], bytes.
+    """
+    labels = [token_label(token, configured_font) for token in tokens]
+    room, line = max(label.width for label in labels) + 2 * GAP, LABEL + 4
+    picture = Image.new("RGB", (max(420, room + TILE + 80), MARGIN + line * len(tokens) + GAP), BACKGROUND)
+    draw = ImageDraw.Draw(picture)
+    write(draw, (GAP, 3), title, configured_font)
+    for place, (label, weight) in enumerate(zip(labels, weights, strict=True)):
+        top, end = MARGIN + place * line, room + round(TILE * float(weight / max(weights.max(), 1e-12)))
+        picture.paste(label, (room - label.width - GAP, top))
+        draw.rectangle((room, top + 2, end, top + LABEL), fill=tuple(colored(weight).tolist()))
+        write(draw, (end + GAP, top), f"{weight:.3f}", None)
     return np.asarray(picture)
 
 

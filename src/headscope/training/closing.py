@@ -9,7 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.tensorboard.confusion import confusion_picture
-from headscope.tensorboard.images import labelled_heads
+from headscope.tensorboard.images import labelled_heads, labelled_pooling
 from headscope.training.folder import flat
 from headscope.training.probes import Probe, Reading, read_probe
 from headscope.training.report import SCORES, Report
@@ -44,8 +44,11 @@ def write_probes(
 def write_labelled(
     writer: SummaryWriter, name: str, probe: Probe, reading: Reading, step: int, font: str | None = None
 ) -> None:
-    """Write a probe's maps, a picture for each layer."""
+    """Write a probe's maps, a picture for each layer, and what the pooling gives to each token if it attends."""
+    outcome = f"label {probe.label or 'unknown'}, prediction {reading.prediction}"
     for number, maps in enumerate(reading.maps.values()):
-        title = f"layer {number}, label {probe.label or 'unknown'}, prediction {reading.prediction}"
-        picture = labelled_heads(np.asarray(maps), probe.tokens, title, font)
+        picture = labelled_heads(np.asarray(maps), probe.tokens, f"layer {number}, {outcome}", font)
         writer.add_image(f"tokens/{name}/layer_{number}", picture, step, dataformats="HWC")
+    if reading.pooling is not None:
+        picture = labelled_pooling(reading.pooling, probe.tokens, f"pooling, {outcome}", font)
+        writer.add_image(f"tokens/{name}/pooling", picture, step, dataformats="HWC")

@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.attention.functional import Mask
-from headscope.inspection.capture import observe, weights_of
+from headscope.attention.heads import HeadedAttention
+from headscope.attention.observed import Seen
+from headscope.attention.scored import ScoredAttention
+from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
-from headscope.inspection.measures import HeadStatistics
+from headscope.inspection.measures import POOLING_MEASURES, HeadStatistics
 from headscope.tensorboard.images import head_grid
 from headscope.tensorboard.text import probe_markdown
 from headscope.training.probes import Probe, Reading, read_probe
@@ -40,25 +42,29 @@ class HeadLogger(Callback):
         self.probes, self.labels, self.config = probes, labels, config
         self.seconds = 0.0
         self.summary: Summary = {}
-        self._statistics, self._stack = HeadStatistics(), ExitStack()
+        self._statistics, self._pooling, self._stack = HeadStatistics(), HeadStatistics(POOLING_MEASURES), ExitStack()
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch the attention layers."""
-        self._statistics = HeadStatistics()
+        self._statistics, self._pooling = HeadStatistics(), HeadStatistics(POOLING_MEASURES)
         if self.config.numbers:
-            self._stack.enter_context(observe(pl_module, self._count))
+            self._stack.enter_context(observe(pl_module, self._count, HeadedAttention))
+            self._stack.enter_context(observe(pl_module, self._count_pooling, ScoredAttention))
 
-    def _count(self, layer: str, query: Tensor, key: Tensor, mask: Mask | None) -> None:
-        start = _now(query.device)
-        B, H, T, _ = query.shape
-        padding = None if mask is None else mask.expand(B, 1, 1, T)[:, 0, 0]  # [B, T]
+    def _count(self, layer: str, seen: Seen) -> None:
+        start, padding = _now(seen.like.device), seen.key_padding_mask
+        B, H, Q, K = seen.shape
         # A few texts at a time, so that memory does not depend on the batch.
-        texts = max(1, NUMBERS_AT_ONCE // (H * T * T))
+        texts = max(1, NUMBERS_AT_ONCE // (H * Q * K))
         for start_row in range(0, B, texts):
             rows = slice(start_row, start_row + texts)
-            maps = weights_of(query, key, mask, rows)
-            self._statistics.update(layer, maps, None if padding is None else padding[rows])
-        self.seconds += _now(query.device) - start
+            self._statistics.update(layer, seen.weights(rows), None if padding is None else padding[rows])
+        self.seconds += _now(seen.like.device) - start
+
+    def _count_pooling(self, layer: str, seen: Seen) -> None:
+        start = _now(seen.like.device)
+        self._pooling.update(layer, seen.weights())
+        self.seconds += _now(seen.like.device) - start
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write what was seen."""
@@ -68,6 +74,9 @@ class HeadLogger(Callback):
         writer: SummaryWriter = trainer.logger.experiment  # type: ignore[union-attr]
         self.summary = self._statistics.summary()
         write_numbers(writer, self.summary, trainer.global_step)
+        for measures in self._pooling.summary().values():
+            for name, ((mean,), _) in measures.items():
+                writer.add_scalar(f"pooling/{name}", mean, trainer.global_step)
         for number, probe in enumerate(self.probes):
             reading = read_probe(model, probe, self.labels, pl_module.device)
             write_reading(writer, f"probe_{number}", probe, reading, trainer.global_step, self.config.font)
@@ -98,7 +107,8 @@ def write_reading(
     writer: SummaryWriter, name: str, probe: Probe, reading: Reading, step: int, font: str | None = None
 ) -> None:
     """Write a probe's grid of maps and its text."""
-    writer.add_image(f"attention/{name}", head_grid(list(reading.maps.values()), font), step, dataformats="HWC")
+    picture = head_grid(list(reading.maps.values()), font, reading.pooling)
+    writer.add_image(f"attention/{name}", picture, step, dataformats="HWC")
     text = probe_markdown(probe.text, probe.tokens, probe.label, reading.prediction, reading.probabilities)
     writer.add_text(name, text, step)
 

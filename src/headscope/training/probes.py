@@ -9,6 +9,8 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from headscope.attention.heads import HeadedAttention
+from headscope.attention.scored import ScoredAttention
 from headscope.data.datamodule import TextDataModule
 from headscope.data.display import shown_tokens
 from headscope.data.tokenizer import with_literal_text
@@ -47,10 +49,12 @@ class Reading:
     Attributes:
         maps: layer name -> weights [H, T, T].
         probabilities: class name -> probability.
+        pooling: weight of each token in the text's vector, where the pooling attends.
     """
 
     maps: dict[str, Float[np.ndarray, "H T T"]]
     probabilities: dict[str, float]
+    pooling: Float[np.ndarray, " T"] | None = None
 
     @property
     def prediction(self) -> str:
@@ -102,10 +106,11 @@ def read_probe(model: nn.Module, probe: Probe, labels: list[str], device: torch.
     """Run the model in eval mode on one probe alone, so that nothing is padded."""
     was_training = model.training
     model.eval()
-    with torch.no_grad(), capture(model) as maps:
+    with torch.no_grad(), capture(model, kind=HeadedAttention) as maps, capture(model, kind=ScoredAttention) as pooled:
         segments = None if probe.segment_ids is None else probe.segment_ids.to(device)
         logits = model(probe.token_ids.to(device), None, segments)
     model.train(was_training)
     probabilities = logits[0].float().softmax(dim=-1).tolist()
     arrays = {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
-    return Reading(arrays, dict(zip(labels, probabilities, strict=True)))
+    pooling = next((weights[0, 0, 0].float().cpu().numpy() for weights in pooled.values()), None)
+    return Reading(arrays, dict(zip(labels, probabilities, strict=True)), pooling)
