@@ -1,5 +1,6 @@
 """The page of all heads: its data in plain Python, its behaviour in a real browser."""
 
+import base64
 import json
 import re
 import shutil
@@ -16,6 +17,8 @@ from headscope.inspection.page import HeadReport, LayerReport, Report, encode_we
 
 LAYERS, HEADS, TOKENS = 2, 3, 7  # all different, so that a swapped axis cannot pass
 WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
+POOLING = np.array([0, 17, 255, 51, 102, 5, 80]) / 510  # whole levels of the maximum 0.5: stored without an error
+POOLING_SHOWN = ["0.000", "0.033", "0.500", "0.100", "0.200", "0.010", "0.157"]
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -108,6 +111,25 @@ def test_what_is_no_weight_is_refused(value: float) -> None:
     report.layers[0].heads[1].weights[2, 3] = value
     with pytest.raises(ValueError, match="layer 0, head 1: a weight is negative or not finite"):
         page(report)
+
+
+@pytest.mark.parametrize("shape", [(TOKENS - 1,), (1, TOKENS), ()])
+def test_a_pooling_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"pooling: vector of shape {shape} for 7 tokens")):
+        page(make_report(pooling=np.full(shape, 0.1)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
+def test_a_pooling_of_what_is_no_weight_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="pooling: a weight is negative or not finite"):
+        page(make_report(pooling=np.array([*POOLING[1:], value])))
+
+
+def test_a_pooling_is_stored_as_a_map_of_one_row() -> None:
+    pooling = data_of(page(make_report(pooling=POOLING)))["pooling"]
+    assert list(base64.b64decode(pooling["levels"])) == [0, 17, 255, 51, 102, 5, 80]
+    assert np.frombuffer(base64.b64decode(pooling["scales"]), "<f4").tolist() == [0.5]
+    assert data_of(page(make_report()))["pooling"] is None
 
 
 @pytest.mark.parametrize("empty", [{"tokens": []}, {"layers": []}, {"layers": [LayerReport("layer 0", [])]}])
@@ -240,6 +262,26 @@ def expected_pixels(weights: np.ndarray, top: float = 1.0) -> np.ndarray:
     steps = np.floor(levels * (scales[:, None].astype(np.float64) / top) + 0.5)
     colors: np.ndarray = page_module.color_table()[np.minimum(steps, 255).astype(int)]
     return colors
+
+
+PAINT_TOKEN = """node => {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const paint = (color) => {
+    context.fillStyle = color;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  paint(getComputedStyle(node.closest("main > section")).backgroundColor);
+  return [paint(getComputedStyle(node).backgroundColor), paint(getComputedStyle(node).color)];
+}"""
+
+
+def contrast(*colors: list[int]) -> float:
+    """Return the contrast ratio of two colours [r, g, b] in 0..255 as WCAG 2 defines it: from 1 to 21."""
+    parts = np.array(colors) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    dark, light = sorted(linear @ [0.2126, 0.7152, 0.0722] + 0.05)
+    return float(light / dark)
 
 
 def test_every_head_has_a_map_in_the_shared_colours(open_page: Opener) -> None:
@@ -385,6 +427,86 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
         assert tab.evaluate("refused.sort()") == ["img-src", "script-src-attr", "script-src-elem"]
         assert tab.evaluate("typeof ran") == "undefined"
         assert tab.locator(".map").count() == LAYERS * HEADS
+
+
+def test_the_pooling_shows_how_much_each_token_counts(open_page: Opener) -> None:
+    tab = open_page(make_report(pooling=POOLING))
+    tab.locator(".map").nth(4).click()  # a head changes nothing here
+    tokens = tab.locator("#pooling-tokens .token")
+    assert tokens.all_text_contents() == WORDS
+    for index, token in enumerate(tokens.all()):
+        assert token.get_attribute("title") == f"token {index}, weight {POOLING_SHOWN[index]}"
+        strength = float(token.evaluate("node => node.style.getPropertyValue('--strength')"))
+        assert strength == pytest.approx(POOLING[index] / 0.5)
+        token.hover()
+        name = f"token {index}{WORDS[index]}"
+        assert tab.locator("#pooling-readout").text_content() == name + POOLING_SHOWN[index]
+    strongest = [2, 4, 6, 3, 1, 5]
+    assert tab.locator("#pooling-ranked .name").all_text_contents() == [WORDS[index] for index in strongest]
+    assert tab.locator("#pooling-ranked .number").all_text_contents() == [POOLING_SHOWN[index] for index in strongest]
+    shares = tab.locator("#pooling-ranked .bar").evaluate_all(
+        "all => all.map(bar => Number(bar.style.getPropertyValue('--share')))"
+    )
+    assert shares == pytest.approx(POOLING[strongest] / 0.5)
+
+
+def test_small_pooling_weights_get_the_decimals_that_tell_them_apart(open_page: Opener) -> None:
+    pooling = random_weights(0, 512)[0]
+    tab = open_page(make_report([f"token{n}" for n in range(512)], layers=1, heads=1, pooling=pooling))
+    for index in [0, int(pooling.argmax()), int(pooling.argmin())]:
+        shown = tab.locator("#pooling-tokens .token").nth(index).get_attribute("data-weight")
+        assert_close(shown, pooling[None], 0, index)
+
+
+def test_without_a_pooling_nothing_of_it_shows(open_page: Opener) -> None:
+    tab = open_page(make_report())
+    assert tab.locator("#pooling").is_hidden()
+    assert tab.locator(".token").count() == TOKENS
+    tab = open_page(make_report(pooling=POOLING))
+    assert tab.locator("#pooling").is_visible()
+
+
+def test_a_token_of_the_pooling_is_followed_into_the_heads(open_page: Opener) -> None:
+    tab = open_page(make_report(pooling=POOLING))
+    tokens, press = tab.locator("#pooling-tokens .token"), tab.keyboard.press
+    tokens.nth(4).hover()
+    assert tab.locator("#tokens .query").text_content() == "cat"
+    tokens.nth(4).click()
+    tokens.nth(2).hover()
+    assert tab.locator(".token.query").all_text_contents() == ["cat", "cat"]
+    assert tab.locator(".token.key").all_text_contents() == ["は", "は"]
+    assert tab.locator("#pooling-readout").text_content() == "token 2は0.500"
+    press("Escape")
+    tab.locator("h1").hover()
+    tokens.nth(4).focus()
+    press("ArrowRight")
+    assert tab.locator("#pooling-readout").text_content() == "token 5🐈0.010"
+
+
+def test_hostile_tokens_of_a_pooling_are_shown_as_they_are(open_page: Opener) -> None:
+    tokens = ["<img src=x onerror=alert(1)>", *HOSTILE]
+    pooling = np.arange(len(tokens), 0, -1) / len(tokens)
+    tab = open_page(make_report(tokens, layers=1, heads=1, pooling=pooling), viewport={"width": 400, "height": 720})
+    assert tab.locator("#pooling-tokens bdi").all_text_contents() == tokens
+    assert tab.locator("#pooling-ranked .name").all_text_contents() == tokens[:6]
+    for index in [6, 0]:  # the long one, which must not widen the page, and markup
+        tab.locator("#pooling-tokens .token").nth(index).hover()
+        assert tab.locator("#pooling-readout bdi").text_content() == tokens[index]
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.locator("img, svg").count() == 0
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_pooling_of_256_tokens_stays_readable(open_page: Opener, scheme: str, width: int) -> None:
+    pooling = random_weights(0, 256)[0]
+    report = make_report([f"token{n}" for n in range(256)], layers=1, pooling=pooling)
+    tab = open_page(report, color_scheme=scheme, viewport={"width": width, "height": 720})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("#pooling").evaluate("node => node.scrollWidth <= node.clientWidth")
+    for token in [pooling.argmax(), pooling.argmin()]:
+        colors = tab.locator("#pooling-tokens .token").nth(int(token)).evaluate(PAINT_TOKEN)
+        assert contrast(*colors) >= 4.5  # what WCAG 2 asks of text
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ SCRIPTS = (
     "grid.js",
     "axes.js",
     "head.js",
+    "tokens.js",
     "text.js",
+    "pooling.js",
     "numbers.js",
     "main.js",
 )
@@ -54,12 +56,13 @@ class LayerReport:
     heads: list[HeadReport]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """What one page shows: a text, its tokens in their shown form, every head, and what the model predicted.
 
     ``probabilities`` goes from class name to probability, ``label`` is the true class where it is known, and
-    ``notes`` says where all this comes from: the run, the model's size, and so on.
+    ``notes`` says where all this comes from: the run, the model's size, and so on. ``pooling`` [tokens], where
+    the model has one, says how much each token counts in the text's vector; it sums to 1.
     """
 
     title: str
@@ -69,6 +72,7 @@ class Report:
     probabilities: dict[str, float]
     label: str | None
     notes: dict[str, str]
+    pooling: NDArray[np.floating[Any]] | None = None
 
 
 def page(report: Report) -> str:
@@ -93,17 +97,23 @@ def write_page(path: Path, report: Report) -> None:
 
 
 def check(report: Report) -> None:
-    """Raise ValueError unless there is a head and every map is [tokens, tokens] of finite weights >= 0."""
+    """Raise ValueError unless there is a head, and maps [tokens, tokens] and pooling [tokens] are weights."""
     count = len(report.tokens)
     if count == 0 or not any(layer.heads for layer in report.layers):
         raise ValueError("a page needs at least one token and one head")
     for layer in report.layers:
         for index, head in enumerate(layer.heads):
-            where = f"{layer.name}, head {index}"
-            if head.weights.shape != (count, count):
-                raise ValueError(f"{where}: map of shape {head.weights.shape} for {count} tokens")
-            if not (np.isfinite(head.weights).all() and (head.weights >= 0).all()):
-                raise ValueError(f"{where}: a weight is negative or not finite")
+            check_weights(f"{layer.name}, head {index}", "map", head.weights, (count, count))
+    if report.pooling is not None:
+        check_weights("pooling", "vector", report.pooling, (count,))
+
+
+def check_weights(where: str, kind: str, weights: NDArray[np.floating[Any]], shape: tuple[int, ...]) -> None:
+    """Raise ValueError, which says ``where``, unless ``weights`` has this shape and is finite and >= 0."""
+    if weights.shape != shape:
+        raise ValueError(f"{where}: {kind} of shape {weights.shape} for {shape[-1]} tokens")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ValueError(f"{where}: a weight is negative or not finite")
 
 
 def encode_report(report: Report) -> dict[str, Any]:
@@ -125,15 +135,21 @@ def encode_report(report: Report) -> dict[str, Any]:
         "probabilities": [[name, finite(value)] for name, value in report.probabilities.items()],
         "label": report.label,
         "notes": list(report.notes.items()),
+        "pooling": None if report.pooling is None else encode_map(report.pooling[None]),  # a map of one row
         "colors": to_base64(color_table()),
     }
 
 
 def encode_head(head: HeadReport, columns: list[str]) -> dict[str, Any]:
-    """Return one head's levels and scales as base64 and its numbers in the order of ``columns``."""
-    levels, scales = encode_weights(head.weights)
+    """Return one head's encoded map and its numbers in the order of ``columns``."""
     numbers = [finite(head.numbers.get(name, math.nan)) for name in columns]
-    return {"levels": to_base64(levels), "scales": to_base64(scales.astype("<f4")), "numbers": numbers}
+    return {**encode_map(head.weights), "numbers": numbers}
+
+
+def encode_map(weights: NDArray[np.floating[Any]]) -> dict[str, str]:
+    """Return the levels and the scales of weights [query, key] as base64."""
+    levels, scales = encode_weights(weights)
+    return {"levels": to_base64(levels), "scales": to_base64(scales.astype("<f4"))}
 
 
 def encode_weights(weights: NDArray[np.floating[Any]]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:

@@ -70,14 +70,10 @@ class HeadView {
 
   showReadout(query, key) {
     const readout = document.getElementById("readout");
-    readout.replaceChildren(...this.nameToken("query", query));
+    readout.replaceChildren(...nameToken(this.report, "query", query));
     if (key === null) return;
     const weight = element("strong", "", formatWeight(this.report, this.head, query, key));
-    readout.append("→", ...this.nameToken("key", key), weight);
-  }
-
-  nameToken(role, index) {
-    return [element("small", "", `${role} ${index}`), isolated(this.report.tokens[index], "name")];
+    readout.append("→", ...nameToken(this.report, "key", key), weight);
   }
 
   onKey(event) {

@@ -14,6 +14,7 @@ function main() {
   showCaptions(report, selection);
   selection.subscribe("head", () => showCaptions(report, selection));
   new TextView(report, selection);
+  if (report.pooling !== null) new PoolingView(report, selection);
   new Grid(report, selection, palette);
   new HeadView(report, selection, palette);
   new NumberTable(report, selection);

@@ -7,15 +7,19 @@ function bytesOf(base64) {
   return bytes;
 }
 
-/* A head: levels [query * tokens + key] in 0..255, scales [query], numbers in the order of report.columns. */
+/* A map: levels [query * tokens + key] in 0..255, scales [query]. The pooling is one of a single row. */
+function decodeMap(raw) {
+  return { levels: bytesOf(raw.levels), scales: new Float32Array(bytesOf(raw.scales).buffer) };
+}
+
+/* A head: its map, its names, and its numbers in the order of report.columns. */
 function decodeHead(raw, layer, layerName, position) {
   return {
+    ...decodeMap(raw),
     layer,
     layerName,
     position,
     caption: `${layerName}, head ${position}`,
-    levels: bytesOf(raw.levels),
-    scales: new Float32Array(bytesOf(raw.scales).buffer),
     numbers: raw.numbers,
   };
 }
@@ -26,12 +30,18 @@ function readReport() {
   const heads = raw.layers.flatMap((layer, index) =>
     layer.heads.map((head, position) => decodeHead(head, index, layer.name, position)),
   );
-  return { ...raw, heads, colors: bytesOf(raw.colors), count: raw.tokens.length };
+  const pooling = raw.pooling && decodeMap(raw.pooling);
+  return { ...raw, heads, pooling, colors: bytesOf(raw.colors), count: raw.tokens.length };
+}
+
+/* weight / the maximum of its row */
+function shareOf(report, map, query, key) {
+  return map.levels[query * report.count + key] / 255;
 }
 
 /* weight = level / 255 * scale of the query's row */
-function weightOf(report, head, query, key) {
-  return (head.levels[query * report.count + key] / 255) * head.scales[query];
+function weightOf(report, map, query, key) {
+  return shareOf(report, map, query, key) * map.scales[query];
 }
 
 /* As many decimals as a step of scale / 255 can tell apart: 3 for a row maximum of 1, 5 for one of 0.01. */
@@ -39,8 +49,8 @@ function decimalsOf(scale) {
   return scale > 0 ? Math.min(9, Math.max(3, Math.ceil(-Math.log10(scale / 255)))) : 3;
 }
 
-function formatWeight(report, head, query, key) {
-  return weightOf(report, head, query, key).toFixed(decimalsOf(head.scales[query]));
+function formatWeight(report, map, query, key) {
+  return weightOf(report, map, query, key).toFixed(decimalsOf(map.scales[query]));
 }
 
 /* An element with text inside; text is only ever set as textContent, so it cannot become markup. */
@@ -54,6 +64,11 @@ function element(tag, className = "", text = null) {
 /* A token or a name whose writing direction must not reach the words around it. */
 function isolated(text, className = "") {
   return element("bdi", className, text);
+}
+
+/* A token in a readout: what it is there, and its text. */
+function nameToken(report, role, index) {
+  return [element("small", "", `${role} ${index}`), isolated(report.tokens[index], "name")];
 }
 
 /* Scroll a view, and not the page, until the node inside is in sight below the view's first `covered` pixels. */
