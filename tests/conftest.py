@@ -2,10 +2,11 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 # Every annotated shape and type in headscope is checked at each call during the tests, and in the tests alone.
 install_import_hook("headscope", "beartype.beartype")
@@ -27,3 +28,11 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def unchecked_shapes() -> Iterator[None]:
+    """Run as a user does, whose shapes nobody checks: for what happens with arguments that do not fit."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

@@ -1,6 +1,6 @@
 """The textbooks' forms of multi-head attention, written to be read line by line; oracles of the layer, not rivals.
 
-All three compute the same function: `carry.py` moves weights from one to another, `scripts/verify.py` shows it by numbers.
+All three compute the same function: `carry.py` moves weights between them, `scripts/verify.py` shows it by numbers.
 
     PaperAttention       as the paper writes it: matrices for each head, and a loop over heads
     PackedAttention      as torch stores it: one matrix for queries, keys and values of all heads
@@ -84,10 +84,12 @@ class PackedAttention(nn.Module):
         hidden: Hidden | None = None,
     ) -> Output:
         """Return the output and the weights of each head."""
-        # Of three products, one part each is wanted; where all inputs are one, a single product gives all parts.
-        q = self.in_proj(query).chunk(3, dim=-1)[0]  # [B, Q, 3D] -> [B, Q, D]
-        k = self.in_proj(key).chunk(3, dim=-1)[1]  # [B, K, 3D] -> [B, K, D]
-        v = self.in_proj(value).chunk(3, dim=-1)[2]
+        if query is key and key is value:  # self-attention: one product gives all three
+            q, k, v = self.in_proj(query).chunk(3, dim=-1)  # [B, T, 3D] -> three of [B, T, D]
+        else:  # of each product, one part is wanted
+            q = self.in_proj(query).chunk(3, dim=-1)[0]  # [B, Q, 3D] -> [B, Q, D]
+            k = self.in_proj(key).chunk(3, dim=-1)[1]  # [B, K, 3D] -> [B, K, D]
+            v = self.in_proj(value).chunk(3, dim=-1)[2]
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in (q, k, v))  # [B, H, T, E]
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [B, H, Q, K]
         if hidden is not None:

@@ -41,7 +41,7 @@ class SharedProjectionAttention(HeadedAttention):
         value: Float[Tensor, "B K D"],
         key_padding_mask: Bool[Tensor, "B K"] | Float[Tensor, "B K"] | None = None,
         need_weights: bool = True,
-        attn_mask: Bool[Tensor, "*B Q K"] | Float[Tensor, "*B Q K"] | None = None,
+        attn_mask: Bool[Tensor, "*B #Q K"] | Float[Tensor, "*B #Q K"] | None = None,
     ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q K"] | None]:
         """Return the output and, if asked for, the weights of each head.
 
