@@ -9,14 +9,20 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
+from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig, VerifyConfig
 from headscope.model.classifier import TextClassifier
 from headscope.settings import described, problems
 from headscope.training.config import TrainConfig
 from headscope.training.module import ClassifierModule
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-SCHEMAS = {"train": TrainConfig, "evaluate": EvaluateConfig, "predict": PredictConfig, "inspect": InspectConfig}
+SCHEMAS = {
+    "train": TrainConfig,
+    "evaluate": EvaluateConfig,
+    "predict": PredictConfig,
+    "inspect": InspectConfig,
+    "verify": VerifyConfig,
+}
 GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
 
 

@@ -25,5 +25,11 @@ class TrainingError(UserError):
     exit_code = 1
 
 
+class ProofError(UserError):
+    """A claim about the attention that does not hold."""
+
+    exit_code = 1
+
+
 class UserWarningMessage(UserWarning):
     """Something that the user should know and may well accept, such as texts that stand in two splits."""

@@ -1,0 +1,117 @@
+"""The proof passes for our layer and finds out layers that are wrong."""
+
+import io
+from collections.abc import Iterator
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from headscope.attention import MultiHeadAttention
+from headscope.commands.config import VerifyConfig
+from headscope.commands.verify import GROUPS, verify
+from headscope.errors import ProofError
+from headscope.proof.claims import Claim, Terms
+
+
+class ScaledByModelWidth(MultiHeadAttention):
+    """Divides the scores by sqrt(D) instead of sqrt(E)."""
+
+    def _sums(self, query: Tensor, *others: object) -> tuple[Tensor, Tensor | None]:
+        return super()._sums(query / self.num_heads**0.5, *others)
+
+
+class InterleavedHeads(MultiHeadAttention):
+    """Gives head h every H-th number instead of E numbers in a row."""
+
+    def split_heads(self, tokens: Tensor) -> Tensor:
+        return tokens.unflatten(-1, (self.head_dim, -1)).permute(0, 3, 1, 2)
+
+
+class MaskedAfterSoftmax(MultiHeadAttention):
+    """Sets hidden weights to zero after the softmax, so that the others no longer sum to 1."""
+
+    def _sums(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, need_weights: bool) -> tuple:  # type: ignore[type-arg]
+        weights = (query @ key.transpose(-2, -1) / self.head_dim**0.5).softmax(dim=-1)
+        if mask is not None and mask.dtype == torch.bool:
+            weights = weights.masked_fill(mask, 0)
+        elif mask is not None:
+            weights = weights * mask.exp()
+        return weights @ value, weights if need_weights else None
+
+
+MUTANTS = [ScaledByModelWidth, InterleavedHeads, MaskedAfterSoftmax]
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_every_claim_holds(dtype: str) -> None:
+    claims = verify(VerifyConfig(dtype=dtype), console())
+    assert len(claims) == 90
+    assert all(claim.holds for claim in claims)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_wrong_layers_are_found_out(mutant: type[MultiHeadAttention], dtype: str) -> None:
+    shown = console()
+    with pytest.raises(ProofError, match="do not hold") as failure:
+        verify(VerifyConfig(dtype=dtype), shown, layer=mutant)
+    assert failure.value.exit_code == 1
+    assert "FAIL" in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("group", ["A published", "Our layer", "Every form"])
+def test_each_group_finds_interleaved_heads_by_itself(group: str) -> None:
+    make = next(make for title, make in GROUPS.items() if title.startswith(group))
+    assert any(not claim.holds for claim in make(Terms(layer=InterleavedHeads)))
+
+
+def test_a_mask_after_the_softmax_fails_where_there_are_masks_alone() -> None:
+    failed = [claim.name for claim in all_claims(MaskedAfterSoftmax) if not claim.holds]
+    assert {"padding", "causal", "boolean"} <= set(failed)
+    assert "no mask" not in failed
+
+
+def all_claims(layer: type[MultiHeadAttention]) -> Iterator[Claim]:
+    for make in GROUPS.values():
+        yield from make(Terms(layer=layer))
+
+
+def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:
+    terms, right, wrong = Terms(), torch.zeros(3), torch.tensor([0.0, 0.0, 0.5])
+    claim = terms.claim("name", "oracle", [(right, right), (wrong, right), (right, right)])
+    assert (claim.absolute, claim.relative, claim.tolerance, claim.holds) == (0.5, 0.5, 1e-12, False)
+    large = terms.claim("name", "oracle", [(torch.tensor([1000.0 + 1e-10], dtype=torch.float64), torch.tensor([1000.0]))])
+    assert not large.holds, "in float64 the bound does not grow with the numbers"
+    single = Terms(torch.float32).claim("name", "oracle", [(torch.tensor([1000.001]), torch.tensor([1000.0]))])
+    assert single.holds
+    assert single.tolerance == pytest.approx(1e-2)
+    assert single.relative == pytest.approx(1e-6, rel=0.1)
+
+
+def test_a_difference_that_is_no_number_fails() -> None:
+    nan, zero = torch.tensor([float("nan")]), torch.zeros(1)
+    assert not Terms().claim("name", "oracle", [(zero, zero), (nan, zero)]).holds
+
+
+def test_shapes_that_differ_are_an_error_and_not_broadcast() -> None:
+    with pytest.raises(ValueError, match=r"found \[1, 3\], expected \[3, 3\]"):
+        Terms().claim("name", "oracle", [(torch.zeros(1, 3), torch.zeros(3, 3))])
+
+
+def test_the_proof_leaves_the_random_numbers_as_they_were() -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    verify(VerifyConfig(), console())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_rounded_weights_are_held_by_the_type_without_loss() -> None:
+    linear = Terms(torch.bfloat16).rounded(nn.Linear(3, 5))
+    assert linear.weight.dtype == torch.float64
+    assert torch.equal(linear.weight.to(torch.bfloat16).double(), linear.weight)
