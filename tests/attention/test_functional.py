@@ -5,7 +5,8 @@ import math
 import torch
 
 from headscope.attention import attend, attention_weights
-from headscope.attention.masks import causal_mask, merge_masks
+from headscope.attention.functional import masked_softmax
+from headscope.attention.masks import causal_mask, merge_masks, window_mask
 
 B, H, Q, K, E, V = 2, 3, 5, 7, 11, 13
 
@@ -67,3 +68,16 @@ def test_masks_are_merged_as_torch_means_them() -> None:
 
 def test_the_causal_mask_hides_what_comes_later() -> None:
     assert causal_mask(3, 3)[0, 0].tolist() == [[False, True, True], [False, False, True], [False, False, False]]
+
+
+def test_the_window_hides_what_is_far() -> None:
+    expected = [[abs(i - j) > 1 for j in range(4)] for i in range(3)]
+    assert window_mask(3, 4, 1)[0, 0].tolist() == expected
+
+
+def test_the_softmax_of_scores_leaves_masked_keys_out() -> None:
+    scores = torch.tensor([[[[1.0, 2.0, 1000.0]]]])
+    weights = masked_softmax(scores.clone(), torch.tensor([[[[False, False, True]]]]))
+    torch.testing.assert_close(weights[0, 0, 0, :2], torch.tensor([1.0, 2.0]).softmax(0))
+    assert weights[0, 0, 0, 2] == 0
+    torch.testing.assert_close(masked_softmax(scores.clone()), scores.softmax(-1))

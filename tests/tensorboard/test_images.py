@@ -10,11 +10,13 @@ from headscope.tensorboard.images import (
     GAP,
     LABEL,
     MARGIN,
+    STRIP,
     TILE,
     colored,
     colors,
     head_grid,
     labelled_heads,
+    labelled_pooling,
     token_label,
 )
 
@@ -41,6 +43,26 @@ def test_the_grid_shows_each_weight_where_it_belongs() -> None:
         top = MARGIN + layer * (cell * 5 + GAP) + query * cell + cell // 2
         left = 3 * MARGIN + head * (cell * 5 + GAP) + key * cell + cell // 2
         assert picture[top, left].tolist() == colored(maps[layer][head, query])[key].tolist()
+
+
+def test_a_pooling_is_one_more_row_below_the_maps() -> None:
+    pooling = np.array([0.5, 0.0, 0.1, 0.15, 0.25])
+    plain, picture = head_grid([np.eye(5)[None]]), head_grid([np.eye(5)[None]], pooling=pooling)
+    assert picture.shape[0] == plain.shape[0] + STRIP + GAP
+    cell = TILE // 5
+    top = MARGIN + cell * 5 + GAP + STRIP // 2
+    for token in range(5):
+        assert picture[top, 3 * MARGIN + token * cell + cell // 2].tolist() == colored(pooling)[token].tolist()
+
+
+def test_a_pooling_is_drawn_as_a_bar_for_each_token() -> None:
+    weights = np.array([0.5, 0.25, 0.0])
+    picture = labelled_pooling(weights, ["[CLS]", "日本", "[SEP]"], "pooling")
+    room = max(token_label(token).width for token in ("[CLS]", "日本", "[SEP]")) + 2 * GAP
+    for place, weight in enumerate(weights):
+        line = picture[MARGIN + place * (LABEL + 4) + LABEL // 2]
+        bar = (line == colored(weights)[place]).all(axis=1)[room:].sum()
+        assert abs(bar - round(TILE * weight / 0.5)) <= 1
 
 
 def test_a_long_text_has_a_pixel_for_each_weight() -> None:

@@ -72,6 +72,24 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(small_con
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
+@pytest.mark.parametrize("pooling", ["additive", "dot"])
+def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker, pooling: str) -> None:
+    config = small_config(max_epochs=1)
+    config.model.pooling = pooling
+    config.model.attention, config.model.causal = "shared_projection", True
+    folder = train(config).folder
+    events = EventAccumulator(str(folder), size_guidance={"images": 0, "scalars": 0}).Reload()
+    steps = [scalar.step for scalar in events.Scalars("pooling/entropy")]
+    assert steps == [image.step for image in events.Images("attention/probe_0")]
+    assert len(steps) == 2
+    assert 0 <= events.Scalars("pooling/first")[-1].value <= 1
+    assert len(events.Images("tokens/probe_1/pooling")) == 1
+    assert (
+        "pooling/entropy"
+        not in EventAccumulator(str(train(small_config("mean", max_epochs=1)).folder)).Reload().Tags()["scalars"]
+    )
+
+
 def test_inspection_does_not_change_the_training(small_config: Maker) -> None:
     inspected, plain = small_config("inspected"), small_config("plain")
     plain.inspection.enabled = False

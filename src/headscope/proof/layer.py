@@ -53,7 +53,7 @@ def _weights_by_hand(layer: nn.Module, tokens: Tensor, padding: Tensor) -> Tenso
 
 def _explicit_output(layer: nn.Module, tokens: Tensor, weights: Tensor) -> Tensor:
     """Return the output as the formula has it, from weights that are there."""
-    values = tokens @ layer.in_proj_weight[2 * D :].T + layer.in_proj_bias[2 * D :]
+    values = tokens @ layer.in_proj_weight[2 * D :].T + layer.in_proj_bias[2 * D :]  # type: ignore[index]
     sums = weights @ values.unflatten(-1, (H, E)).transpose(1, 2)  # [B, H, T, E]
     return layer.out_proj(sums.transpose(1, 2).flatten(2))  # type: ignore[operator,no-any-return]
 

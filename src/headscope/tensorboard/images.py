@@ -139,10 +139,11 @@ def labelled_pooling(
     picture = Image.new("RGB", (max(420, room + TILE + 80), MARGIN + line * len(tokens) + GAP), BACKGROUND)
     draw = ImageDraw.Draw(picture)
     write(draw, (GAP, 3), title, configured_font)
-    for place, (label, weight) in enumerate(zip(labels, weights, strict=True)):
-        top, end = MARGIN + place * line, room + round(TILE * float(weight / max(weights.max(), 1e-12)))
+    colours, longest = colored(weights), max(float(weights.max()), 1e-12)
+    for place, (label, weight) in enumerate(zip(labels, weights.tolist(), strict=True)):
+        top, end = MARGIN + place * line, room + round(TILE * weight / longest)
         picture.paste(label, (room - label.width - GAP, top))
-        draw.rectangle((room, top + 2, end, top + LABEL), fill=tuple(colored(weight).tolist()))
+        draw.rectangle((room, top + 2, end, top + LABEL), fill=tuple(colours[place].tolist()))
         write(draw, (end + GAP, top), f"{weight:.3f}", None)
     return np.asarray(picture)
 
