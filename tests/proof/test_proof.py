@@ -86,7 +86,9 @@ def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:
     terms, right, wrong = Terms(), torch.zeros(3), torch.tensor([0.0, 0.0, 0.5])
     claim = terms.claim("name", "oracle", [(right, right), (wrong, right), (right, right)])
     assert (claim.absolute, claim.relative, claim.tolerance, claim.holds) == (0.5, 0.5, 1e-12, False)
-    large = terms.claim("name", "oracle", [(torch.tensor([1000.0 + 1e-10], dtype=torch.float64), torch.tensor([1000.0]))])
+    large = terms.claim(
+        "name", "oracle", [(torch.tensor([1000.0 + 1e-10], dtype=torch.float64), torch.tensor([1000.0]))]
+    )
     assert not large.holds, "in float64 the bound does not grow with the numbers"
     single = Terms(torch.float32).claim("name", "oracle", [(torch.tensor([1000.001]), torch.tensor([1000.0]))])
     assert single.holds

@@ -5,7 +5,7 @@ E head width, V width of a value head, D model width.
 
 Masks follow torch.nn.MultiheadAttention: a boolean mask is True where a query may NOT look; a floating
 mask is added to the scores. A query that may look nowhere gets zero weights and a zero output; torch's
-layer gives NaN there.
+layer gives NaN there when it is asked for weights.
 """
 
 import math
