@@ -1,5 +1,7 @@
 """What every layer of several heads does once it has queries, keys and values: turn, show, attend, join."""
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,6 +9,8 @@ from torch import Tensor, nn
 from headscope.attention.functional import Mask, attend, attention_weights
 from headscope.attention.masks import hidden_keys
 from headscope.attention.observed import ObservedAttention, Seen
+
+Intervention = Callable[[Tensor], Tensor]
 
 
 class HeadedAttention(ObservedAttention):
@@ -18,6 +22,10 @@ class HeadedAttention(ObservedAttention):
         dropout: share of the weights dropped in training.
         rotary: called on the queries and on the keys of all heads [B, H, T, E] before they meet.
 
+    Attributes:
+        intervention: if set, changes the sums of all heads [B, H, Q, E] before they are joined: how
+            `headscope.inspection` finds out what happens without a head.
+
     Raises:
         ValueError: if num_heads does not divide embed_dim.
     """
@@ -28,6 +36,7 @@ class HeadedAttention(ObservedAttention):
             raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.rotary = dropout, rotary
+        self.intervention: Intervention | None = None
 
     def split_heads(self, tokens: Float[Tensor, "B T HE"]) -> Float[Tensor, "B H T E"]:
         """Cut each token's vector into heads of E numbers; costs nothing but a view."""
@@ -49,6 +58,8 @@ class HeadedAttention(ObservedAttention):
         if self.observer is not None:
             self.observer(_seen(query, key, mask, key_padding_mask))
         sums, weights = self._sums(query, key, value, mask, need_weights)
+        if self.intervention is not None:
+            sums = self.intervention(sums)
         return sums.transpose(1, 2).flatten(2), weights  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
 
     def _sums(

@@ -30,7 +30,9 @@ class OptimizerConfig:
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
     gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)
     label_smoothing: float = setting(0.0, "share of the target spread over all classes", minimum=0, below=1)
-    class_weights: str = setting("none", "weight of a class in the loss", choices=("none", "balanced"))
+    class_weights: str = setting(
+        "balanced", "balanced: rare classes weigh as much as frequent ones in the loss", choices=("none", "balanced")
+    )
 
 
 @dataclass

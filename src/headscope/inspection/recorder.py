@@ -1,0 +1,181 @@
+"""Recording maps while something trains, within a budget of bytes."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from headscope.inspection.record import (
+    FOLDER,
+    INDEX,
+    Arrays,
+    Index,
+    Step,
+    Text,
+    levels_of,
+    read_index,
+    write_index,
+    write_step,
+)
+
+TOP_KEYS, OVERVIEW = 16, 64  # of a long text: keys kept for each query, and the side of its overview
+
+
+class HeadRecorder:
+    """Keep the maps and numbers of every head, step by step, beside the event file of a run.
+
+        recorder = HeadRecorder("outputs/mine", [Text("first", tokens, text)])
+        recorder.record(step, [{"layer 0": weights}])   # weights [H, Q, K], rows summing to 1
+
+    When the steps come near the budget, every other one is dropped, again and again, so that those that stay are spread
+    evenly; the first and the last always stay.
+
+    Args:
+        logdir: folder of the run, where its event file is.
+        texts: whose maps are recorded, the same ones at every step.
+        classes: names of the classes, if probabilities are recorded.
+        budget: bytes that the steps may take; at least two steps are kept, whatever they take.
+        max_tokens: of texts longer than that only the top keys of each query, the mass of the others, and an overview
+            of `OVERVIEW` x `OVERVIEW` are kept.
+        exact: keep weights as float16, rather than as levels of a row's maximum.
+        notes: anything that a reader should know.
+
+    Attributes:
+        index: what was recorded so far.
+    """
+
+    def __init__(
+        self,
+        logdir: str | Path,
+        texts: Sequence[Text],
+        classes: Sequence[str] = (),
+        budget: int = 2**28,
+        max_tokens: int = 256,
+        exact: bool = False,
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder, self.max_tokens, self.exact = Path(logdir) / FOLDER, max_tokens, exact
+        self.index = Index(list(texts), [], [], list(classes), budget=budget, notes=dict(notes or {}))
+        self._ordinals: list[int] = []  # of the kept steps, among all that were recorded
+        if (self.folder / INDEX).exists():
+            self._continue(read_index(self.folder))
+
+    def _continue(self, before: Index) -> None:
+        """Go on with what a resumed run recorded, if it is of the same texts."""
+        if before.texts == self.index.texts:
+            self.index.steps, self.index.recorded, self.index.every = before.steps, before.recorded, before.every
+            self._ordinals = [place * before.every for place in range(len(before.steps) - 1)]
+            self._ordinals += [before.recorded - 1] if before.steps else []
+
+    def record(
+        self,
+        step: int,
+        maps: Sequence[Mapping[str, np.ndarray]],
+        numbers: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+        pooling: Sequence[np.ndarray | None] = (),
+        probabilities: Sequence[np.ndarray] = (),
+        checks: Sequence[float] = (),
+    ) -> None:
+        """Write one step.
+
+        Args:
+            step: if it is not later than all before, those that are not earlier are replaced: the run was
+                resumed from an earlier checkpoint.
+            maps: for each text, layer -> weights [H, Q, K].
+            numbers: measure -> (means, standard errors), each [L, H], over the validation split or a sample.
+            pooling: for each text, the weights [T] of a pooling that attends, or None.
+            probabilities: for each text, one for each class.
+            checks: for each text, the largest difference between a map and the softmax that the model used.
+
+        Raises:
+            ValueError: if a map does not fit its text.
+        """
+        self._check(maps)
+        self.index.layers = list(maps[0])
+        self.index.heads = [len(weights) for weights in maps[0].values()]
+        arrays: Arrays = {}
+        for place, layers in enumerate(maps):
+            for number, weights in enumerate(layers.values()):
+                stored = self._stored(np.asarray(weights, dtype=np.float32))
+                arrays |= {f"text_{place}/layer_{number}/{name}": values for name, values in stored.items()}
+        for name, values in (("pooling", pooling), ("probabilities", probabilities), ("check", checks)):
+            arrays |= {f"text_{place}/{name}": np.asarray(value, dtype=np.float32)
+                       for place, value in enumerate(values) if value is not None}  # fmt: skip
+        for measure, (means, errors) in (numbers or {}).items():
+            arrays[f"numbers/{measure}/mean"] = np.asarray(means, dtype=np.float32)
+            arrays[f"numbers/{measure}/error"] = np.asarray(errors, dtype=np.float32)
+        self._keep(step, arrays)
+
+    def _check(self, maps: Sequence[Mapping[str, np.ndarray]]) -> None:
+        if len(maps) != len(self.index.texts) or not maps:
+            raise ValueError(f"{len(maps)} texts have maps, {len(self.index.texts)} texts were announced")
+        for text, layers in zip(self.index.texts, maps, strict=True):
+            for layer, weights in layers.items():
+                tokens = len(text.tokens)
+                if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens):
+                    raise ValueError(f"{text.name}, {layer}: a map of shape {weights.shape} for {tokens} tokens")
+
+    def _stored(self, weights: np.ndarray) -> Arrays:
+        """Return what is kept of a layer's maps [H, Q, K]."""
+        if weights.shape[-1] > self.max_tokens:
+            return _summarized(weights)
+        if self.exact:
+            return {"weights": weights.astype(np.float16)}
+        levels, scales = levels_of(weights)
+        return {"levels": levels, "scales": scales}
+
+    def _keep(self, step: int, arrays: Arrays) -> None:
+        """Write the step, list it, and only then let go of what is no longer listed."""
+        path = write_step(self.folder, step, arrays)
+        before = [old for old in self.index.steps if old.file != path.name]
+        self._rewind(step)
+        self.index.steps.append(Step(step, path.name, path.stat().st_size, time.time()))
+        self._ordinals.append(self.index.recorded)
+        self.index.recorded += 1
+        self._thin()
+        write_index(self.folder, self.index)
+        for old in before:
+            if old not in self.index.steps:
+                (self.folder / old.file).unlink(missing_ok=True)
+
+    def _rewind(self, step: int) -> None:
+        """Forget the steps that are not earlier than `step`."""
+        earlier = sum(old.step < step for old in self.index.steps)
+        if earlier < len(self.index.steps):
+            del self.index.steps[earlier:], self._ordinals[earlier:]
+            self.index.recorded = self._ordinals[-1] + 1 if self._ordinals else 0
+
+    def _thin(self) -> None:
+        """Drop steps until those that stay fit the budget."""
+        last = self.index.recorded - 1
+        while True:
+            kept = [
+                (ordinal, step)
+                for ordinal, step in zip(self._ordinals, self.index.steps, strict=True)
+                if ordinal % self.index.every == 0 or ordinal == last
+            ]
+            self._ordinals, self.index.steps = [ordinal for ordinal, _ in kept], [step for _, step in kept]
+            if len(kept) <= 2 or sum(step.bytes for step in self.index.steps) <= self.index.budget:
+                return
+            self.index.every *= 2
+
+
+def _summarized(weights: np.ndarray) -> Arrays:
+    """Return the top keys of each query, the mass of the others, and a small picture of the whole."""
+    Q = weights.shape[1]
+    keys = np.argpartition(-weights, TOP_KEYS - 1, axis=-1)[..., :TOP_KEYS]  # [H, Q, TOP_KEYS]
+    top = np.take_along_axis(weights, keys, axis=-1)
+    order = np.argsort(-top, axis=-1, kind="stable")
+    keys, top = np.take_along_axis(keys, order, axis=-1), np.take_along_axis(top, order, axis=-1)
+    levels, scales = levels_of(top)
+    side = min(OVERVIEW, Q)
+    edges = np.linspace(0, Q, side, endpoint=False).astype(int)
+    sums = np.add.reduceat(np.add.reduceat(weights, edges, axis=1), edges, axis=2)  # [H, side, side]
+    rows = np.diff([*edges, Q])[:, None]
+    overview, overview_scales = levels_of(sums / rows)  # each row still sums to 1
+    rest = np.clip(weights.sum(axis=-1) - top.sum(axis=-1), 0, None)
+    return {
+        "top_keys": keys.astype(np.int32), "top_levels": levels, "scales": scales, "rest": rest.astype(np.float32),
+        "overview": overview, "overview_scales": overview_scales,
+    }  # fmt: skip
