@@ -44,6 +44,17 @@ class Text:
     text: str
     label: str | None = None
 
+    def __post_init__(self) -> None:
+        """Half a character of a broken text has no UTF-8; it is kept as a question mark."""
+        for name in ("name", "text", "label"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else _encodable(value))
+        object.__setattr__(self, "tokens", [_encodable(token) for token in self.tokens])
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
 
 @dataclass(frozen=True)
 class Step:
@@ -114,7 +125,8 @@ def read_step(path: Path, prefix: str = "") -> Arrays:
         RecordError: if the file is missing, cut short or not what was written.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: np.load leaves a file open that turns out to be no archive.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files if name.startswith(prefix)}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -124,8 +136,7 @@ def read_step(path: Path, prefix: str = "") -> Arrays:
 def write_index(folder: Path, index: Index) -> Path:
     """Write index.json, whole or not at all."""
     content = json.dumps({"version": VERSION, **asdict(index)}, ensure_ascii=False, allow_nan=False)
-    # Half a character of a broken text has no UTF-8; it is shown as a question mark.
-    encoded = content.encode("utf-8", "replace")
+    encoded = content.encode("utf-8")
     return write_whole(folder / INDEX, lambda temporary: temporary.write_bytes(encoded))
 
 
