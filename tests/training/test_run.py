@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -13,10 +14,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError, TrainingError
+from headscope.inspection.capture import capture
+from headscope.inspection.record import read_index, read_step
 from headscope.training import run as run_module
 from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.logits import split_logits
+from headscope.training.probes import make_probe
 from headscope.training.run import train
 from headscope.training.scoring import scores
 
@@ -215,3 +219,48 @@ def test_a_run_folder_with_a_broken_file_is_refused_by_name(
         (folder / name).write_bytes(content)
     with pytest.raises(RunError, match=words):
         load_run(folder)
+
+
+def test_the_record_holds_every_probe_at_step_zero_and_each_validation(small_config: Maker) -> None:
+    config = small_config(max_epochs=2)
+    config.inspection.every, config.model.pooling = 7, "additive"
+    report = train(config)
+    index = read_index(report.folder / "heads")
+    last = report.facts_of_training["steps"]
+    assert [step.step for step in index.steps] == sorted({0, *range(7, last + 1, 7), last // 2, last})
+    assert [text.label for text in index.texts] == ["bad", "good"]
+    assert (index.layers, index.heads, index.classes) == (["layer 0", "layer 1"], [3, 3], ["bad", "good"])
+    assert index.notes == {"precision": "32-true", "dropout": "off"}
+    arrays = read_step(report.folder / "heads" / index.steps[-1].file)
+    for text in range(2):
+        assert arrays[f"text_{text}/check"] < 1e-6
+        assert arrays[f"text_{text}/probabilities"].sum() == pytest.approx(1)
+        assert arrays[f"text_{text}/pooling"].sum() == pytest.approx(1)
+    events = EventAccumulator(str(report.folder), size_guidance={"scalars": 0}).Reload()
+    for head in range(3):
+        scalar = events.Scalars(f"heads/layer_1/head_{head}/entropy")[-1].value
+        assert arrays["numbers/entropy/mean"][1, head] == pytest.approx(scalar)
+    between = read_step(report.folder / "heads" / "step_000000000007.npz")
+    assert "numbers/entropy/mean" not in between
+    assert "text_1/layer_1/levels" in between
+
+
+def test_the_recorded_map_is_the_kept_models(small_config: Maker) -> None:
+    config = small_config(max_epochs=1)
+    config.inspection.precision = "float16"
+    report = train(config)
+    run = load_run(report.folder)
+    index = read_index(report.folder / "heads")
+    with capture(run.model) as maps:
+        probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16)
+        run.model(probe.token_ids)
+    assert probe.tokens == index.texts[1].tokens
+    arrays = read_step(report.folder / "heads" / index.steps[-1].file)
+    for layer, weights in enumerate(maps.values()):
+        np.testing.assert_allclose(arrays[f"text_1/layer_{layer}/weights"], weights[0].numpy(), atol=1e-3)
+
+
+def test_recording_between_validations_does_not_change_the_training(small_config: Maker) -> None:
+    often, plain = small_config("often", max_epochs=1), small_config("plain", max_epochs=1)
+    often.inspection.every = 3
+    assert same(weights(train(often).folder), weights(train(plain).folder))

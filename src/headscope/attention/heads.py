@@ -56,7 +56,7 @@ class HeadedAttention(ObservedAttention):
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
         if self.observer is not None:
-            self.observer(_seen(query, key, mask, key_padding_mask))
+            self.observer(_seen(query, key, value, mask, key_padding_mask))
         sums, weights = self._sums(query, key, value, mask, need_weights)
         if self.intervention is not None:
             sums = self.intervention(sums)
@@ -74,7 +74,7 @@ class HeadedAttention(ObservedAttention):
         return attend(query, key, value, mask), weights
 
 
-def _seen(query: Tensor, key: Tensor, mask: Mask | None, key_padding_mask: Tensor | None) -> Seen:
+def _seen(query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padding_mask: Tensor | None) -> Seen:
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     return Seen(
         shape,
@@ -85,4 +85,5 @@ def _seen(query: Tensor, key: Tensor, mask: Mask | None, key_padding_mask: Tenso
             key[rows].to(precision),
             mask[rows] if mask is not None and mask.shape[0] > 1 else mask,
         ),
+        lambda: (attend(query, key, value, mask) - attention_weights(query, key, mask) @ value).abs().max(),
     )

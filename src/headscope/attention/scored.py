@@ -43,4 +43,11 @@ class ScoredAttention(ObservedAttention):
 
 def _seen(weights: Float[Tensor, "B 1 Q K"], key_padding_mask: Tensor | None) -> Seen:
     B, H, Q, K = weights.shape
-    return Seen((B, H, Q, K), key_padding_mask, weights, lambda rows, precision: weights[rows].to(precision))
+    # These weights are the ones that the values are multiplied with.
+    return Seen(
+        (B, H, Q, K),
+        key_padding_mask,
+        weights,
+        lambda rows, precision: weights[rows].to(precision),
+        lambda: weights.new_zeros(()),
+    )

@@ -16,4 +16,13 @@ class InspectionConfig:
         64, "probes are chosen among texts of at most so many tokens, longer ones are cut", minimum=2
     )
     numbers: bool = setting(True, "numbers of every head over the whole validation split")
+    every: int | None = setting(
+        None, "record maps every so many steps too; null for step 0 and each validation alone", minimum=1
+    )
+    budget: int = setting(
+        256, "MiB that the recorded maps of a run may take; near it, steps are thinned out evenly", minimum=1
+    )
+    precision: str = setting(
+        "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
+    )
     font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")

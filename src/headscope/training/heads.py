@@ -1,7 +1,7 @@
 """The Lightning callback that writes every head's maps and numbers to TensorBoard while the model trains."""
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -15,12 +15,14 @@ from headscope.attention.scored import ScoredAttention
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
 from headscope.inspection.measures import POOLING_MEASURES, HeadStatistics
+from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.images import head_grid
 from headscope.tensorboard.text import probe_markdown
+from headscope.training.averaging import AveragedWeights
 from headscope.training.probes import Probe, Reading, read_probe
+from headscope.training.recording import Summary, keep_readings
 
 NUMBERS_AT_ONCE = 2**22  # 16 MiB: a batch of long texts under many heads must not fill the memory
-Summary = dict[str, dict[str, tuple[list[float], list[float]]]]
 
 
 class HeadLogger(Callback):
@@ -32,15 +34,19 @@ class HeadLogger(Callback):
         probes: the texts whose maps are shown.
         labels: names of the classes.
         config: what to record.
+        recorder: where the maps are kept.
 
     Attributes:
         seconds: time spent on recording, the cost of inspection.
         summary: the latest numbers, layer -> measure -> (means, standard errors), one of each per head.
     """
 
-    def __init__(self, probes: list[Probe], labels: list[str], config: InspectionConfig) -> None:
-        self.probes, self.labels, self.config = probes, labels, config
+    def __init__(
+        self, probes: list[Probe], labels: list[str], config: InspectionConfig, recorder: HeadRecorder
+    ) -> None:
+        self.probes, self.labels, self.config, self.recorder = probes, labels, config, recorder
         self.seconds = 0.0
+        self._last_step = -1
         self.summary: Summary = {}
         self._statistics, self._pooling, self._stack = HeadStatistics(), HeadStatistics(POOLING_MEASURES), ExitStack()
 
@@ -77,10 +83,33 @@ class HeadLogger(Callback):
         for measures in self._pooling.summary().values():
             for name, ((mean,), _) in measures.items():
                 writer.add_scalar(f"pooling/{name}", mean, trainer.global_step)
-        for number, probe in enumerate(self.probes):
-            reading = read_probe(model, probe, self.labels, pl_module.device)
+        readings = self._record(trainer.global_step, model, pl_module.device, self.summary)
+        for number, (probe, reading) in enumerate(zip(self.probes, readings, strict=True)):
             write_reading(writer, f"probe_{number}", probe, reading, trainer.global_step, self.config.font)
         self.seconds += _now(pl_module.device) - start
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Record maps between validations, of the averaged weights, if the configuration asks for it."""
+        every, step = self.config.every, trainer.global_step
+        if every is None or step % every or step == self._last_step:
+            return
+        start = _now(pl_module.device)
+        averages = [callback for callback in trainer.callbacks if isinstance(callback, AveragedWeights)]  # type: ignore[attr-defined]
+        with averages[0].in_place(pl_module) if averages else nullcontext():
+            self._record(step, pl_module.model, pl_module.device)  # type: ignore[arg-type]
+        self.seconds += _now(pl_module.device) - start
+
+    def _record(
+        self, step: int, model: nn.Module, device: torch.device, summary: Summary | None = None
+    ) -> list[Reading]:
+        """Keep the probes' maps, and the numbers if there are any."""
+        self._last_step = step
+        readings = [read_probe(model, probe, self.labels, device) for probe in self.probes]
+        if readings:
+            keep_readings(self.recorder, step, readings, summary)
+        return readings
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Let go of the layers."""

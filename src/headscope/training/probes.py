@@ -10,11 +10,12 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
+from headscope.attention.observed import Seen
 from headscope.attention.scored import ScoredAttention
 from headscope.data.datamodule import TextDataModule
 from headscope.data.display import shown_tokens
 from headscope.data.tokenizer import with_literal_text
-from headscope.inspection.capture import capture
+from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
 
 
@@ -50,11 +51,13 @@ class Reading:
         maps: layer name -> weights [H, T, T].
         probabilities: class name -> probability.
         pooling: weight of each token in the text's vector, where the pooling attends.
+        difference: the largest one between what a layer's kernel returned and the maps times the values.
     """
 
     maps: dict[str, Float[np.ndarray, "H T T"]]
     probabilities: dict[str, float]
     pooling: Float[np.ndarray, " T"] | None = None
+    difference: float = 0.0
 
     @property
     def prediction(self) -> str:
@@ -104,13 +107,22 @@ def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
 
 def read_probe(model: nn.Module, probe: Probe, labels: list[str], device: torch.device) -> Reading:
     """Run the model in eval mode on one probe alone, so that nothing is padded."""
+    maps: dict[str, np.ndarray] = {}
+    pooled: list[np.ndarray] = []
+    differences: list[float] = []
+
+    def keep(name: str, seen: Seen) -> None:
+        maps[name] = seen.weights()[0].cpu().numpy()
+        differences.append(seen.difference())
+
+    def keep_pooling(name: str, seen: Seen) -> None:
+        pooled.append(seen.weights()[0, 0, 0].cpu().numpy())
+
     was_training = model.training
     model.eval()
-    with torch.no_grad(), capture(model, kind=HeadedAttention) as maps, capture(model, kind=ScoredAttention) as pooled:
+    with torch.no_grad(), observe(model, keep, HeadedAttention), observe(model, keep_pooling, ScoredAttention):
         segments = None if probe.segment_ids is None else probe.segment_ids.to(device)
         logits = model(probe.token_ids.to(device), None, segments)
     model.train(was_training)
-    probabilities = logits[0].float().softmax(dim=-1).tolist()
-    arrays = {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
-    pooling = next((weights[0, 0, 0].float().cpu().numpy() for weights in pooled.values()), None)
-    return Reading(arrays, dict(zip(labels, probabilities, strict=True)), pooling)
+    probabilities = dict(zip(labels, logits[0].float().softmax(dim=-1).tolist(), strict=True))
+    return Reading(maps, probabilities, pooled[0] if pooled else None, max(differences, default=0.0))

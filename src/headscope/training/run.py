@@ -7,13 +7,14 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, EMAWeightAveraging
+from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
 from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
+from headscope.training.averaging import AveragedWeights
 from headscope.training.baseline import baseline_scores
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
 from headscope.training.closing import write_probes, write_scores
@@ -24,6 +25,7 @@ from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule, balanced_weights
 from headscope.training.probes import choose_probes
 from headscope.training.progress import RunProgress
+from headscope.training.recording import new_recorder
 from headscope.training.report import Report
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
@@ -118,7 +120,9 @@ class Session:
         if not self.config.inspection.enabled:
             return None
         probes = choose_probes(self.data, self.config.inspection)
-        return HeadLogger(probes, self.data.corpus.labels, self.config.inspection)
+        notes = {"precision": chosen_precision(self.config.trainer), "dropout": "off"}
+        recorder = new_recorder(self.folder, probes, self.data.corpus.labels, self.config.inspection, notes)
+        return HeadLogger(probes, self.data.corpus.labels, self.config.inspection, recorder)
 
     def _callbacks(self, console: Console) -> list[Callback]:
         settings = self.config.trainer
@@ -127,7 +131,7 @@ class Session:
         if self.head_logger is not None:
             callbacks.append(self.head_logger)
         if settings.ema_decay is not None:
-            callbacks.append(EMAWeightAveraging(decay=settings.ema_decay))
+            callbacks.append(AveragedWeights(decay=settings.ema_decay))
         if settings.patience is not None:
             callbacks.append(EarlyStopping("validation/macro_f1", mode="max", patience=settings.patience))
         return [
