@@ -15,8 +15,9 @@ MAY_IMPORT = {
     "data": set(),
     "tensorboard": {"inspection"},
     "inspection": {"attention", "model"},
+    "proof": {"attention", "inspection"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
-    "commands": {"attention", "model", "data", "inspection", "tensorboard", "training"},
+    "commands": {"proof", "attention", "model", "data", "inspection", "tensorboard", "training"},
 }
 # Known before the configuration is: these must not bring anything heavy.
 LIGHT = [
@@ -60,7 +61,7 @@ def test_some_folders_stay_free_of_what_is_heavy(folder: str, banned: str) -> No
 
 
 def test_attention_imports_torch_alone() -> None:
-    allowed = {"torch", "jaxtyping", "math", "collections", "typing", "headscope"}
+    allowed = {"torch", "jaxtyping", "math", "collections", "dataclasses", "functools", "typing", "headscope"}
     assert {name.split(".")[0] for path in (SOURCE / "attention").rglob("*.py") for name in imported(path)} <= allowed
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from headscope.inspection import page as page_module
-from headscope.inspection.page import HeadReport, LayerReport, Report, encode_weights, page, write_page
+from headscope.inspection.page import HeadReport, LayerReport, Report, page, write_page
+from headscope.inspection.record import levels_of
 
 LAYERS, HEADS, TOKENS = 2, 3, 7  # all different, so that a swapped axis cannot pass
 WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
@@ -85,7 +86,7 @@ def data_of(content: str) -> dict[str, Any]:
 @pytest.mark.parametrize("sharpness", [0.01, 1.0, 9.0])
 def test_weights_come_back_within_half_a_level(dtype: Any, sharpness: float) -> None:
     weights = random_weights(0, 31, sharpness).astype(dtype)
-    levels, scales = encode_weights(weights)
+    levels, scales = levels_of(weights)
     error = np.abs(levels / 255 * scales[:, None].astype(np.float64) - weights.astype(np.float64))
     assert (error <= scales[:, None] / 510 * (1 + 1e-5)).all()
 
@@ -93,7 +94,7 @@ def test_weights_come_back_within_half_a_level(dtype: Any, sharpness: float) -> 
 def test_a_row_of_zeros_stays_zeros() -> None:
     weights = np.zeros((3, 3))
     weights[1, 2] = 1
-    levels, scales = encode_weights(weights)
+    levels, scales = levels_of(weights)
     assert scales.tolist() == [0, 1, 0]
     assert levels.tolist() == [[0, 0, 0], [0, 0, 255], [0, 0, 0]]
 
@@ -258,7 +259,7 @@ def pixels_of(tab: Any, selector: str, index: int = 0) -> np.ndarray:
 
 
 def expected_pixels(weights: np.ndarray, top: float = 1.0) -> np.ndarray:
-    levels, scales = encode_weights(weights)
+    levels, scales = levels_of(weights)
     steps = np.floor(levels * (scales[:, None].astype(np.float64) / top) + 0.5)
     colors: np.ndarray = page_module.color_table()[np.minimum(steps, 255).astype(int)]
     return colors

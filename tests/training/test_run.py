@@ -240,6 +240,7 @@ def test_the_record_holds_every_probe_at_step_zero_and_each_validation(small_con
     for head in range(3):
         scalar = events.Scalars(f"heads/layer_1/head_{head}/entropy")[-1].value
         assert arrays["numbers/entropy/mean"][1, head] == pytest.approx(scalar)
+    assert "heads" in events.summary_metadata
     between = read_step(report.folder / "heads" / "step_000000000007.npz")
     assert "numbers/entropy/mean" not in between
     assert "text_1/layer_1/levels" in between

@@ -1,4 +1,4 @@
-"""The settings of evaluate, predict and inspect."""
+"""The settings of every script but train."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from headscope.settings import setting
 from headscope.training.config import ACCELERATORS
 
 MISSING = "???"  # what Hydra takes for a key that must be given
+DTYPES = ("float64", "float32", "bfloat16")
 FORMATS = ("auto", "lines", "csv", "jsonl")
 
 
@@ -76,3 +77,12 @@ class InspectConfig:
         yield from _run_conflicts(self.run)
         if not self.text.strip():
             yield "text", "is empty; takes a text"
+
+
+@dataclass
+class VerifyConfig:
+    """Prove that the attention is right: every claim against an oracle that shares no code with it."""
+
+    dtype: str = setting("float64", "type that is proved; oracles are float64", choices=DTYPES)
+    device: str = setting("cpu", "where to compute; oracles run on the CPU", choices=("cpu", "cuda"))
+    style: str = setting("table", "how the table is printed", choices=("table", "markdown"))

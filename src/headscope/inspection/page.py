@@ -21,6 +21,7 @@ from cmap import Colormap
 from numpy.typing import NDArray
 
 from headscope.files import write_whole
+from headscope.inspection.record import levels_of
 
 STATIC = Path(__file__).with_name("static")
 SCRIPTS = (
@@ -37,7 +38,6 @@ SCRIPTS = (
     "numbers.js",
     "main.js",
 )
-LEVELS = 255  # a weight is stored as one byte: a level of 0..255 times its row's scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,19 +148,8 @@ def encode_head(head: HeadReport, columns: list[str]) -> dict[str, Any]:
 
 def encode_map(weights: NDArray[np.floating[Any]]) -> dict[str, str]:
     """Return the levels and the scales of weights [query, key] as base64."""
-    levels, scales = encode_weights(weights)
+    levels, scales = levels_of(weights)
     return {"levels": to_base64(levels), "scales": to_base64(scales.astype("<f4"))}
-
-
-def encode_weights(weights: NDArray[np.floating[Any]]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return levels [query, key] and scales [query] such that weight = level / 255 * scale.
-
-    The scale of a row is its maximum, so the error is at most scale / 510 and small rows keep their detail.
-    """
-    scales = weights.max(axis=1).astype(np.float32)
-    divisors = np.where(scales > 0, scales, 1).astype(np.float64)  # a row of zeros stays zeros
-    levels = np.rint(weights / divisors[:, None] * LEVELS)
-    return np.clip(levels, 0, LEVELS).astype(np.uint8), scales
 
 
 def color_table() -> NDArray[np.uint8]:

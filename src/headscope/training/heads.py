@@ -17,6 +17,7 @@ from headscope.inspection.config import InspectionConfig
 from headscope.inspection.measures import POOLING_MEASURES, HeadStatistics
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.images import head_grid
+from headscope.tensorboard.marker import marker_summary
 from headscope.tensorboard.text import probe_markdown
 from headscope.training.averaging import AveragedWeights
 from headscope.training.probes import Probe, Reading, read_probe
@@ -49,6 +50,11 @@ class HeadLogger(Callback):
         self._last_step = -1
         self.summary: Summary = {}
         self._statistics, self._pooling, self._stack = HeadStatistics(), HeadStatistics(POOLING_MEASURES), ExitStack()
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tell TensorBoard that this run has a record, which the Heads tab shows."""
+        writer: SummaryWriter = trainer.logger.experiment  # type: ignore[union-attr]
+        writer._get_file_writer().add_summary(marker_summary(), 0)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch the attention layers."""
