@@ -152,6 +152,24 @@ def test_a_resumed_run_goes_on_and_replaces_what_comes_later(tmp_path: Path) -> 
     assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [50]
 
 
+def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    one = np.ones((2, 3))
+    for step in (0, 10):
+        recorder.record(step, maps(), {"entropy": (one, one)})
+    assert recorder.amend(0, {"loss_zeroed": (2 * one, one)}, {"faithfulness/chance": np.array([0.1, 0.2])})
+    assert not recorder.amend(5, {})
+    index = read_index(tmp_path / FOLDER)
+    assert [kept.bytes for kept in index.steps] == [
+        (tmp_path / FOLDER / kept.file).stat().st_size for kept in index.steps
+    ]
+    arrays = read_step(tmp_path / FOLDER / index.steps[0].file)
+    assert arrays["numbers/loss_zeroed/mean"].tolist() == (2 * one).tolist()
+    assert arrays["numbers/entropy/mean"].tolist() == one.tolist()
+    assert arrays["faithfulness/chance"].tolist() == [0.1, 0.2]
+    assert "text_1/layer_1/levels" in arrays
+
+
 def test_half_a_file_is_never_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = HeadRecorder(tmp_path, TEXTS)
     recorder.record(0, maps())

@@ -15,6 +15,7 @@ from headscope.inspection.record import (
     Text,
     levels_of,
     read_index,
+    read_step,
     write_index,
     write_step,
 )
@@ -102,10 +103,33 @@ class HeadRecorder:
         for name, values in (("pooling", pooling), ("probabilities", probabilities), ("check", checks)):
             arrays |= {f"text_{place}/{name}": np.asarray(value, dtype=np.float32)
                        for place, value in enumerate(values) if value is not None}  # fmt: skip
-        for measure, (means, errors) in (numbers or {}).items():
-            arrays[f"numbers/{measure}/mean"] = np.asarray(means, dtype=np.float32)
-            arrays[f"numbers/{measure}/error"] = np.asarray(errors, dtype=np.float32)
-        self._keep(step, arrays)
+        self._keep(step, arrays | _members(numbers or {}))
+
+    def amend(
+        self,
+        step: int,
+        numbers: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        extra: Mapping[str, np.ndarray] | None = None,
+    ) -> bool:
+        """Add to a step that was recorded before, such as what took too long to be measured then.
+
+        Args:
+            step: which one.
+            numbers: measure -> (means, standard errors), each [L, H]; those of that name are replaced.
+            extra: other small arrays, by name.
+
+        Returns:
+            Whether the step is still there; False if it was thinned out.
+        """
+        places = [place for place, kept in enumerate(self.index.steps) if kept.step == step]
+        if not places:
+            return False
+        old = self.index.steps[places[0]]
+        arrays = read_step(self.folder / old.file) | _members(numbers) | dict(extra or {})
+        path = write_step(self.folder, step, arrays)
+        self.index.steps[places[0]] = Step(step, path.name, path.stat().st_size, old.time)
+        write_index(self.folder, self.index)
+        return True
 
     def _check(self, maps: Sequence[Mapping[str, np.ndarray]]) -> None:
         if len(maps) != len(self.index.texts) or not maps:
@@ -159,6 +183,14 @@ class HeadRecorder:
             if len(kept) <= 2 or sum(step.bytes for step in self.index.steps) <= self.index.budget:
                 return
             self.index.every *= 2
+
+
+def _members(numbers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Arrays:
+    arrays: Arrays = {}
+    for measure, (means, errors) in numbers.items():
+        arrays[f"numbers/{measure}/mean"] = np.asarray(means, dtype=np.float32)
+        arrays[f"numbers/{measure}/error"] = np.asarray(errors, dtype=np.float32)
+    return arrays
 
 
 def _summarized(weights: np.ndarray) -> Arrays:
