@@ -217,8 +217,10 @@ def test_a_broken_step_is_named(tmp_path: Path, damage: str) -> None:
         (lambda content: content.replace('"version": 1', '"version": 99'), "is of version 99, this headscope reads 1"),
         (lambda content: content.replace('"file": "step', '"file": "../step'), "names a file that no step has"),
         (lambda content: content.replace('"recorded"', '"unknown"'), "cannot be read"),
+        (lambda content: content.replace('"step": 0', '"step": "zero"'), "cannot be read"),
+        (lambda _: "[" * 100_000, "cannot be read"),
     ],
-    ids=["cut", "list", "null", "version", "outside", "key"],
+    ids=["cut", "list", "null", "version", "outside", "key", "word", "deep"],
 )
 def test_a_broken_index_is_named(tmp_path: Path, change: object, words: str) -> None:
     HeadRecorder(tmp_path, TEXTS).record(0, maps())

@@ -9,7 +9,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.training.config import OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule, balanced_weights
-from headscope.training.run import chosen_precision, total_steps
+from headscope.training.session import chosen_precision, total_steps
 
 
 def module(total: int = 100, **options: float) -> ClassifierModule:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError, TrainingError
 from headscope.inspection.capture import capture
 from headscope.inspection.record import read_index, read_step
-from headscope.training import run as run_module
+from headscope.training import session as session_module
 from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.logits import split_logits
@@ -127,14 +128,16 @@ def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     unbroken = train(small_config("unbroken", ema_decay=ema_decay))
     steps = unbroken.facts_of_training["steps"]
     broken = small_config("broken", ema_decay=ema_decay)
-    callbacks = run_module.Session._callbacks
-    monkeypatch.setattr(run_module.Session, "_callbacks", lambda *args: [*callbacks(*args), InterruptAt(steps // 2)])
+    callbacks = session_module.Session._callbacks
+    monkeypatch.setattr(
+        session_module.Session, "_callbacks", lambda *args: [*callbacks(*args), InterruptAt(steps // 2)]
+    )
     with pytest.raises(KeyboardInterrupt, match=f"step {steps // 2}"):
         train(broken)
     folder = Path(broken.outputs_dir) / "broken"
     assert load_run(folder).labels == ["bad", "good"]  # what was learned can be used
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    monkeypatch.setattr(run_module.Session, "_callbacks", callbacks)
+    monkeypatch.setattr(session_module.Session, "_callbacks", callbacks)
     broken.resume = str(folder)
     resumed = train(broken)
     assert resumed.facts_of_training["steps"] == steps
@@ -154,13 +157,13 @@ def test_max_steps_ends_with_a_validation(small_config: Maker) -> None:
 def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, step = small_config(), run_module.ClassifierModule.training_step
+    config, step = small_config(), session_module.ClassifierModule.training_step
 
-    def spoilt(module: run_module.ClassifierModule, batch: object, index: int) -> torch.Tensor:
+    def spoilt(module: session_module.ClassifierModule, batch: object, index: int) -> torch.Tensor:
         loss = step(module, batch, index)
         return loss * float("nan") if module.trainer.global_step == 29 else loss
 
-    monkeypatch.setattr(run_module.ClassifierModule, "training_step", spoilt)
+    monkeypatch.setattr(session_module.ClassifierModule, "training_step", spoilt)
     with pytest.raises(TrainingError, match=r"step 30.*last\.ckpt"):
         train(config)
     kept = torch.load(Path(config.outputs_dir) / "run/checkpoints/last.ckpt", weights_only=True)
@@ -265,3 +268,48 @@ def test_recording_between_validations_does_not_change_the_training(small_config
     often, plain = small_config("often", max_epochs=1), small_config("plain", max_epochs=1)
     often.inspection.every = 3
     assert same(weights(train(often).folder), weights(train(plain).folder))
+
+
+def test_what_depends_on_each_head_is_added_to_the_kept_step(small_config: Maker) -> None:
+    config = small_config(max_epochs=3)
+    config.inspection.causes = 24
+    report = train(config)
+    index = read_index(report.folder / "heads")
+    kept = torch.load(report.folder / "checkpoints/best.ckpt", weights_only=True)["global_step"]
+    studied = [step.step for step in index.steps if "studied" in read_step(report.folder / "heads" / step.file)]
+    assert studied == [kept]
+    arrays = read_step(report.folder / "heads" / f"step_{kept:012d}.npz")
+    assert arrays["studied"] == 24
+    measured = ("loss_zeroed", "accuracy_averaged", "gate_gradient", "comprehensiveness", "position_only", "entropy")
+    for measure in measured:
+        assert arrays[f"numbers/{measure}/mean"].shape == (2, 3)
+        assert np.isfinite(arrays[f"numbers/{measure}/error"]).all()
+    assert (arrays["numbers/gate_gradient/mean"] > 0).any()
+    assert arrays["likeness"].shape == (6, 6)
+    assert arrays["faithfulness/chance"].shape == (2, 2)
+    events = EventAccumulator(str(report.folder), size_guidance={"scalars": 0}).Reload()
+    assert [scalar.step for scalar in events.Scalars("heads/layer_0/head_2/loss_zeroed")] == [kept]
+    assert report.seconds["causes (after training)"] > 0
+
+
+def test_the_texts_that_stand_out_are_recorded_with_what_they_say(small_config: Maker) -> None:
+    report = train(small_config(max_epochs=2))
+    index = read_index(report.folder / "heads")
+    first, *_, last = (read_step(report.folder / "heads" / step.file, "examples/") for step in index.steps)
+    assert "examples/changed/rows" not in first
+    texts = dict(zip(last["examples/rows"].tolist(), last["examples/texts"].tolist(), strict=True))
+    for kind in ("focused", "changed"):
+        rows, scores = last[f"examples/{kind}/rows"], last[f"examples/{kind}/scores"]
+        assert rows.shape == scores.shape == (2, 3, 5)
+        assert (np.diff(scores, axis=-1) <= 0).all()
+        assert set(rows.ravel().tolist()) <= set(texts)
+    assert all(len(text.split()) > 2 for text in texts.values())
+
+
+def test_texts_of_one_word_can_be_trained_on_and_studied(small_config: Maker, tmp_path: Path) -> None:
+    config = small_config(max_epochs=1)
+    letters = "abcdefghijkl"
+    rows = [f"{one}{other},{'xy'[number % 2]}" for number, (one, other) in enumerate(product(letters, letters))]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
+    config.tokenizer.kind, config.inspection.causes = "wordpiece", 8
+    assert train(config).test.accuracy >= 0

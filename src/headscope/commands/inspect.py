@@ -11,13 +11,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.commands.config import InspectConfig
 from headscope.errors import ConfigError
-from headscope.inspection.measures import MEASURES, HeadStatistics
+from headscope.inspection.measures import MEASURES, HeadStatistics, Summary
 from headscope.inspection.page import HeadReport, LayerReport, Report, write_page
 from headscope.training.closing import write_labelled
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
 from headscope.training.probes import Probe, Reading, make_probe, read_probe
-from headscope.training.recording import Summary
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:

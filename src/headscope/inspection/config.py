@@ -25,4 +25,9 @@ class InspectionConfig:
     precision: str = setting(
         "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
     )
+    causes: int = setting(
+        64,
+        "texts of the validation split on which, at the end, each head is switched off in turn; 0 for none",
+        minimum=0,
+    )
     font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")

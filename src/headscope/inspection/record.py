@@ -155,9 +155,9 @@ def read_index(folder: Path) -> Index:
         content["texts"] = [Text(**text) for text in content["texts"]]
         content["steps"] = [Step(**step) for step in content["steps"]]
         index = Index(**content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        strange = [step.file for step in index.steps if step.file != f"step_{step.step:012d}.npz"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RecordError(f"{INDEX}: cannot be read: {error}") from error
-    strange = [step.file for step in index.steps if step.file != f"step_{step.step:012d}.npz"]
     if strange:
         raise RecordError(f"{INDEX}: names a file that no step has: {strange[0]!r}")
     return index

@@ -77,6 +77,7 @@ class HeadRecorder:
         pooling: Sequence[np.ndarray | None] = (),
         probabilities: Sequence[np.ndarray] = (),
         checks: Sequence[float] = (),
+        extra: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         """Write one step.
 
@@ -88,6 +89,7 @@ class HeadRecorder:
             pooling: for each text, the weights [T] of a pooling that attends, or None.
             probabilities: for each text, one for each class.
             checks: for each text, the largest difference between a map and the softmax that the model used.
+            extra: other small arrays, by name.
 
         Raises:
             ValueError: if a map does not fit its text.
@@ -103,7 +105,7 @@ class HeadRecorder:
         for name, values in (("pooling", pooling), ("probabilities", probabilities), ("check", checks)):
             arrays |= {f"text_{place}/{name}": np.asarray(value, dtype=np.float32)
                        for place, value in enumerate(values) if value is not None}  # fmt: skip
-        self._keep(step, arrays | _members(numbers or {}))
+        self._keep(step, arrays | _members(numbers or {}) | dict(extra or {}))
 
     def amend(
         self,
@@ -127,7 +129,7 @@ class HeadRecorder:
         old = self.index.steps[places[0]]
         arrays = read_step(self.folder / old.file) | _members(numbers) | dict(extra or {})
         path = write_step(self.folder, step, arrays)
-        self.index.steps[places[0]] = Step(step, path.name, path.stat().st_size, old.time)
+        self.index.steps[places[0]] = Step(step, path.name, path.stat().st_size, time.time())
         write_index(self.folder, self.index)
         return True
 

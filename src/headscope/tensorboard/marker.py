@@ -1,4 +1,4 @@
-"""The marker in a run's event file by which TensorBoard knows that the run has a record for the Heads tab.
+"""The marker in a run's event file that says there is a record of heads beside it.
 
 The maps stay out of event files, since TensorBoard keeps what it reads from those in memory and drops most steps.
 """

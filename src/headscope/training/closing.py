@@ -8,11 +8,16 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from headscope.inspection.measures import MEASURES, TOKEN_MEASURES
+from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.confusion import confusion_picture
 from headscope.tensorboard.images import labelled_heads, labelled_pooling
 from headscope.training.folder import flat
+from headscope.training.heads import write_numbers
 from headscope.training.probes import Probe, Reading, read_probe
+from headscope.training.recording import numbers_of
 from headscope.training.report import SCORES, Report
+from headscope.training.study import Study
 
 
 def write_scores(writer: SummaryWriter, report: Report) -> None:
@@ -52,3 +57,21 @@ def write_labelled(
     if reading.pooling is not None:
         picture = labelled_pooling(reading.pooling, probe.tokens, f"pooling, {outcome}", font)
         writer.add_image(f"tokens/{name}/pooling", picture, step, dataformats="HWC")
+
+
+def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study: Study) -> None:
+    """Add what a study found, beyond what every record has, to a step's record, and write it as scalars.
+
+    Args:
+        writer: of the run's event file.
+        recorder: of the run; a step that was thinned out meanwhile is left alone.
+        step: whose weights were studied.
+        study: what was found.
+    """
+    usual = {*MEASURES, *TOKEN_MEASURES}
+    found = {
+        layer: {name: values for name, values in measures.items() if name not in usual}
+        for layer, measures in study.numbers.items()
+    }
+    recorder.amend(step, numbers_of(found), study.extra())
+    write_numbers(writer, found, step)

@@ -1,7 +1,8 @@
 """The Lightning callback that writes every head's maps and numbers to TensorBoard while the model trains."""
 
-import time
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,21 +10,35 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.observed import Seen
-from headscope.attention.scored import ScoredAttention
-from headscope.inspection.capture import observe
+from headscope.data.batching import Batch
 from headscope.inspection.config import InspectionConfig
-from headscope.inspection.measures import POOLING_MEASURES, HeadStatistics
+from headscope.inspection.measures import Summary
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.images import head_grid
 from headscope.tensorboard.marker import marker_summary
 from headscope.tensorboard.text import probe_markdown
 from headscope.training.averaging import AveragedWeights
 from headscope.training.probes import Probe, Reading, read_probe
-from headscope.training.recording import Summary, keep_readings
+from headscope.training.recording import examples_of, keep_readings
+from headscope.training.study import SpecialTokens
+from headscope.training.watching import HeadWatch, now
 
-NUMBERS_AT_ONCE = 2**22  # 16 MiB: a batch of long texts under many heads must not fill the memory
+
+@dataclass(frozen=True)
+class Subjects:
+    """What is looked at.
+
+    Attributes:
+        probes: the texts whose maps are shown.
+        labels: names of the classes.
+        special: ids of the tokens that are no words.
+        text_of: the text of a row of the validation split.
+    """
+
+    probes: list[Probe]
+    labels: list[str]
+    special: SpecialTokens
+    text_of: Callable[[int], str]
 
 
 class HeadLogger(Callback):
@@ -32,67 +47,52 @@ class HeadLogger(Callback):
     Stands before weight averaging in the list of callbacks, so that it reads the averaged weights, as the scores do.
 
     Args:
-        probes: the texts whose maps are shown.
-        labels: names of the classes.
+        subjects: texts, classes and tokens.
         config: what to record.
         recorder: where the maps are kept.
 
     Attributes:
         seconds: time spent on recording, the cost of inspection.
-        summary: the latest numbers, layer -> measure -> (means, standard errors), one of each per head.
     """
 
-    def __init__(
-        self, probes: list[Probe], labels: list[str], config: InspectionConfig, recorder: HeadRecorder
-    ) -> None:
-        self.probes, self.labels, self.config, self.recorder = probes, labels, config, recorder
+    def __init__(self, subjects: Subjects, config: InspectionConfig, recorder: HeadRecorder) -> None:
+        self.subjects, self.config, self.recorder = subjects, config, recorder
         self.seconds = 0.0
         self._last_step = -1
-        self.summary: Summary = {}
-        self._statistics, self._pooling, self._stack = HeadStatistics(), HeadStatistics(POOLING_MEASURES), ExitStack()
+        self._watch: HeadWatch | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell TensorBoard that this run has a record, which the Heads tab shows."""
-        writer: SummaryWriter = trainer.logger.experiment  # type: ignore[union-attr]
-        writer._get_file_writer().add_summary(marker_summary(), 0)
+        _writer(trainer)._get_file_writer().add_summary(marker_summary(), 0)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch the attention layers."""
-        self._statistics, self._pooling = HeadStatistics(), HeadStatistics(POOLING_MEASURES)
         if self.config.numbers:
-            self._stack.enter_context(observe(pl_module, self._count, HeadedAttention))
-            self._stack.enter_context(observe(pl_module, self._count_pooling, ScoredAttention))
+            before = None if self._watch is None else self._watch.examples
+            self._watch = HeadWatch(pl_module, self.subjects.special, before)
 
-    def _count(self, layer: str, seen: Seen) -> None:
-        start, padding = _now(seen.like.device), seen.key_padding_mask
-        B, H, Q, K = seen.shape
-        # A few texts at a time, so that memory does not depend on the batch.
-        texts = max(1, NUMBERS_AT_ONCE // (H * Q * K))
-        for start_row in range(0, B, texts):
-            rows = slice(start_row, start_row + texts)
-            self._statistics.update(layer, seen.weights(rows), None if padding is None else padding[rows])
-        self.seconds += _now(seen.like.device) - start
-
-    def _count_pooling(self, layer: str, seen: Seen) -> None:
-        start = _now(seen.like.device)
-        self._pooling.update(layer, seen.weights())
-        self.seconds += _now(seen.like.device) - start
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Know which texts are looked at."""
+        if self._watch is not None:
+            self._watch.look_at(batch)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write what was seen."""
-        start = _now(pl_module.device)
-        self._stack.close()
-        model: nn.Module = pl_module.model  # type: ignore[assignment]
-        writer: SummaryWriter = trainer.logger.experiment  # type: ignore[union-attr]
-        self.summary = self._statistics.summary()
-        write_numbers(writer, self.summary, trainer.global_step)
-        for measures in self._pooling.summary().values():
-            for name, ((mean,), _) in measures.items():
-                writer.add_scalar(f"pooling/{name}", mean, trainer.global_step)
-        readings = self._record(trainer.global_step, model, pl_module.device, self.summary)
-        for number, (probe, reading) in enumerate(zip(self.probes, readings, strict=True)):
-            write_reading(writer, f"probe_{number}", probe, reading, trainer.global_step, self.config.font)
-        self.seconds += _now(pl_module.device) - start
+        start = now(pl_module.device)
+        writer, step, model = _writer(trainer), trainer.global_step, pl_module.model
+        summary: Summary = {}
+        if self._watch is not None:
+            self._watch.close()
+            summary = self._watch.statistics.summary()
+            write_numbers(writer, summary, step)
+            write_pooling(writer, self._watch.pooling.summary(), step)
+            self.seconds += self._watch.seconds
+        readings = self._record(step, model, pl_module.device, summary)  # type: ignore[arg-type]
+        for number, (probe, reading) in enumerate(zip(self.subjects.probes, readings, strict=True)):
+            write_reading(writer, f"probe_{number}", probe, reading, step, self.config.font)
+        self.seconds += now(pl_module.device) - start
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -101,25 +101,27 @@ class HeadLogger(Callback):
         every, step = self.config.every, trainer.global_step
         if every is None or step % every or step == self._last_step:
             return
-        start = _now(pl_module.device)
-        averages = [callback for callback in trainer.callbacks if isinstance(callback, AveragedWeights)]  # type: ignore[attr-defined]
+        start = now(pl_module.device)
+        averages = [found for found in trainer.callbacks if isinstance(found, AveragedWeights)]  # type: ignore[attr-defined]
         with averages[0].in_place(pl_module) if averages else nullcontext():
             self._record(step, pl_module.model, pl_module.device)  # type: ignore[arg-type]
-        self.seconds += _now(pl_module.device) - start
+        self.seconds += now(pl_module.device) - start
 
     def _record(
         self, step: int, model: nn.Module, device: torch.device, summary: Summary | None = None
     ) -> list[Reading]:
-        """Keep the probes' maps, and the numbers if there are any."""
+        """Keep the probes' maps, and the numbers and examples if there are any."""
         self._last_step = step
-        readings = [read_probe(model, probe, self.labels, device) for probe in self.probes]
+        readings = [read_probe(model, probe, self.subjects.labels, device) for probe in self.subjects.probes]
         if readings:
-            keep_readings(self.recorder, step, readings, summary)
+            extra = examples_of(self._watch.examples, self.subjects.text_of) if summary and self._watch else {}
+            keep_readings(self.recorder, step, readings, summary, extra)
         return readings
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Let go of the layers."""
-        self._stack.close()
+        if self._watch is not None:
+            self._watch.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Keep the time spent across a resume."""
@@ -130,12 +132,23 @@ class HeadLogger(Callback):
         self.seconds = state_dict["seconds"]
 
 
+def _writer(trainer: Trainer) -> SummaryWriter:
+    return trainer.logger.experiment  # type: ignore[union-attr,no-any-return]
+
+
 def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
     """Write each number as a scalar, heads/layer_0/head_3/entropy."""
     for number, measures in enumerate(summary.values()):
         for name, (means, _) in measures.items():
             for head, mean in enumerate(means):
                 writer.add_scalar(f"heads/layer_{number}/head_{head}/{name}", mean, step)
+
+
+def write_pooling(writer: SummaryWriter, summary: Summary, step: int) -> None:
+    """Write the numbers of a pooling that attends as scalars, pooling/entropy."""
+    for measures in summary.values():
+        for name, ((mean,), _) in measures.items():
+            writer.add_scalar(f"pooling/{name}", mean, step)
 
 
 def write_reading(
@@ -146,10 +159,3 @@ def write_reading(
     writer.add_image(f"attention/{name}", picture, step, dataformats="HWC")
     text = probe_markdown(probe.text, probe.tokens, probe.label, reading.prediction, reading.probabilities)
     writer.add_text(name, text, step)
-
-
-def _now(device: torch.device) -> float:
-    """Return the time once the device is done, so that its work is counted where it was asked for."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

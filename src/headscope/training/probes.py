@@ -18,6 +18,8 @@ from headscope.data.tokenizer import with_literal_text
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
 
+JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -40,7 +42,7 @@ class Probe:
     @property
     def text(self) -> str:
         """The text in one piece."""
-        return " ⏐ ".join(self.texts)
+        return JOIN.join(self.texts)
 
 
 @dataclass(frozen=True)

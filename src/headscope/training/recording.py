@@ -1,18 +1,17 @@
 """From what a model makes of its probes to the record that the Heads tab shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from headscope.inspection.config import InspectionConfig
+from headscope.inspection.measures import Examples, Summary, TopTexts
 from headscope.inspection.record import Text
 from headscope.inspection.recorder import HeadRecorder
 from headscope.training.probes import Probe, Reading
 
-# layer -> measure -> (means, standard errors), one of each per head
-Summary = dict[str, dict[str, tuple[list[float], list[float]]]]
-MIB = 2**20
+MIB, LONGEST_EXAMPLE = 2**20, 160  # bytes; characters of an example's text that are kept
 
 
 def new_recorder(
@@ -25,7 +24,11 @@ def new_recorder(
 
 
 def keep_readings(
-    recorder: HeadRecorder, step: int, readings: Sequence[Reading], summary: Summary | None = None
+    recorder: HeadRecorder,
+    step: int,
+    readings: Sequence[Reading],
+    summary: Summary | None = None,
+    extra: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Record the maps of every probe, and the numbers of every head if there are any."""
     recorder.record(
@@ -35,6 +38,7 @@ def keep_readings(
         [reading.pooling for reading in readings],
         [np.array(list(reading.probabilities.values())) for reading in readings],
         [reading.difference for reading in readings],
+        extra,
     )
 
 
@@ -50,3 +54,33 @@ def numbers_of(summary: Summary) -> dict[str, tuple[np.ndarray, np.ndarray]]:
                 both[part, number, : len(values)] = values
         numbers[measure] = (both[0], both[1])
     return numbers
+
+
+def examples_of(examples: Examples, text_of: Callable[[int], str]) -> dict[str, np.ndarray]:
+    """Return the texts that stand out as arrays: their rows and scores [L, H, n], and the texts by row.
+
+    Args:
+        examples: of one validation.
+        text_of: the text of a row of the validation split.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for kind, layers in (("focused", examples.focused), ("changed", examples.changed)):
+        if layers:
+            arrays[f"examples/{kind}/rows"], arrays[f"examples/{kind}/scores"] = _ranked(list(layers.values()))
+    named = [found.ravel() for name, found in arrays.items() if name.endswith("rows")]
+    rows = np.unique(np.concatenate([np.zeros(0, dtype=np.int32), *named]))
+    rows = rows[rows >= 0]
+    texts = [text_of(int(row))[:LONGEST_EXAMPLE].encode("utf-8", "replace").decode("utf-8") for row in rows]
+    return arrays | {"examples/rows": rows, "examples/texts": np.array(texts, dtype=f"<U{LONGEST_EXAMPLE}")}
+
+
+def _ranked(layers: Sequence[TopTexts]) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and scores [L, H, n]; where there are fewer texts, -1 and NaN."""
+    best = [layer.best() for layer in layers]
+    heads, most = max(map(len, best)), max((len(texts) for layer in best for texts in layer), default=0)
+    rows, scores = np.full((len(best), heads, most), -1, dtype=np.int32), np.full((len(best), heads, most), np.nan)
+    for number, layer in enumerate(best):
+        for head, texts in enumerate(layer):
+            for place, (row, score) in enumerate(texts):
+                rows[number, head, place], scores[number, head, place] = row, score
+    return rows, scores.astype(np.float32)

@@ -1,0 +1,204 @@
+"""Whether the tokens that a head looks at are those that the prediction rests on.
+
+A chooser ranks a text's tokens; the tokens it ranks highest are hidden, or all others are, and the probability of the
+class that the model predicts of the whole text is read again (DeYoung et al. 2020, ERASER, section 4).
+
+Tokens are hidden by the key padding mask, not deleted as in the paper: the others keep their places, so nothing but
+the missing tokens can move the prediction, whatever the model makes of positions. Special tokens ([CLS], [SEP]) are
+neither ranked nor hidden.
+
+Shape letters: B texts, T positions, N heads of all layers, C choosers, S shares, R rankings,
+V variants of a text.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headscope.attention.heads import HeadedAttention
+from headscope.inspection.capture import capture
+from headscope.inspection.intervention import LabelledBatch, device_of, evaluating, headed_layers
+from headscope.inspection.measures import Summary, mean_and_error
+from headscope.inspection.rollout import received, rollout
+
+BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the bins of ERASER, section 4
+TOKENS_AT_ONCE = 2**14  # run through the model together, so that memory does not depend on heads and shares
+QUANTITIES = ("comprehensiveness", "sufficiency")
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """What hiding tokens does to the predicted class's probability, for each chooser.
+
+    Both measures are differences of probabilities, averaged over shares of the tokens, then over texts:
+    comprehensiveness, p(whole) - p(without the chosen tokens), is high where they were needed; sufficiency,
+    p(whole) - p(the chosen tokens alone), is near 0 where they suffice.
+
+    Attributes:
+        heads: layer -> measure -> (mean of each head, standard error of each head).
+        choosers: "rollout", "gradient" or "chance" -> measure -> (mean, standard error).
+        texts: how many texts were measured.
+    """
+
+    heads: Summary
+    choosers: dict[str, dict[str, tuple[float, float]]]
+    texts: int
+
+
+def faithfulness(
+    model: nn.Module,
+    batches: Iterable[LabelledBatch],
+    special_ids: Sequence[int] = (),
+    shares: Sequence[float] = BINS,
+    embedding: nn.Module | None = None,
+    rankings: int = 5,
+    seed: int = 0,
+) -> Faithfulness:
+    """Measure every head as a chooser of tokens, beside rollout, gradient x input, and chance.
+
+    A head ranks tokens by the mass that they receive from it, the mean over queries, and so does rollout, whatever the
+    pooling; gradient x input by |sum_d e_d dlog p / de_d| at a token's embedding e, p being the probability of the
+    predicted class. Of n tokens ceil(share * n) are chosen, but never all. Means are over the shares; the paper
+    divides by one more, for the bin of no tokens.
+
+    Args:
+        model: called with token ids, key padding mask and segment ids; returns logits.
+        batches: a sample of texts; their labels are not used. Texts with fewer than two tokens that are not special
+            are passed over.
+        special_ids: ids of the tokens that always stay.
+        shares: of the tokens; (0.2,) is five times as fast.
+        embedding: the module that gives a vector [B, T, D] for each token; by default the first nn.Embedding.
+        rankings: random ones, whose mean is chance.
+        seed: of these.
+
+    Raises:
+        ValueError: if no text can be measured.
+    """
+    random, parts = torch.Generator().manual_seed(seed), []
+    embedding = embedding or next(module for module in model.modules() if isinstance(module, nn.Embedding))
+    with evaluating(model), torch.inference_mode(False):
+        for batch in batches:
+            inputs = _Inputs.of(model, batch, special_ids)
+            scores = torch.cat([_scores(model, inputs, embedding), _random_scores(inputs, rankings, random)])
+            parts.append(_differences(model, inputs, scores, shares)[..., inputs.choosable.sum(-1) >= 2].cpu())
+    values = torch.cat(parts, dim=-1) if parts else torch.empty(2, 0, 0)
+    if not values.shape[-1]:
+        raise ValueError("needs texts with at least two tokens that are not special")
+    return _result(model, values)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """A batch on the model's device; `choosable` is True at tokens that may be hidden."""
+
+    token_ids: Int[Tensor, "B T"]
+    padding: Bool[Tensor, "B T"]
+    segment_ids: Int[Tensor, "B T"] | None
+    choosable: Bool[Tensor, "B T"]
+
+    @classmethod
+    def of(cls, model: nn.Module, batch: LabelledBatch, special_ids: Sequence[int]) -> "_Inputs":
+        device = device_of(model)
+        ids, mask, segments = batch.token_ids.to(device), batch.key_padding_mask, batch.segment_ids
+        padding = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask.to(device)
+        special = torch.isin(ids, ids.new_tensor(list(special_ids)))
+        return cls(ids, padding, None if segments is None else segments.to(device), ~padding & ~special)
+
+
+def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module) -> Float[Tensor, "C B T"]:
+    """Return how each head, rollout and gradient x input rank the tokens."""
+    with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
+        logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids)
+        likeliest = logits.log_softmax(dim=-1).amax(dim=-1).sum()
+    gradient = torch.autograd.grad(likeliest, leaves[0])[0]
+    saliency = (gradient * leaves[0].detach()).sum(dim=-1).abs()  # [B, T]
+    heads = torch.cat([received(maps[name], inputs.padding) for name in headed_layers(model)], dim=1)  # [B, N, T]
+    rolled = received(rollout(list(maps.values()), inputs.padding)[:, None], inputs.padding)  # [B, 1, T]
+    return torch.cat([heads.transpose(0, 1), rolled.transpose(0, 1), saliency[None]])
+
+
+@contextmanager
+def _leaf(embedding: nn.Module) -> Iterator[list[Tensor]]:
+    """Make what the module gives a leaf of the graph, so that it alone gets a gradient."""
+    leaves: list[Tensor] = []
+
+    def cut(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    handle = embedding.register_forward_hook(cut)
+    try:
+        yield leaves
+    finally:
+        handle.remove()
+
+
+def _random_scores(inputs: _Inputs, rankings: int, random: torch.Generator) -> Float[Tensor, "R B T"]:
+    return torch.rand(rankings, *inputs.token_ids.shape, generator=random).to(inputs.token_ids.device)
+
+
+@torch.no_grad()
+def _differences(
+    model: nn.Module, inputs: _Inputs, scores: Float[Tensor, "C B T"], shares: Sequence[float]
+) -> Float[Tensor, "2 C B"]:
+    """Return comprehensiveness and sufficiency of each chooser and text, means over the shares."""
+    whole = _probabilities(model, inputs, inputs.padding[None])[0]  # [B, classes]
+    predicted = whole.argmax(dim=-1)  # [B]
+    # Short texts have one number for several shares: it is tried once.
+    counts, share_of = _counts(inputs.choosable, shares).unique(dim=0, return_inverse=True)
+    chosen = _ranks(scores, inputs.choosable)[:, None] < counts[:, :, None]  # [C, S, B, T]
+    others = inputs.choosable & ~chosen
+    hidden = torch.stack([chosen, others]) | inputs.padding  # [2, C, S, B, T]
+    found = _probabilities(model, inputs, hidden.flatten(0, 2))  # [2 C S, B, classes]
+    likely = found.gather(-1, predicted[None, :, None].expand(len(found), -1, 1))[..., 0]
+    change: Tensor = whole.gather(-1, predicted[:, None])[:, 0] - likely.unflatten(0, hidden.shape[:3])  # [2, C, S, B]
+    return change[:, :, share_of].mean(dim=2)
+
+
+def _counts(choosable: Bool[Tensor, "B T"], shares: Sequence[float]) -> Int[Tensor, "S B"]:
+    """Return how many tokens each share of a text is: ceil(share * n), at least one and never all."""
+    n = choosable.sum(dim=-1)  # [B]
+    wanted = torch.tensor(shares, dtype=torch.float64, device=n.device)[:, None] * n
+    return torch.minimum((wanted - 1e-9).ceil().clamp(min=1), n - 1).long()  # 0.2 * 15 is a little more than 3
+
+
+def _ranks(scores: Float[Tensor, "C B T"], choosable: Bool[Tensor, "B T"]) -> Int[Tensor, "C B T"]:
+    """Return each token's place, 0 for the highest; those that may not be chosen come last, as T."""
+    scores = scores.masked_fill(~choosable, -torch.inf)
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    places = torch.arange(scores.shape[-1], device=scores.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, places).masked_fill(~choosable, scores.shape[-1])
+
+
+def _probabilities(model: nn.Module, inputs: _Inputs, hidden: Bool[Tensor, "V B T"]) -> Float[Tensor, "V B classes"]:
+    """Return what the model predicts of each text, with what is hidden in each variant."""
+    B, T = inputs.token_ids.shape
+    found = []
+    for part in hidden.split(max(1, TOKENS_AT_ONCE // (B * T))):
+        ids = inputs.token_ids.repeat(len(part), 1)
+        segments = None if inputs.segment_ids is None else inputs.segment_ids.repeat(len(part), 1)
+        logits = model(ids, part.flatten(0, 1), segments)
+        found.append(logits.double().softmax(dim=-1).unflatten(0, (len(part), B)))
+    return torch.cat(found)
+
+
+def _result(model: nn.Module, values: Float[Tensor, "2 C N"]) -> Faithfulness:
+    """Give the choosers their names: the heads, layer by layer, rollout, gradient, and the rest are chance."""
+    sizes = [layer.num_heads for layer in headed_layers(model).values()]
+    *layers, rolled, gradient, chance = values.split([*sizes, 1, 1, values.shape[1] - sum(sizes) - 2], dim=1)
+    heads = {
+        name: {measure: mean_and_error(layer[row].T) for row, measure in enumerate(QUANTITIES)}
+        for name, layer in zip(headed_layers(model), layers, strict=True)
+    }
+    single = {"rollout": rolled, "gradient": gradient, "chance": chance.mean(dim=1, keepdim=True)}
+    choosers = {}
+    for name, value in single.items():
+        found = [mean_and_error(value[row].T) for row in range(len(QUANTITIES))]
+        choosers[name] = {
+            measure: (mean, error) for measure, ((mean,), (error,)) in zip(QUANTITIES, found, strict=True)
+        }
+    return Faithfulness(heads, choosers, values.shape[-1])

@@ -1,0 +1,232 @@
+"""One step's arrays on their way from a file to the browser: read without trust, then packed into what is answered.
+
+A bundle is the length of a header (4 bytes, little-endian), the header in JSON, zeros up to a multiple of 8, and the
+payload. The header lists ``{name, type, shape, offset}``; offsets count bytes from the beginning of the payload and
+are multiples of 8, so that JavaScript lays typed arrays over them without a copy. Numbers are little-endian.
+"""
+
+import json
+import math
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headscope.inspection.record import Arrays, Index, RecordError, weights_from
+
+LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
+ALIGNMENT = 8
+TYPES = {"uint8": "|u1", "int32": "<i4", "float32": "<f4"}
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_members(path: Path, wanted: Callable[[str, int], bool]) -> Arrays:
+    """Read the members of a step's file that are wanted, and nothing else of it.
+
+    Args:
+        path: the file.
+        wanted: told the name of a member and its size in bytes.
+
+    Raises:
+        RecordError: if the file is missing, cut short, not what was written, or claims more than `LARGEST` bytes.
+    """
+    arrays: Arrays = {}
+    with blaming(path), zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if wanted(name, info.file_size):
+                arrays[name] = _read(archive, info, LARGEST - sum(array.nbytes for array in arrays.values()))
+    return arrays
+
+
+@contextmanager
+def blaming(path: Path) -> Iterator[None]:
+    """Turn whatever a broken or tampered file provokes inside the block into a RecordError that names the file."""
+    try:
+        yield
+    except RecordError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RecordError(f"{path.name}: cannot be read: {reason}; the other files can still be shown") from error
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:
+    """Read one member of at most `most` bytes, which are not allocated before they are known to be no more."""
+    _check_size(info.filename, info.file_size, most + 2**16)  # its header counts too
+    with archive.open(info) as file:
+        shape, column_major, dtype = _header(info.filename, file)
+        size = math.prod(shape) * dtype.itemsize
+        _check_size(info.filename, size, most)
+        data = file.read(size)
+    if len(data) < size:
+        raise ValueError(f"{info.filename} is cut short")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if column_major else "C")
+
+
+def _header(name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and type of the array that `file` begins with."""
+    version = np.lib.format.read_magic(file)
+    if version not in HEADERS:
+        raise ValueError(f"{name} is of the unknown version {version}")
+    shape, column_major, dtype = HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds pickled objects, which are never opened")
+    if any(side < 0 for side in shape):
+        raise ValueError(f"{name} claims the shape {shape}")
+    return shape, column_major, dtype
+
+
+def _check_size(name: str, size: int, most: int) -> None:
+    if size > most:
+        raise ValueError(f"{name} claims {size} bytes, and all that is asked for may take {LARGEST}")
+
+
+def pack(arrays: Arrays) -> bytes:
+    """Return the arrays as one bundle; float16 becomes float32.
+
+    Raises:
+        ValueError: if an array is of a type that bundles do not have.
+    """
+    entries, parts, offset = [], [], 0
+    for name, array in arrays.items():
+        kind = "float32" if array.dtype == np.float16 else array.dtype.name
+        if kind not in TYPES:
+            raise ValueError(f"{name} is of type {array.dtype}; a bundle takes {', '.join(TYPES)} and float16")
+        data = array.astype(TYPES[kind], copy=False).tobytes()
+        entries.append({"name": name, "type": kind, "shape": list(array.shape), "offset": offset})
+        parts += [data, _padding(len(data))]
+        offset += len(data) + len(parts[-1])
+    header = json.dumps(entries).encode()
+    return b"".join([struct.pack("<I", len(header)), header, _padding(4 + len(header)), *parts])
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % ALIGNMENT)
+
+
+def unpack(bundle: bytes) -> Arrays:
+    """Return the arrays of a bundle.
+
+    Raises:
+        ValueError: if it is not one, or is cut short.
+    """
+    if len(bundle) < 4:
+        raise ValueError("a bundle begins with the length of its header")
+    (length,) = struct.unpack_from("<I", bundle)
+    start = 4 + length + len(_padding(4 + length))
+    arrays = {}
+    for entry in json.loads(bundle[4 : 4 + length]):
+        shape = entry["shape"]
+        values = np.frombuffer(bundle, TYPES[entry["type"]], math.prod(shape), start + entry["offset"])
+        arrays[entry["name"]] = values.reshape(shape)
+    return arrays
+
+
+def nested(array: np.ndarray) -> Any:
+    """Return the array as nested lists for JSON, in which a value that is not finite is None.
+
+    Raises:
+        ValueError: if it holds neither numbers nor text.
+    """
+    if array.dtype.kind not in "biufU":
+        raise ValueError(f"an array of type {array.dtype} has no place in JSON")
+    if array.dtype.kind != "f":
+        return array.tolist()
+    values = array.astype(object)
+    values[~np.isfinite(array)] = None
+    return values.tolist()
+
+
+def finite(value: Any) -> Any:
+    """Return a value of JSON in which numbers that are not finite are None."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def series_of(tables: Sequence[Arrays]) -> dict[str, Any]:
+    """Return {measure: {"mean": [layer][head][step]}} of each step's means; None where a step has none.
+
+    Args:
+        tables: for each step, numbers/<measure>/mean -> [L, H].
+    """
+    measures: dict[str, Any] = {}
+    for name in dict.fromkeys(name for table in tables for name in table):
+        shape = next(table[name].shape for table in reversed(tables) if name in table)
+        values = np.full((*shape, len(tables)), np.nan, dtype=np.float32)
+        for place, table in enumerate(tables):
+            if name in table and table[name].shape == shape and table[name].dtype.kind in "fiu":
+                values[..., place] = table[name]
+        measures[name.removeprefix("numbers/").removesuffix("/mean")] = {"mean": nested(values)}
+    return measures
+
+
+def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> str:
+    """Return a self-contained page of one text at one step.
+
+    Args:
+        arrays: the members of the text, and those that begin with numbers/.
+        index: of the run.
+        text: its number.
+        notes: where this comes from; printed before the notes of the index.
+
+    Raises:
+        RecordError: if only a summary of the text was kept.
+        ValueError: if the arrays are not those of such a text.
+    """
+    # Late, since it brings the colour maps, which only this needs: TensorBoard starts sooner.
+    from headscope.inspection.page import HeadReport, LayerReport, Report, page
+
+    shown, own = index.texts[text], f"text_{text}"
+    layers = []
+    for number, name in enumerate(index.layers):
+        weights = _weights(arrays, f"{own}/layer_{number}")
+        layers.append(
+            LayerReport(name, [HeadReport(head, _numbers(arrays, number, place)) for place, head in enumerate(weights)])
+        )
+    probabilities = arrays.get(f"{own}/probabilities", np.zeros(0)).tolist()
+    names = [*index.classes, *map(str, range(len(index.classes), len(probabilities)))]
+    told = notes | {str(key): str(value) for key, value in index.notes.items()}
+    return page(
+        Report(
+            f"{shown.name}, step {notes['step']}",
+            shown.text,
+            shown.tokens,
+            layers,
+            dict(zip(names, probabilities, strict=False)),
+            shown.label,
+            told,
+            arrays.get(f"{own}/pooling"),
+        )
+    )
+
+
+def _weights(arrays: Arrays, layer: str) -> np.ndarray:
+    """Return the maps [H, Q, K] of a layer such as text_0/layer_0."""
+    if f"{layer}/levels" in arrays:
+        return weights_from(arrays[f"{layer}/levels"], arrays[f"{layer}/scales"])
+    if f"{layer}/weights" in arrays:
+        return arrays[f"{layer}/weights"].astype(np.float32)
+    if f"{layer}/top_keys" in arrays:
+        raise RecordError("of this text only the largest weights were kept, since it is long: there is no page of it")
+    raise ValueError(f"{layer} has no map")
+
+
+def _numbers(arrays: Arrays, layer: int, head: int) -> dict[str, float]:
+    """Return the mean of each measure that is there for a head."""
+    means = {name: array for name, array in arrays.items() if name.startswith("numbers/") and name.endswith("/mean")}
+    return {
+        name.removeprefix("numbers/").removesuffix("/mean"): float(mean[layer, head])
+        for name, mean in means.items()
+        if mean.ndim == 2 and layer < len(mean) and head < mean.shape[1]
+    }

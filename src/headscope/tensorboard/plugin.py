@@ -1,0 +1,230 @@
+"""The backend of the Heads tab: reads the record of a run when somebody looks at it, and keeps nothing of its maps.
+
+What an address names and what a file holds are not trusted: what is unknown or broken is answered with what is wrong
+and what to do, and every other run and step can still be seen.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tensorboard.backend.http_util import Respond
+from tensorboard.plugin_util import context as request_context
+from tensorboard.plugin_util import experiment_id
+from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
+from werkzeug import Request, Response
+
+from headscope.inspection.record import VERSION, Arrays, Index, RecordError
+from headscope.tensorboard.bundle import blaming, finite, nested, pack, page_of, read_members, series_of
+from headscope.tensorboard.marker import PLUGIN
+from headscope.tensorboard.records import Records
+
+STATIC = Path(__file__).with_name("heads_static")
+CONTENT_TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+SMALL = 2**20  # bytes: what is no map and larger than that is not sent as JSON
+Answer = Callable[[Request], Response]
+
+
+class ParameterError(Exception):
+    """A parameter that is missing or not what it should be."""
+
+
+class HeadsPlugin(TBPlugin):
+    """The routes below data/plugin/heads/.
+
+    Args:
+        context: of which the data provider and the logdir are used.
+    """
+
+    plugin_name = PLUGIN
+
+    def __init__(self, context: TBContext) -> None:
+        self.provider, self.records = context.data_provider, Records(context.logdir)
+
+    def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
+        """Return each route's application."""
+        routes: dict[str, Answer] = {
+            "/runs": self._runs,
+            "/index": self._index,
+            "/maps": self._maps,
+            "/numbers": self._numbers,
+            "/series": self._series,
+            "/page": self._page,
+            "/static/*": _static,
+        }
+        return {route: Request.application(_guarded(answer)) for route, answer in routes.items()}
+
+    def is_active(self) -> bool:
+        """Return False: TensorBoard itself looks for the marker, and asks this only where no run has it."""
+        return False
+
+    def frontend_metadata(self) -> FrontendMetadata:
+        """Return where the module of the tab is, and what it is called."""
+        return FrontendMetadata(es_module_path="/static/index.js", tab_name="Heads")
+
+    def _listed(self, request: Request) -> list[str]:
+        return self.records.runs(self.provider, request_context(request.environ), experiment_id(request.environ))
+
+    def _runs(self, request: Request) -> Response:
+        runs = [self._described(run) for run in self._listed(request)]
+        return _json(request, {"runs": runs, "logdir": self.records.logdir})
+
+    def _described(self, run: str) -> dict[str, Any]:
+        """Return what the list of runs says of one of them, with the reason where its record cannot be read."""
+        try:
+            index, error = self.records.index(run), None
+        except RecordError as reason:
+            index, error = Index([], [], []), f"run {run!r}: {reason}"
+        return {
+            "run": run,
+            "error": error,
+            "steps": len(index.steps),
+            "first": index.steps[0].step if index.steps else None,
+            "last": index.steps[-1].step if index.steps else None,
+            "recorded": index.recorded,
+            "texts": [text.name for text in index.texts],
+            "layers": index.layers,
+            "heads": index.heads,
+            "time": finite(index.steps[-1].time) if index.steps else None,
+        }
+
+    def _run(self, request: Request) -> tuple[str, Index]:
+        """Return the run that is asked for, and its index."""
+        run = _parameter(request, "run", ".+", "the name of a run")
+        if run not in self._listed(request):
+            raise RecordError("is no run that TensorBoard lists with a record of heads; see data/plugin/heads/runs")
+        return run, self.records.index(run)
+
+    def _step(self, request: Request) -> tuple[Path, Index, int]:
+        """Return the file of the step that is asked for, the index of its run, and the step's number."""
+        number = int(_parameter(request, "step", "-?[0-9]{1,18}", "the number of a step"))
+        run, index = self._run(request)
+        files = [step.file for step in index.steps if step.step == number]
+        if not files:
+            raise RecordError(f"step {number} is not in its record; data/plugin/heads/index lists those that are")
+        return self.records.file(run, files[0]), index, number
+
+    def _index(self, request: Request) -> Response:
+        _, index = self._run(request)
+        return _json(request, finite({"version": VERSION, **asdict(index)}))
+
+    def _maps(self, request: Request) -> Response:
+        text = _text(request)
+        path, index, _ = self._step(request)
+        arrays = _arrays_of(path, index, text)
+        with blaming(path):
+            bundle = pack({name.removeprefix(f"text_{text}/"): array for name, array in arrays.items()})
+        return _answer(request, bundle, "application/octet-stream")
+
+    def _numbers(self, request: Request) -> Response:
+        path, _, _ = self._step(request)
+        arrays = read_members(path, lambda name, size: not name.startswith("text_") and size <= SMALL)
+        with blaming(path):
+            extra = {name: nested(array) for name, array in arrays.items()}
+        measures: dict[str, dict[str, Any]] = {}
+        for name in [name for name in extra if re.fullmatch("numbers/.+/(mean|error)", name)]:
+            measure, _, kind = name.removeprefix("numbers/").rpartition("/")
+            measures.setdefault(measure, {})[kind] = extra.pop(name)
+        return _json(request, {"measures": measures, "extra": extra})
+
+    def _series(self, request: Request) -> Response:
+        run, index = self._run(request)
+        tables: list[Arrays] = []
+        errors: list[RecordError] = []
+        for step in index.steps:
+            try:
+                tables.append(read_members(self.records.file(run, step.file), _is_mean))
+            except RecordError as error:  # a gap in the lines, as long as there are others
+                tables.append({})
+                errors.append(error)
+        if errors and len(errors) == len(tables):
+            raise errors[-1]
+        steps = [step.step for step in index.steps]
+        return _json(request, {"steps": steps, "measures": series_of(tables), "errors": [str(it) for it in errors]})
+
+    def _page(self, request: Request) -> Response:
+        text = _text(request)
+        path, index, step = self._step(request)
+        arrays = _arrays_of(path, index, text, "numbers/")
+        run = request.args["run"]
+        with blaming(path):
+            html = page_of(arrays, index, text, {"run": run, "step": str(step)})
+        name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{index.texts[text].name}")[:100]
+        headers = [("Content-Disposition", f'attachment; filename="{name}_step_{step}.html"')]
+        return _answer(request, html, "text/html", headers=headers)
+
+
+def _arrays_of(path: Path, index: Index, text: int, *besides: str) -> Arrays:
+    """Return the members of one text, and those that begin with any of `besides`."""
+    if text >= len(index.texts):
+        raise RecordError(f"text {text} is not in its record, which has {len(index.texts)}, counted from 0")
+    own = f"text_{text}/"
+    arrays = read_members(path, lambda name, _: name.startswith((own, *besides)))
+    if not any(name.startswith(own) for name in arrays):
+        raise RecordError(f"{path.name}: holds nothing of text {text}; choose another step")
+    return arrays
+
+
+def _is_mean(name: str, size: int) -> bool:
+    return name.startswith("numbers/") and name.endswith("/mean") and size <= SMALL
+
+
+def _guarded(answer: Answer) -> Answer:
+    """Return `answer` for GET and HEAD alone, with what goes wrong told in JSON."""
+
+    def guarded(request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return _json(request, {"error": f"{request.method} is not answered; use GET"}, 405)
+        try:
+            return answer(request)
+        except ParameterError as error:
+            return _json(request, {"error": str(error)}, 400)
+        except RecordError as error:
+            run = request.args.get("run")
+            return _json(request, {"error": f"run {run!r}: {error}" if run else str(error)}, 404)
+
+    return guarded
+
+
+def _parameter(request: Request, name: str, pattern: str, what: str) -> str:
+    value = request.args.get(name, "")
+    if not re.fullmatch(pattern, value, re.DOTALL):
+        raise ParameterError(f"parameter {name} is {value!r}; it must be {what}, as in {name}=1")
+    return value
+
+
+def _text(request: Request) -> int:
+    return int(_parameter(request, "text", "[0-9]{1,9}", "the number of a text, counted from 0"))
+
+
+def _json(request: Request, content: dict[str, Any], status: int = 200) -> Response:
+    # TensorBoard's own encoding would write NaN as a string.
+    return _answer(request, json.dumps(content, allow_nan=False), "application/json", code=status)
+
+
+def _answer(request: Request, content: str | bytes, content_type: str, **details: Any) -> Response:
+    # It tells the browser not to guess types, and what the page may fetch; and gives HEAD the length alone.
+    response: Response = Respond(request, content, content_type, **details)
+    return response
+
+
+def _static(request: Request) -> Response:
+    """Return a file of the page, and nothing from elsewhere."""
+    name = request.path.partition("/static/")[2]
+    try:
+        path = (STATIC / name).resolve()
+        found = path.is_relative_to(STATIC.resolve()) and path.is_file()
+    except (OSError, RuntimeError, ValueError):
+        found = False
+    if not found or path.suffix not in CONTENT_TYPES:
+        raise RecordError(f"static/{name}: is no file of the Heads tab; install headscope again if the tab needs it")
+    return _answer(request, path.read_bytes(), CONTENT_TYPES[path.suffix])

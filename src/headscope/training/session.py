@@ -1,0 +1,184 @@
+"""The objects of one training: trainer, module, callbacks, and what comes after the last step."""
+
+import time
+import warnings
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.loggers import TensorBoardLogger
+from rich.console import Console
+
+from headscope.data.batching import TextBatches
+from headscope.data.datamodule import TextDataModule
+from headscope.training.averaging import AveragedWeights
+from headscope.training.checkpoint import RunCheckpoint, SaveLast
+from headscope.training.closing import write_probes, write_scores, write_study
+from headscope.training.config import TrainConfig, TrainerConfig
+from headscope.training.folder import build_model, save_weights
+from headscope.training.heads import HeadLogger, Subjects
+from headscope.training.module import ClassifierModule, balanced_weights
+from headscope.training.probes import JOIN, choose_probes
+from headscope.training.progress import RunProgress
+from headscope.training.recording import new_recorder
+from headscope.training.report import Report
+from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
+from headscope.training.study import causes, sample, special_tokens
+
+QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
+
+
+class Session:
+    """The objects of one training: trainer, module, callbacks and their ends."""
+
+    def __init__(self, config: TrainConfig, folder: Path, data: TextDataModule, console: Console) -> None:
+        self.config, self.folder, self.data = config, folder, data
+        self.last = folder / "checkpoints" / "last.ckpt"
+        self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
+        self.module = self._module()
+        self.head_logger = self._head_logger()
+        self.stop = StopCleanly(self.total_steps)
+        self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
+        self.writer = self.logger.experiment
+        self.trainer = self._trainer(console)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.trainer.strategy.root_device
+
+    def _module(self) -> ClassifierModule:
+        labels = self.data.corpus.labels
+        weights = None
+        if self.config.optimizer.class_weights == "balanced":
+            counts = torch.bincount(torch.from_numpy(self.data.labels("train")), minlength=len(labels))
+            weights = balanced_weights(counts.float())
+        model = build_model(self.config, self.data.tokenizer, labels)
+        return ClassifierModule(model, self.config.optimizer, len(labels), self.total_steps, weights)
+
+    def _head_logger(self) -> HeadLogger | None:
+        if not self.config.inspection.enabled:
+            return None
+        subjects = self._subjects()
+        notes = {"precision": chosen_precision(self.config.trainer), "dropout": "off"}
+        recorder = new_recorder(self.folder, subjects.probes, subjects.labels, self.config.inspection, notes)
+        return HeadLogger(subjects, self.config.inspection, recorder)
+
+    def _subjects(self) -> Subjects:
+        split, special = self.data.corpus.splits["validation"], special_tokens(self.data.tokenizer)
+        columns = [column for column in ("text", "text_pair") if column in split.column_names]
+        probes = choose_probes(self.data, self.config.inspection)
+        return Subjects(
+            probes, self.data.corpus.labels, special, lambda row: JOIN.join(split[row][column] for column in columns)
+        )
+
+    def _callbacks(self, console: Console) -> list[Callback]:
+        settings = self.config.trainer
+        self.checkpoint = RunCheckpoint(self.folder)
+        callbacks: list[Callback] = [StopAtNonFiniteLoss(self.last)]
+        if self.head_logger is not None:
+            callbacks.append(self.head_logger)
+        if settings.ema_decay is not None:
+            callbacks.append(AveragedWeights(decay=settings.ema_decay))
+        if settings.patience is not None:
+            callbacks.append(EarlyStopping("validation/macro_f1", mode="max", patience=settings.patience))
+        return [
+            *callbacks,
+            self.stop,
+            RunProgress(self.total_steps, console, settings.progress),
+            self.checkpoint,
+            SaveLast(self.last),
+        ]
+
+    def _trainer(self, console: Console) -> pl.Trainer:
+        settings = self.config.trainer
+        return pl.Trainer(
+            accelerator=settings.accelerator,
+            devices=settings.devices,
+            precision=chosen_precision(settings),  # type: ignore[arg-type]
+            max_epochs=settings.max_epochs,
+            accumulate_grad_batches=settings.accumulate,
+            gradient_clip_val=self.config.optimizer.gradient_clip or None,
+            logger=self.logger,
+            callbacks=self._callbacks(console),
+            # All of validation before the first step: that is the record at step 0.
+            num_sanity_val_steps=-1 if self.head_logger is not None else 0,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,  # our sampler shares its batches itself
+            log_every_n_steps=20,
+            default_root_dir=self.folder,
+        )
+
+    def fit(self) -> float:
+        """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took."""
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            # Texts are batched by array work in this process: more workers would only copy them to and fro.
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            # A resumed run finds its own checkpoints.
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+            # Lightning calls a part of torch that torch calls deprecated, and counts few batches as too few to log.
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+            warnings.filterwarnings("ignore", message="The number of training batches")
+            self.trainer.fit(
+                self.module,
+                datamodule=self.data,
+                ckpt_path=self.last if self.config.resume is not None and self.last.exists() else None,
+                weights_only=True,
+            )
+        self.kept_step = self.trainer.global_step
+        if best := self.checkpoint.best_model_path:
+            kept = torch.load(best, map_location="cpu", weights_only=True)
+            self.kept_step = kept["global_step"]
+            self.module.load_state_dict(kept["state_dict"], strict=False)
+            save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
+        return time.perf_counter() - start
+
+    def study(self) -> float:
+        """Switch every head off in turn on some validation texts, record what happens, and return the seconds."""
+        start, inspection = time.perf_counter(), self.config.inspection
+        if self.head_logger is None or not inspection.causes:
+            return 0.0
+        batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
+        texts = sample(batches, inspection.causes, self.config.data.tokens_per_batch, self.config.seed)
+        self.module.model.to(self.device)
+        found = causes(self.module.model, texts, self.head_logger.subjects.special, QUICK_SHARES)
+        write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
+        return time.perf_counter() - start
+
+    def write_closing(self, report: Report) -> None:
+        """Write TensorBoard's closing entries."""
+        write_scores(self.writer, report)
+        if self.head_logger is not None:
+            model, device, font = self.module.model, self.device, self.config.inspection.font
+            steps = self.trainer.global_step
+            write_probes(self.writer, self.head_logger.subjects.probes, model, report.labels, device, steps, font)
+        self.writer.close()
+
+    def facts(self) -> dict[str, object]:
+        """Return what a reader of the results should know about the training."""
+        best = self.checkpoint.best_model_score
+        return {
+            "steps": self.trainer.global_step,
+            "epochs": self.trainer.current_epoch,
+            "parameters": sum(weight.numel() for weight in self.module.model.parameters()),
+            "precision": str(self.trainer.precision),
+            "device": str(self.device),
+            "best validation macro-F1": None if best is None else float(best),
+        }
+
+
+def total_steps(settings: TrainerConfig, batches: int) -> int:
+    """Return the optimizer steps of the run: ceil(batches / accumulate) in each epoch, at most max_steps."""
+    steps = settings.max_epochs * -(-batches // settings.accumulate)
+    return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+
+def chosen_precision(settings: TrainerConfig) -> str:
+    """Return the precision that `auto` stands for: bf16-mixed on a GPU that has it, 32-true else."""
+    if settings.precision != "auto":
+        return settings.precision
+    has_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
+    return "bf16-mixed" if has_gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"

@@ -1,0 +1,138 @@
+"""Everything that is measured about the heads of a finished model: what they do, and what depends on them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from headscope.attention.heads import HeadedAttention
+from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
+from headscope.data.tokenizer import CLASS, SEPARATOR
+from headscope.inspection.capture import capture
+from headscope.inspection.causes import ablation, gate_gradient
+from headscope.inspection.faithfulness import Faithfulness, faithfulness
+from headscope.inspection.intervention import evaluating, logits_of
+from headscope.inspection.likeness import HeadLikeness, Likeness
+from headscope.inspection.measures import MEASURES, RARE_MEASURES, HeadStatistics, Summary
+from headscope.inspection.patterns import Tokens
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids that are no words of a text.
+
+    Attributes:
+        separators: such as that of [SEP].
+        fixed: those that every text has, which are never hidden: [CLS] and [SEP].
+    """
+
+    separators: tuple[int, ...]
+    fixed: tuple[int, ...]
+
+
+def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """Return the ids of a tokenizer's [CLS] and [SEP]."""
+    known = {name: tokenizer.token_to_id(name) for name in (CLASS, SEPARATOR)}
+    ids = {name: number for name, number in known.items() if number is not None}
+    return SpecialTokens(tuple(ids[name] for name in ids if name == SEPARATOR), tuple(ids.values()))
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was found out.
+
+    Attributes:
+        numbers: layer -> measure -> (means, standard errors), one of each per head.
+        faithfulness: how well heads, rollout, gradient and chance point at the tokens that the prediction needs; None
+            where no text has two words.
+        likeness: how far any two heads look apart.
+        texts: how many texts were measured.
+    """
+
+    numbers: Summary
+    faithfulness: Faithfulness | None
+    likeness: Likeness
+    texts: int
+
+    def extra(self) -> dict[str, np.ndarray]:
+        """Return what is no number of a single head, as the record keeps it."""
+        known = {} if self.faithfulness is None else self.faithfulness.choosers
+        # [measure, (mean, standard error)], measures in their order: comprehensiveness, sufficiency
+        choosers = {
+            f"faithfulness/{name}": np.array(list(found.values()), dtype=np.float32) for name, found in known.items()
+        }
+        return choosers | {
+            "likeness": self.likeness.divergence.float().numpy(),
+            "studied": np.array(self.texts, dtype=np.int32),
+        }
+
+
+def causes(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens, shares: Sequence[float]) -> Study:
+    """Measure a sample of texts: patterns, ablation, gates, likeness, and which tokens the prediction needs.
+
+    Args:
+        model: the classifier, in eval mode when it is left.
+        batches: the sample, with classes.
+        special: ids of tokens that are no words.
+        shares: of a text's tokens, for `faithfulness`; fewer are faster.
+    """
+    patterns, likeness = _patterns(model, batches, special)
+    found = _faithfulness(model, batches, special, shares)
+    parts = [patterns, ablation(model, batches), gate_gradient(model, batches), {} if found is None else found.heads]
+    return Study(reduce(_merged, parts), found, likeness, sum(len(batch.labels) for batch in batches))
+
+
+def _faithfulness(
+    model: nn.Module, batches: Sequence[Batch], special: SpecialTokens, shares: Sequence[float]
+) -> Faithfulness | None:
+    try:
+        return faithfulness(model, _moved(batches, model), special.fixed, shares)
+    except ValueError:  # texts of one word each: there is nothing to choose among
+        return None
+
+
+def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
+    statistics, likeness = HeadStatistics(MEASURES | RARE_MEASURES), HeadLikeness()
+    with evaluating(model), torch.no_grad():
+        for batch in batches:
+            with capture(model, kind=HeadedAttention) as maps:
+                logits_of(model, batch)
+            device = next(iter(maps.values())).device
+            padding = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)
+            tokens = Tokens.of(batch.token_ids.to(device), special.separators)
+            for layer, weights in maps.items():
+                statistics.update(layer, weights, padding, tokens)
+            likeness.update(maps, padding)
+    return statistics.summary(), likeness.summary()
+
+
+def _moved(batches: Iterable[Batch], model: nn.Module) -> list[Batch]:
+    device = next(model.parameters()).device
+    return [
+        batch._replace(
+            token_ids=batch.token_ids.to(device),
+            key_padding_mask=None if batch.key_padding_mask is None else batch.key_padding_mask.to(device),
+            segment_ids=None if batch.segment_ids is None else batch.segment_ids.to(device),
+        )
+        for batch in batches
+    ]
+
+
+def _merged(one: Summary, other: Summary) -> Summary:
+    return {layer: measures | other.get(layer, {}) for layer, measures in one.items()}
+
+
+def sample(batches: TextBatches, count: int, tokens_per_batch: int, seed: int) -> list[Batch]:
+    """Return batches of `count` texts drawn without replacement, or of all if there are no more."""
+    total = len(batches.texts.lengths)
+    rows = np.sort(np.random.default_rng(seed).permutation(total)[:count])
+    return list(_batched(batches, rows, tokens_per_batch))
+
+
+def _batched(batches: TextBatches, rows: np.ndarray, tokens_per_batch: int) -> Iterator[Batch]:
+    for chosen in TokenBudgetSampler(batches.texts.lengths[rows], tokens_per_batch):
+        yield batches[rows[chosen].tolist()]
