@@ -1,4 +1,4 @@
-"""Show what every head does with a text: `python scripts/inspect.py run=outputs/<name> text="..."`."""
+"""Show what every head does: `python scripts/inspect.py run=outputs/<name> [text="..."]`; `--help` lists every key."""
 
 import sys
 from pathlib import Path
@@ -11,10 +11,16 @@ from headscope.commands.entry import start
 
 
 def main(config: InspectConfig) -> None:
-    """Show what every attention head does with one text: in TensorBoard and in one HTML file."""
-    from headscope.commands.inspect import inspect  # torch: only once the configuration is known to be good
+    """Show what every attention head does with one text, or measure every head over the run's validation split."""
+    # torch: only once the configuration is known to be good
+    if config.text is None:
+        from headscope.commands.measure import measure
 
-    inspect(config)
+        measure(config)
+    else:
+        from headscope.commands.inspect import inspect
+
+        inspect(config)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from headscope.inspection.record import read_index, read_step
+
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -127,6 +129,39 @@ def test_inspect_writes_a_page_and_tensorboard_for_any_text(script: Command, tra
     assert list((trained / "inspect").glob("*/events.out.tfevents.*"))
     done = script("inspect", f"run={trained}", "text=a", "text_pair=b", code=2)
     assert "trained on single texts" in done.stderr
+
+
+def test_a_text_that_was_inspected_is_in_the_heads_tab(script: Command, trained: Path) -> None:
+    script("inspect", f"run={trained}", "text=Permission is hereby granted")
+    folder = max((trained / "inspect").glob("*/heads"))
+    assert [text.text for text in read_index(folder).texts] == ["Permission is hereby granted"]
+    assert [step.step for step in read_index(folder).steps] == [0]
+
+
+def test_inspect_without_a_text_measures_every_head(script: Command, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder)
+    shown = script("inspect", f"run={folder}", "texts=40").stdout
+    assert "every head, over 40 validation texts" in shown
+    assert "comprehensiveness of other choosers of tokens: rollout" in shown
+    found = json.loads((folder / "heads.json").read_text())
+    assert found["texts"] == 40
+    head = found["heads"]["layer 1"][3]
+    assert {"entropy", "separator", "position_only", "loss_zeroed", "gate_gradient", "sufficiency"} <= set(head)
+    assert set(found["choosers"]) == {"rollout", "gradient", "chance"}
+    last = read_step(folder / "heads" / read_index(folder / "heads").steps[-1].file)
+    assert last["studied"] == 40
+    assert last["numbers/loss_zeroed/mean"][1, 3] == pytest.approx(head["loss_zeroed"][0])
+
+
+def test_a_run_without_a_record_gets_one(script: Command, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("heads", "events.*"))
+    script("inspect", f"run={folder}", "texts=10")
+    index = read_index(folder / "heads")
+    assert len(index.texts) == 4
+    assert "text_3/layer_1/levels" in read_step(folder / "heads" / index.steps[0].file)
+    assert list(folder.glob("events.out.tfevents.*"))
 
 
 def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path: Path) -> None:

@@ -61,10 +61,11 @@ class PredictConfig:
 
 @dataclass
 class InspectConfig:
-    """Show what every head does with one text."""
+    """Show what every head does: with one text, or, without one, over the run's validation split."""
 
     run: str = setting(MISSING, "run folder")
-    text: str = setting(MISSING, "the text")
+    text: str | None = setting(None, "the text; null measures every head over the run's validation split")
+    texts: int = setting(300, "without a text: so many of the validation texts are measured", minimum=1)
     text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
     label: str | None = setting(None, "its class, if known; shown beside the prediction")
     max_tokens: int = setting(256, "cut the text to so many tokens", minimum=2)
@@ -75,7 +76,7 @@ class InspectConfig:
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
         yield from _run_conflicts(self.run)
-        if not self.text.strip():
+        if self.text is not None and not self.text.strip():
             yield "text", "is empty; takes a text"
 
 
@@ -86,3 +87,41 @@ class VerifyConfig:
     dtype: str = setting("float64", "type that is proved; oracles are float64", choices=DTYPES)
     device: str = setting("cpu", "where to compute; oracles run on the CPU", choices=("cpu", "cuda"))
     style: str = setting("table", "how the table is printed", choices=("table", "markdown"))
+
+
+# What a size is where it is not given. Growth goes up to long texts, whose scores must fit into memory.
+STEP_SIZES = {"batch": 32, "seq_len": 100, "d_model": 768, "num_heads": 8}
+GROWTH_SIZES = {"batch": 1, "seq_len": 0, "d_model": 64, "num_heads": 2}
+
+
+@dataclass
+class TraceConfig:
+    """Print the computation of multi-head attention step by step, as it was observed while it ran."""
+
+    batch: int | None = setting(None, "texts at once; null: 32, or 1 with grow", minimum=1)
+    seq_len: int | None = setting(None, "tokens of a text; null: 100; grow takes lengths instead", minimum=1)
+    d_model: int | None = setting(None, "width of the model; null: 768, or 64 with grow", minimum=1)
+    num_heads: int | None = setting(None, "heads, must divide d_model; null: 8, or 2 with grow", minimum=1)
+    bias: bool = setting(True, "add a bias to each projection")
+    device: str = setting("auto", "where to compute", choices=("auto", "cpu", "cuda"))
+    dtype: str = setting("float32", "type to compute in", choices=DTYPES)
+    repeats: int = setting(7, "passes that are timed, after one that warms up; the median counts", minimum=1)
+    grow: bool = setting(False, "show how work and time of each step grow with the length of a text")
+    lengths: list[int] = setting([128, 256, 512, 1024, 2048, 4096, 8192], "lengths that grow goes through, rising")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return batch, seq_len, d_model and num_heads, as given or else as they are by default."""
+        defaults = GROWTH_SIZES if self.grow else STEP_SIZES
+        given = {name: getattr(self, name) for name in defaults}
+        return {name: defaults[name] if number is None else number for name, number in given.items()}
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        d_model, num_heads = self.sizes["d_model"], self.sizes["num_heads"]
+        if d_model > 0 and num_heads > 0 and d_model % num_heads:
+            yield "num_heads", f"got {num_heads}, takes a divisor of d_model={d_model}"
+        if self.grow and self.seq_len is not None:
+            yield "seq_len", "is of no use with grow=true; takes lengths=[128,256,512]"
+        if len(self.lengths) < 2 or self.lengths[0] < 1 or self.lengths != sorted(set(self.lengths)):
+            yield "lengths", f"got {self.lengths}, takes two or more rising numbers, from 1 on"

@@ -1,6 +1,7 @@
 """inspect(config): every head's map and numbers for one text, into TensorBoard and a self-contained HTML file."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,10 +14,12 @@ from headscope.commands.config import InspectConfig
 from headscope.errors import ConfigError
 from headscope.inspection.measures import MEASURES, HeadStatistics, Summary
 from headscope.inspection.page import HeadReport, LayerReport, Report, write_page
+from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
 from headscope.training.probes import Probe, Reading, make_probe, read_probe
+from headscope.training.recording import keep_readings, new_recorder
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
@@ -36,7 +39,9 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     write_reading(writer, "text", probe, reading, 0, config.font)
     write_labelled(writer, "text", probe, reading, 0, config.font)
     write_numbers(writer, summary, 0)
+    writer._get_file_writer().add_summary(marker_summary(), 0)
     writer.close()
+    _record(run, probe, reading, summary, run.folder / "inspect" / stamp)
     _show(console, probe, reading, numbers)
     console.print(f"page:       {escape(str(path))}", highlight=False, soft_wrap=True)
     console.print(
@@ -45,12 +50,20 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     return path
 
 
+def _record(run: Run, probe: Probe, reading: Reading, summary: Summary, folder: Path) -> None:
+    """Keep the maps beside the event file, for the Heads tab."""
+    settings = replace(run.config.inspection, max_tokens=len(probe.tokens))
+    recorder = new_recorder(folder, [probe], run.labels, settings, {"dropout": "off", "precision": "32-true"})
+    keep_readings(recorder, 0, [reading], summary)
+
+
 def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
     wants_pair = run.config.data.text_pair_column is not None
     if wants_pair != (config.text_pair is not None):
         needed = "pairs of texts, so it must be given" if wants_pair else "single texts, so it takes none"
         raise ConfigError(f"text_pair: {run.folder} was trained on {needed}")
-    return (config.text,) if config.text_pair is None else (config.text, config.text_pair)
+    text = config.text or ""
+    return (text,) if config.text_pair is None else (text, config.text_pair)
 
 
 def _summary(reading: Reading) -> Summary:

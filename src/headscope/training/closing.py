@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from headscope.inspection.measures import MEASURES, TOKEN_MEASURES
+from headscope.inspection.measures import MEASURES, TOKEN_MEASURES, Summary
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.confusion import confusion_picture
 from headscope.tensorboard.images import labelled_heads, labelled_pooling
@@ -68,10 +68,15 @@ def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study:
         step: whose weights were studied.
         study: what was found.
     """
+    found = beyond_the_usual(study)
+    recorder.amend(step, numbers_of(found), study.extra())
+    write_numbers(writer, found, step)
+
+
+def beyond_the_usual(study: Study) -> Summary:
+    """Return a study's numbers without those that every record has, of the whole validation split."""
     usual = {*MEASURES, *TOKEN_MEASURES}
-    found = {
+    return {
         layer: {name: values for name, values in measures.items() if name not in usual}
         for layer, measures in study.numbers.items()
     }
-    recorder.amend(step, numbers_of(found), study.extra())
-    write_numbers(writer, found, step)

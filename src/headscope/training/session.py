@@ -162,6 +162,7 @@ class Session:
         best = self.checkpoint.best_model_score
         return {
             "steps": self.trainer.global_step,
+            "kept step": self.kept_step,
             "epochs": self.trainer.current_epoch,
             "parameters": sum(weight.numel() for weight in self.module.model.parameters()),
             "precision": str(self.trainer.precision),

@@ -1,0 +1,109 @@
+"""measure(config): what every head of a finished run does, and what depends on it, over its validation split."""
+
+import json
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from headscope.commands.config import InspectConfig
+from headscope.data.batching import TextBatches
+from headscope.data.datamodule import TextDataModule
+from headscope.inspection.faithfulness import BINS
+from headscope.inspection.record import FOLDER, INDEX, RecordError, read_index
+from headscope.inspection.recorder import HeadRecorder
+from headscope.tensorboard.marker import write_marker
+from headscope.training.closing import beyond_the_usual
+from headscope.training.folder import Run, best_device, load_run, save_json
+from headscope.training.probes import choose_probes, read_probe
+from headscope.training.recording import keep_readings, new_recorder, numbers_of
+from headscope.training.study import Study, causes, sample, special_tokens
+
+# Those that fit on a screen; heads.json and the Heads tab have all.
+SHOWN = ("entropy_share", "mean_distance", "previous", "next", "first", "separator",
+         "loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness", "sufficiency")  # fmt: skip
+
+
+def measure(config: InspectConfig, console: Console | None = None) -> Path:
+    """Study a sample of the validation texts, add it to the run's record, and return the path of heads.json.
+
+    Raises:
+        RunError, DataError: if the run or its data cannot be read.
+    """
+    console = console or Console()
+    run = load_run(Path(config.run))
+    device = best_device(config.accelerator)
+    run.model.to(device)
+    data = TextDataModule(run.config.data, run.config.tokenizer, run.config.seed, run.tokenizer)
+    batches = TextBatches(data.encoded["validation"], data.labels("validation"))
+    texts = sample(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
+    with console.status(f"measuring every head on {sum(len(batch.labels) for batch in texts)} texts"):
+        study = causes(run.model, texts, special_tokens(run.tokenizer), BINS)
+    _record(run, data, study, device)
+    path = run.folder / "heads.json"
+    save_json(path, _content(study))
+    _show(console, study)
+    console.print(f"kept in:    {escape(str(path))}, and in the run's record", highlight=False, soft_wrap=True)
+    look = f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/], tab Heads"
+    console.print(look, highlight=False, soft_wrap=True)
+    return path
+
+
+def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) -> None:
+    """Add the study to the step whose weights were kept; make a record if the run has none."""
+    step = _kept_step(run)
+    try:
+        index = read_index(run.folder / FOLDER)
+        recorder = HeadRecorder(run.folder, index.texts, index.classes, index.budget, notes=index.notes)
+    except RecordError:
+        (run.folder / FOLDER / INDEX).unlink(missing_ok=True)
+        probes = choose_probes(data, run.config.inspection)
+        recorder = new_recorder(run.folder, probes, run.labels, run.config.inspection, {"dropout": "off"})
+        readings = [read_probe(run.model, probe, run.labels, device) for probe in probes]
+        keep_readings(recorder, step, readings, study.numbers)
+        write_marker(run.folder)
+    recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
+
+
+def _kept_step(run: Run) -> int:
+    metrics = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))
+    return int(metrics["training"]["kept step"])
+
+
+def _content(study: Study) -> dict[str, object]:
+    """Return everything in names and numbers: layer -> head -> measure -> [mean, standard error]."""
+    heads = {
+        f"layer {number}": [
+            {name: [means[head], errors[head]] for name, (means, errors) in measures.items()}
+            for head in range(len(measures["entropy"][0]))
+        ]
+        for number, measures in enumerate(study.numbers.values())
+    }
+    choosers = None if study.faithfulness is None else study.faithfulness.choosers
+    return {
+        "texts": study.texts,
+        "heads": heads,
+        "choosers": choosers,
+        "likeness": {
+            "heads": [f"{layer} {head}" for layer, head in study.likeness.heads],
+            "divergence": study.likeness.divergence.tolist(),
+        },
+    }
+
+
+def _show(console: Console, study: Study) -> None:
+    table = Table(title=f"every head, over {study.texts} validation texts (means)", title_justify="left")
+    known = [name for name in SHOWN if name in next(iter(study.numbers.values()))]
+    for heading in ("layer", "head", *known):
+        table.add_column(heading.replace("_", " "), justify="right")
+    for layer, measures in enumerate(study.numbers.values()):
+        for head in range(len(measures["entropy"][0])):
+            table.add_row(str(layer), str(head), *(f"{measures[name][0][head]:.3f}" for name in known))
+    console.print(table)
+    if study.faithfulness is not None:
+        found = ", ".join(
+            f"{name} {measures['comprehensiveness'][0]:.3f}" for name, measures in study.faithfulness.choosers.items()
+        )
+        console.print(f"comprehensiveness of other choosers of tokens: {found}", highlight=False)
