@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig, VerifyConfig
+from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig, TraceConfig, VerifyConfig
 from headscope.model.classifier import TextClassifier
 from headscope.settings import described, problems
 from headscope.training.config import TrainConfig
@@ -22,6 +22,7 @@ SCHEMAS = {
     "predict": PredictConfig,
     "inspect": InspectConfig,
     "verify": VerifyConfig,
+    "trace": TraceConfig,
 }
 GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
 

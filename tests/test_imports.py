@@ -16,8 +16,9 @@ MAY_IMPORT = {
     "tensorboard": {"inspection"},
     "inspection": {"attention", "model"},
     "proof": {"attention", "inspection"},
+    "tracing": {"attention"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
-    "commands": {"proof", "attention", "model", "data", "inspection", "tensorboard", "training"},
+    "commands": {"proof", "tracing", "attention", "model", "data", "inspection", "tensorboard", "training"},
 }
 # Known before the configuration is: these must not bring anything heavy.
 LIGHT = [
