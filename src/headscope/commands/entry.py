@@ -49,6 +49,8 @@ def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) 
         hydra.main(version_base="1.3", config_path=str(configs.resolve()), config_name=name)(job)()
     except (HydraException, OmegaConfBaseException) as error:
         raise SystemExit(_tell(ConfigError(explain(error, schema)))) from None
+    except BrokenPipeError:  # of `--help | head`
+        _let_go_of_output()
     sys.exit(job.exit_code)
 
 
@@ -68,8 +70,8 @@ class Job:
         except KeyboardInterrupt as stop:
             print(f"\ninterrupted: {stop}" if str(stop) else "\ninterrupted", file=sys.stderr)
             raise SystemExit(130) from None
-        except BrokenPipeError:  # whoever read our output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:
+            _let_go_of_output()
         except Exception as error:
             if folder is None and not isinstance(error, UserError | OmegaConfBaseException):
                 raise
@@ -82,6 +84,11 @@ class Job:
         if folder is not None:
             message = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
             _save(folder / "failure.json", {"message": message.split("\n")[0]})
+
+
+def _let_go_of_output() -> None:
+    """Whoever read our output has seen enough: let what is left of it, and the flush at the end, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell(error: Exception) -> int:
