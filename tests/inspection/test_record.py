@@ -157,9 +157,11 @@ def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
     one = np.ones((2, 3))
     for step in (0, 10):
         recorder.record(step, maps(), {"entropy": (one, one)})
+    recorder = HeadRecorder(tmp_path, TEXTS)  # another process, later
     assert recorder.amend(0, {"loss_zeroed": (2 * one, one)}, {"faithfulness/chance": np.array([0.1, 0.2])})
     assert not recorder.amend(5, {})
     index = read_index(tmp_path / FOLDER)
+    assert (index.layers, index.heads) == (["layer 0", "layer 1"], [3, 2])
     assert [kept.bytes for kept in index.steps] == [
         (tmp_path / FOLDER / kept.file).stat().st_size for kept in index.steps
     ]

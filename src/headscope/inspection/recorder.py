@@ -65,7 +65,8 @@ class HeadRecorder:
     def _continue(self, before: Index) -> None:
         """Go on with what a resumed run recorded, if it is of the same texts."""
         if before.texts == self.index.texts:
-            self.index.steps, self.index.recorded, self.index.every = before.steps, before.recorded, before.every
+            self.index.layers, self.index.heads, self.index.steps = before.layers, before.heads, before.steps
+            self.index.recorded, self.index.every = before.recorded, before.every
             self._ordinals = [place * before.every for place in range(len(before.steps) - 1)]
             self._ordinals += [before.recorded - 1] if before.steps else []
 

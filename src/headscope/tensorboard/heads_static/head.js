@@ -1,0 +1,165 @@
+/* One head large: queries down, keys across. Pointing at a cell reads its weight; a click locks it. */
+
+import { Axes } from "./axes.js";
+import { element, formatWeight, legible, nameToken } from "./dom.js";
+import { distanceOf } from "./likeness.js";
+import { captionOf, counterpart, largest, otherOf, readingOf } from "./reading.js";
+
+const [SMALLEST_CELL, LARGEST_CELL] = [2, 48]; // pixels
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+export class HeadView {
+  constructor(section, store, side) {
+    Object.assign(this, { section, store, side, reading: null, cell: SMALLEST_CELL });
+    this.root = section.querySelector(".map-scroll");
+    this.canvas = section.querySelector("canvas");
+    this.readout = section.querySelector(".readout");
+    this.heading = section.querySelector("h2");
+    this.axes = new Axes(this.root, (at, click) => this.onLabel(at, click, true), (at, click) => this.onLabel(at, click, false));
+    this.listen();
+    store.subscribe(["maps", "other", "compare", "scale", "theme", "layer", "head", "index"], () => this.draw());
+    store.subscribe(["query", "key", "lock", "by"], () => this.showCell());
+    new ResizeObserver(() => this.layout()).observe(section);
+  }
+
+  listen() {
+    const { canvas, store } = this;
+    canvas.addEventListener("pointermove", (event) => store.pointCell(...this.cellAt(event)));
+    canvas.addEventListener("pointerleave", () => store.leave());
+    canvas.addEventListener("click", (event) => store.toggle(...this.cellAt(event)));
+    canvas.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  /* The first tokens of the stretches under the pointer: of a short text, the tokens. */
+  cellAt(event) {
+    const index = (offset) => Math.min(this.reading.side - 1, Math.max(0, Math.floor(offset / this.cell)));
+    return [event.offsetY, event.offsetX].map((offset) => this.tokenAt(index(offset)));
+  }
+
+  tokenAt(place) {
+    return this.reading.maps.stretch(place)[0];
+  }
+
+  onLabel(place, click, isKey) {
+    const { store } = this;
+    if (place === null || this.reading === null) store.leave();
+    else if (isKey && click) store.toggle(store.query, this.tokenAt(place));
+    else if (isKey) store.pointKey(this.tokenAt(place));
+    else if (click) store.toggle(this.tokenAt(place), null);
+    else if (!store.lock) store.set({ query: this.tokenAt(place), key: null, by: "query" });
+  }
+
+  get hidden() {
+    return this.side === "other" && this.store.compare?.view !== "beside";
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { store, side } = this;
+    const { layer, head } = store;
+    this.reading = readingOf(store, side, layer, head);
+    const caption = captionOf(store, side, layer, head);
+    this.heading.replaceChildren(element("span", "caption", legible(caption, 200)), element("small", "", this.likeness()));
+    this.root.hidden = this.reading === null;
+    if (this.reading !== null) {
+      this.reading.draw(this.canvas);
+      this.canvas.setAttribute("aria-label", `Attention weights of ${caption}: rows are queries, columns are keys`);
+      if (this.axes.name(this.names()) || this.laid !== this.root.clientWidth) this.layout();
+    }
+    this.showCell();
+  }
+
+  /* How far the head on this side is from the one that it stands beside. */
+  likeness() {
+    const { layer, head, maps } = this.store;
+    const there = this.side === "other" && maps?.has(layer, head) ? counterpart(this.store, layer, head) : null;
+    const distance = there === null ? null : distanceOf(maps, otherOf(this.store), layer, head, there);
+    return distance === null ? "" : `  Jensen-Shannon distance ${distance.toFixed(3)}`;
+  }
+
+  names() {
+    const { maps, side } = this.reading;
+    const { tokens } = this.store;
+    if (!maps.long) return tokens;
+    return Array.from({ length: side }, (_, place) => `${maps.stretch(place)[0]} ${tokens[maps.stretch(place)[0]]}`);
+  }
+
+  /* Whole pixels per cell, as many as fit beside the labels; a map that still does not fit scrolls. */
+  layout() {
+    if (this.reading === null || this.root.clientWidth === 0) return;
+    const room = this.root.clientWidth - this.axes.measure() - 8;
+    this.laid = this.root.clientWidth;
+    this.cell = Math.min(LARGEST_CELL, Math.max(SMALLEST_CELL, Math.floor(room / this.reading.side)));
+    this.root.style.setProperty("--cell", `${this.cell}px`);
+    this.root.style.setProperty("--side", `${this.cell * this.reading.side}px`);
+    this.axes.place(this.cell);
+    this.showCell();
+  }
+
+  showCell() {
+    if (this.hidden) return;
+    const { query, key, lock, by, tokens } = this.store;
+    if (this.reading === null || this.axes.visible === undefined || query >= tokens.length) {
+      this.readout.replaceChildren(this.reading === null && this.store.maps ? "There is no head here." : "");
+      return;
+    }
+    const place = (token) => (token === null ? null : this.reading.maps.stretchOf(token));
+    this.axes.mark(by === "key" ? null : place(query), place(key));
+    this.root.classList.toggle("locked", lock !== null);
+    this.mark(".row-mark", place(query), 0, by === "key");
+    this.mark(".column-mark", 0, place(key) ?? 0, by !== "key");
+    this.mark(".cell-mark", place(query), place(key) ?? 0, key === null || by === "key");
+    this.showReadout(query, key, by);
+  }
+
+  mark(name, row, column, hidden) {
+    const mark = this.root.querySelector(name);
+    mark.hidden = hidden;
+    mark.style.top = `${row * this.cell}px`;
+    mark.style.left = `${column * this.cell}px`;
+  }
+
+  showReadout(query, key, by) {
+    const { tokens } = this.store;
+    if (by === "key") {
+      const sum = this.reading.column(key).reduce((total, weight) => total + (weight || 0), 0);
+      const share = element("strong", "", formatWeight(sum / tokens.length, 1));
+      this.readout.replaceChildren(...nameToken("key", key, tokens[key]), " is given ", share, " by a query, mean");
+      return;
+    }
+    const parts = nameToken("query", query, tokens[query]);
+    if (key !== null) parts.push(" → ", ...nameToken("key", key, tokens[key]), ...this.weightOf(query, key));
+    this.readout.replaceChildren(...parts);
+  }
+
+  weightOf(query, key) {
+    const row = this.reading.row(query);
+    const exact = row[key];
+    const scale = largest(row);
+    if (!Number.isNaN(exact)) {
+      const text = formatWeight(exact, scale);
+      const both = this.reading.parts(query, key).map((weight) => formatWeight(weight, scale));
+      const strong = element("strong", "", this.reading.difference && exact > 0 ? `+${text}` : text.replace("-", "−"));
+      return both.length > 0 ? [strong, element("small", "", ` ${both.join(" − ")}`)] : [strong];
+    }
+    const { maps } = this.reading;
+    const [rowAt, columnAt] = [maps.stretchOf(query), maps.stretchOf(key)];
+    const names = [rowAt, columnAt].map((at) => maps.stretch(at)).map(([first, end]) => `${first}–${end - 1}`);
+    const mean = formatWeight(this.reading.cell(rowAt, columnAt), 1);
+    return [element("strong", "", mean), element("small", "", ` queries ${names[0]} to keys ${names[1]}, mean`)];
+  }
+
+  onKey(event) {
+    if (this.reading === null) return;
+    const { query, key, lock } = this.store;
+    const { maps, side } = this.reading;
+    const arrow = ARROWS[event.key];
+    const moved = (token, by) => maps.stretch(Math.min(side - 1, Math.max(0, maps.stretchOf(token) + by)))[0];
+    if (arrow && key === null) this.store.pointCell(query, 0);
+    else if (arrow) this.store.pointCell(arrow[0] ? moved(query, arrow[0]) : query, arrow[1] ? moved(key, arrow[1]) : key);
+    else if (event.key === "Enter" || event.key === " ") this.store.toggle(lock ? lock.query : query, key);
+    else return;
+    event.preventDefault();
+    this.root.querySelector(".cell-mark").scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+}

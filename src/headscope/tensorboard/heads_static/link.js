@@ -1,0 +1,98 @@
+/* The link to exactly this view. Inside TensorBoard the address is the page's around this one, whose hash keeps
+   p.heads.* for this plugin; alone, it is this page's own. */
+
+import { legible } from "./dom.js";
+
+const PREFIX = "p.heads.";
+
+/* The window whose address a reader sees and copies. */
+export function outer() {
+  try {
+    return window.parent.location.href ? window.parent : window;
+  } catch {
+    return window; // TensorBoard's page is of another origin
+  }
+}
+
+function partsOf(hash) {
+  return hash.replace(/^#/, "").split("&").filter(Boolean);
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export function readLink() {
+  const values = {};
+  for (const part of partsOf(outer().location.hash)) {
+    const [name, ...rest] = part.split("=");
+    if (decode(name).startsWith(PREFIX)) values[decode(name).slice(PREFIX.length)] = decode(rest.join("="));
+  }
+  const whole = (name) => (/^\d+$/.test(values[name] ?? "") ? Number(values[name]) : null);
+  return {
+    run: values.run ?? null,
+    text: values.text ?? null, // the text's name
+    step: whole("step"),
+    layer: whole("layer") ?? 0,
+    head: whole("head") ?? 0,
+    compare: readCompare(values.compare),
+  };
+}
+
+function readCompare(value) {
+  const [run, step, view, order] = (value ?? "").split(",").map(decode);
+  if (!run) return null;
+  return {
+    run,
+    step: /^\d+$/.test(step ?? "") ? Number(step) : ["first", "last"].includes(step) ? step : "nearest",
+    view: view === "difference" ? view : "beside",
+    order: order === "matched" ? order : "own",
+  };
+}
+
+function linkOf(store) {
+  const { run, index, text, layer, head, compare } = store;
+  const values = { run, text: index?.texts[text]?.name ?? "", step: store.steps[store.place]?.step ?? "", layer, head };
+  if (compare) {
+    values.compare = [compare.run, compare.step, compare.view, compare.order].map(encodeURIComponent).join(",");
+  }
+  return Object.entries(values).map(([name, value]) => `${PREFIX}${name}=${encodeURIComponent(value)}`);
+}
+
+/* Keep the address true while this tab is the one that shows, and open what it says when a reader changes it. */
+export function keepLink(store, isVisible, follow) {
+  let written = null;
+  let timer = null;
+  const write = () => {
+    timer = null;
+    if (!isVisible() || store.index === null) return;
+    const page = outer();
+    const others = partsOf(page.location.hash).filter((part) => !decode(part).startsWith(PREFIX));
+    if (others.length === 0 && page !== window) others.push("heads");
+    written = `#${[...others, ...linkOf(store)].join("&")}`;
+    if (page.location.hash === written) return;
+    const address = page.location.href.split("#")[0] + written; // a hash alone would be read against <base>
+    page.history.replaceState(page.history.state, "", address);
+  };
+  store.subscribe(["run", "text", "shown", "layer", "head", "compare", "index"], () => {
+    timer ??= setTimeout(write, 150); // a browser refuses more than 100 changes in ten seconds
+  });
+  outer().addEventListener("hashchange", () => {
+    if (isVisible() && outer().location.hash !== written && outer().location.hash.includes(PREFIX)) follow(readLink());
+  });
+  return () => {
+    if (timer !== null) clearTimeout(timer);
+    write();
+    return outer().location.href;
+  };
+}
+
+/* A name for a file that is downloaded: letters, digits and dashes of what it shows. */
+export function fileName(parts, suffix) {
+  const plain = parts.map((part) => legible(String(part), 40).replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, ""));
+  return `${plain.filter(Boolean).join("_") || "heads"}.${suffix}`;
+}

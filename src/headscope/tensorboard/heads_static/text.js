@@ -1,0 +1,102 @@
+/* The text, token by token, shaded by what the query in question attends to; what it attends to most; how much each
+   token counts in the pooling; and what the model predicts. */
+
+import { barLine, element, formatWeight, isolated, nameToken } from "./dom.js";
+import { captionOf, largest, readingOf } from "./reading.js";
+import { TokenRow } from "./tokens.js";
+
+const [RANKED, RANKED_LONG] = [6, 16];
+
+export class TextView {
+  constructor(section, store) {
+    Object.assign(this, { section, store });
+    const [tokens, pooled] = section.querySelectorAll(".tokens");
+    this.row = new TokenRow(tokens, store);
+    this.pooled = new TokenRow(pooled, store);
+    this.release = element("button", "plain", "Unlock (Esc)");
+    this.release.type = "button";
+    this.release.addEventListener("click", () => store.release());
+    section.querySelector(".tools").append(this.release);
+    const all = ["maps", "index", "text", "layer", "head", "other", "compare", "query", "key", "lock", "by"];
+    store.subscribe(all, () => this.show());
+    store.subscribe(["maps", "index", "text"], () => this.showPrediction());
+    this.show();
+  }
+
+  get text() {
+    return this.store.index?.texts[this.store.text] ?? null;
+  }
+
+  show() {
+    const { store, text } = this;
+    this.release.hidden = store.lock === null;
+    const heading = this.section.querySelector("h2");
+    heading.replaceChildren("Text ", element("span", "caption", ""));
+    if (text === null) return;
+    heading.lastChild.append(isolated(captionOf(store, "main", store.layer, store.head)));
+    this.row.show(text.tokens, text.text);
+    const reading = readingOf(store, "main", store.layer, store.head);
+    if (reading !== null && store.query < text.tokens.length) this.showWeights(reading);
+    this.showPooling();
+  }
+
+  showWeights(reading) {
+    const { query, key, by, tokens } = this.store;
+    const byKey = by === "key" && key !== null;
+    const row = byKey ? reading.column(key) : reading.row(query);
+    this.row.shade(row);
+    const [heading, list] = this.section.querySelectorAll(".ranking h3, .ranking ol");
+    const verb = reading.difference ? " differs most at" : " attends most to";
+    if (byKey) heading.replaceChildren(isolated(tokens[key], "name"), " is attended to most by");
+    else heading.replaceChildren(isolated(tokens[query], "name"), verb);
+    const scale = largest(row);
+    const size = (index) => (Number.isNaN(row[index]) ? -1 : Math.abs(row[index]));
+    const order = [...row.keys()].filter((index) => size(index) >= 0).sort((a, b) => size(b) - size(a) || a - b);
+    const shown = order.slice(0, reading.maps.long ? RANKED_LONG : RANKED);
+    list.replaceChildren(...shown.map((index) => {
+      const line = barLine(tokens[index], size(index) / scale, formatWeight(row[index], scale).replace("-", "−"));
+      line.title = `token ${index}`;
+      return line;
+    }));
+    this.showRest(byKey ? null : reading.rest(query));
+  }
+
+  showRest(rest) {
+    const place = this.section.querySelector(".rest");
+    place.textContent = rest === null ? "" : `the other ${rest.count} keys together: ${rest.mass.toFixed(3)}`;
+  }
+
+  showPooling() {
+    const { store, text } = this;
+    const pooling = store.maps?.pooling ?? null;
+    const place = this.section.querySelector(".pooling");
+    place.hidden = pooling === null || pooling.length !== text.tokens.length;
+    if (place.hidden) return;
+    this.pooled.show(text.tokens, text.text);
+    if (this.shaded !== pooling || this.shadedTokens !== text.tokens) this.pooled.shade(pooling);
+    Object.assign(this, { shaded: pooling, shadedTokens: text.tokens });
+    const index = store.key ?? store.query;
+    const weight = element("strong", "", formatWeight(pooling[index], largest(pooling)));
+    place.querySelector(".readout").replaceChildren(...nameToken("token", index, text.tokens[index] ?? ""), weight);
+  }
+
+  showPrediction() {
+    const { index, maps } = this.store;
+    const place = this.section.querySelector(".prediction");
+    const probabilities = maps?.probabilities ?? [];
+    place.hidden = probabilities.length === 0 || this.text === null;
+    if (place.hidden) return;
+    const { label } = this.text;
+    const names = (at) => index.classes[at] ?? `class ${at}`;
+    const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
+    const verdict = element("span", "known");
+    if (label !== null) {
+      const right = names(order[0]) === label;
+      verdict.classList.toggle("wrong", !right);
+      verdict.append(right ? " ✓ true label " : " ✗ true label ", isolated(label));
+    }
+    place.querySelector("h3").replaceChildren("predicted ", isolated(names(order[0]), "name"), verdict);
+    const line = (at) => barLine(names(at), probabilities[at], probabilities[at].toFixed(3));
+    place.querySelector("ul").replaceChildren(...order.slice(0, 8).map(line));
+  }
+}

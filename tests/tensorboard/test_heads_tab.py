@@ -1,0 +1,921 @@
+"""The Heads tab in a real browser: each assertion is about what the page shows."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from headscope.inspection.page import color_table
+from headscope.inspection.record import Text, levels_of, weights_from
+from headscope.inspection.recorder import HeadRecorder
+from headscope.tensorboard.marker import write_marker
+
+sys.path.append(str(Path(__file__).parent))  # whose name, tensorboard, belongs to TensorBoard's own package
+
+from heads_server import Server, Step, maps_of, serving, softmax, write_run
+
+LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass
+WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
+SHORT = ["[CLS]", "a", "film", "[SEP]"]
+STEPS = [0, 100, 200]
+# Heads of `second` are those of `first` in this order, with a little noise: head 0 of first is head 1 of second.
+PLANTED = [[2, 0, 1], [1, 2, 0]]
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+]  # fmt: skip
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>", '"><svg onload=alert(1)>', "<!--<script>", "'\"`", "a\0b", "\u202egnp.exe",
+    "x" * 10_000, "{{x}}", "${x}", "&lt;\u2028\u2029", " ", "", "\n", "javascript:alert(1)", "__proto__",
+]  # fmt: skip
+
+
+def first_maps(step: int) -> list[np.ndarray]:
+    return maps_of(step, LAYERS, HEADS, len(WORDS))
+
+
+def second_maps(step: int) -> list[np.ndarray]:
+    noise = maps_of(step + 7, LAYERS, HEADS, len(WORDS), 0.1)
+    return [
+        0.95 * layer[order] + 0.05 * other for layer, order, other in zip(first_maps(step), PLANTED, noise, strict=True)
+    ]
+
+
+def numbers_of(step: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    random = np.random.default_rng(step)
+    entropy = random.permutation(LAYERS * HEADS).reshape(LAYERS, HEADS) / 3 + 0.13
+    previous = np.array([[0.75, 0.1, 0.2], [0.3, 0.41, np.nan]])
+    share = np.array([[0.2, 0.95, 0.5], [0.5, 0.5, 0.5]])
+    return {
+        name: (values, np.abs(values) / 50)
+        for name, values in {"entropy": entropy, "previous": previous, "entropy_share": share, "odd": -entropy}.items()
+    }
+
+
+def two_texts() -> list[Text]:
+    return [Text("probe_0", WORDS, " ".join(WORDS), "cats"), Text("probe_1", SHORT, "a film")]
+
+
+def recorded(step: int, maps: list[np.ndarray]) -> Step:
+    pooling = softmax(np.arange(len(WORDS)) / 3 + step / 100)
+    probabilities = [np.array([0.25, 0.75]), np.array([0.5, 0.5])]
+    return Step(step, [maps, maps_of(step + 1, LAYERS, HEADS, len(SHORT))], numbers_of(step), [pooling, None], probabilities, [3e-8, 2e-8])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    logdir = tmp_path_factory.mktemp("two_runs")
+    options: dict[str, Any] = {"classes": ["dogs", "cats"], "notes": {"precision": "bf16-mixed"}}
+    write_run(logdir, "first", two_texts(), [recorded(step, first_maps(step)) for step in STEPS], **options)
+    write_run(logdir, "second", two_texts(), [recorded(step, second_maps(step)) for step in [0, 90, 210]], **options)
+    broken = logdir / "unreadable" / "heads"
+    broken.mkdir(parents=True)
+    (broken / "index.json").write_text("{")
+    return logdir
+
+
+@dataclass
+class Tab:
+    """The page in a browser: the page around it, and the frame that is the tab."""
+
+    page: Any
+    frame: Any
+    server: Server
+
+    def find(self, selector: str) -> Any:
+        return self.frame.locator(selector)
+
+    def text(self, selector: str) -> str:
+        content: str = self.find(selector).first.inner_text()
+        return re.sub(r"\s+", " ", content).strip()
+
+    def wait(self, condition: str) -> None:
+        self.frame.wait_for_function(condition, timeout=5000)
+
+    def drawn(self, step: int) -> None:
+        self.wait(f"() => document.querySelector('.now:not(.pending)')?.textContent === 'step {step}'")
+
+    def choose(self, layer: int, head: int) -> None:
+        self.find(f".grid .map[aria-label='layer {layer}, head {head}']").click()
+
+    def hover_cell(self, query: int, key: int, section: str = ".head", count: int = len(WORDS)) -> None:
+        large = self.find(f"{section} .large")
+        cell = large.bounding_box()["width"] / count
+        large.hover(position={"x": (key + 0.5) * cell, "y": (query + 0.5) * cell})
+
+    def press(self, key: str) -> None:
+        """Press a key as somebody does whose last click was in the tab, on nothing."""
+        self.find(".head h2").click()
+        self.page.keyboard.press(key)
+
+    def fits(self) -> bool:
+        return bool(self.frame.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+Opener = Callable[..., Tab]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'")
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("needs Chromium: `apt-get install chromium`, or put a `chromium` on the PATH")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_tab(browser: Any) -> Iterator[Opener]:
+    """Open a logdir; whatever a test does there, nothing may be fetched from elsewhere or complained about."""
+    requests: list[str] = []
+    complaints: list[str] = []
+    servers: list[Server] = []
+
+    def refuse(dialog: Any) -> None:
+        complaints.append(dialog.message)
+        dialog.dismiss()
+
+    def complain(message: Any) -> None:
+        # What a test breaks on purpose, and a hint about how a test reads pixels.
+        if not message.text.startswith(("Failed to load resource", "Canvas2D: Multiple readback")):
+            complaints.append(message.text)
+
+    with ExitStack() as stack:
+
+        def opener(logdir: Path, address: str = "", width: int = 1280, height: int = 720, **options: Any) -> Tab:
+            server = stack.enter_context(serving(logdir))
+            servers.append(server)
+            context = browser.new_context(viewport={"width": width, "height": height}, **options)
+            stack.callback(context.close)
+            page = context.new_page()
+            page.set_default_timeout(5000)
+            page.on("request", lambda request: requests.append(request.url))
+            page.on("console", complain)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("dialog", refuse)
+            page.goto(server.url + address)
+            tab = Tab(page, page.frames[1], server)
+            tab.wait("() => document.querySelector('.runs tbody tr, .error:not([hidden])')")
+            return tab
+
+        yield opener
+    homes = tuple([server.url for server in servers] + ["blob:"])
+    assert [url for url in requests if not url.startswith(homes)] == []
+    assert complaints == []
+
+
+def pixels_of(tab: Tab, selector: str, index: int = 0) -> np.ndarray:
+    """Return a canvas's colours [row, column, rgb]."""
+    read = "c => [c.width, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    width, *data = tab.find(selector).nth(index).evaluate(read)
+    return np.array(data).reshape(-1, width, 4)[..., :3]
+
+
+def expected_pixels(weights: np.ndarray, top: float = 1.0, root: bool = True) -> np.ndarray:
+    levels, scales = levels_of(weights.astype(np.float32))
+    share = scales.astype(np.float64)[:, None] / top
+    curve = 255 * np.sqrt(levels / 255) if root else levels.astype(np.float64)
+    place = np.floor(curve * (np.sqrt(share) if root else share) + 0.5)
+    colors: np.ndarray = color_table()[np.minimum(place, 255).astype(int)]
+    return colors
+
+
+def stored(weights: np.ndarray) -> np.ndarray:
+    """Return the weights as a record has them."""
+    kept: np.ndarray = weights_from(*levels_of(weights.astype(np.float32)))
+    return kept
+
+
+def assert_close(shown: str, weights: np.ndarray, query: int, key: int) -> None:
+    assert abs(float(shown.replace("−", "-")) - weights[query, key]) <= weights[query].max() / 255
+
+
+# --- the maps ---
+
+
+def test_every_head_is_drawn_as_it_was_recorded(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    names = [f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)]
+    assert [map_.get_attribute("aria-label") for map_ in tab.find(".grid .map").all()] == names
+    maps = first_maps(200)
+    for index in range(LAYERS * HEADS):
+        shown = pixels_of(tab, ".grid .map canvas", index)
+        np.testing.assert_array_equal(shown, expected_pixels(maps[index // HEADS][index % HEADS]))
+    tab.choose(1, 2)
+    assert tab.text(".head h2") == "layer 1, head 2"
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps[1][2]))
+    tab.hover_cell(5, 1)
+    assert tab.text(".head .readout").startswith("query 5 🐈 → key 1 猫")
+    assert_close(tab.find(".head .readout strong").text_content(), maps[1][2], 5, 1)
+
+
+def test_small_maps_of_many_tokens_sum_keys_and_average_queries(open_tab: Opener, tmp_path: Path) -> None:
+    count = 100
+    maps = maps_of(0, 1, 2, count)
+    write_run(tmp_path, "mine", [Text("t", ["t"] * count, "t")], [Step(0, [maps])])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    edges = np.linspace(0, count, 48, endpoint=False).astype(int)
+    sums = np.add.reduceat(np.add.reduceat(stored(maps[0][1]).astype(np.float64), edges, axis=0), edges, axis=1)
+    means = sums / np.diff([*edges, count])[:, None]
+    expected = color_table()[np.floor(255 * np.sqrt(np.minimum(means, 1)) + 0.5).astype(int)]
+    assert np.abs(pixels_of(tab, ".grid .map canvas", 1) - expected.astype(int)).max() <= 4  # a colour away at most
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps[0][0]))
+
+
+def test_the_colours_can_be_chosen(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    weights = first_maps(200)[0][0]
+    for value, top, root in [("linear:1", 1, False), ("linear:0.2", 0.2, False), ("sqrt:0.25", 0.25, True)]:
+        tab.find(".choose-scale").select_option(value)
+        np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(weights, top, root))
+        np.testing.assert_array_equal(pixels_of(tab, ".grid .map canvas"), expected_pixels(weights, top, root))
+        assert tab.text(".scale .end >> nth=1") == str(top)
+
+
+def test_the_text_is_shaded_by_what_the_pointed_token_attends_to(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.choose(0, 1)
+    tab.find(".text .tokens >> nth=0").locator(".token").nth(2).hover()
+    weights = stored(first_maps(200)[0][1])
+    tokens = tab.find(".text .tokens >> nth=0").locator(".token")
+    assert tokens.all_text_contents() == WORDS
+    for key, token in enumerate(tokens.all()):
+        assert_close(token.get_attribute("title").split()[-1], weights, 2, key)
+        strength = float(token.evaluate("node => node.style.getPropertyValue('--strength')"))
+        assert strength == pytest.approx(weights[2, key] / weights[2].max(), abs=1 / 250)
+    strongest = np.argsort(-weights[2], kind="stable")[:6]
+    assert tab.find(".ranking ol .name").all_text_contents() == [WORDS[key] for key in strongest]
+    for key, number in zip(strongest, tab.find(".ranking ol .number").all_text_contents(), strict=True):
+        assert_close(number, weights, 2, key)
+
+
+def test_a_key_shows_who_attends_to_it(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.find(".head .keys .label").nth(4).hover()
+    weights = stored(first_maps(200)[0][0])
+    assert tab.text(".ranking h3").replace(" ", "") == "catisattendedtomostby"
+    strongest = np.argsort(-weights[:, 4], kind="stable")[:6]
+    assert tab.find(".ranking ol .name").all_text_contents() == [WORDS[query] for query in strongest]
+    assert float(tab.text(".head .readout strong")) == pytest.approx(weights[:, 4].mean(), abs=2e-3)
+
+
+def test_a_lock_holds_the_query_until_escape(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    query = tab.find(".text .tokens >> nth=0").locator(".token.query")
+    tokens = tab.find(".text .tokens >> nth=0").locator(".token")
+    tokens.nth(3).click()
+    tokens.nth(4).hover()
+    assert query.text_content() == "the"
+    assert tab.text(".head .readout").startswith("query 3 the → key 4 cat")
+    tab.page.keyboard.press("Escape")
+    tokens.nth(1).hover()
+    assert query.text_content() == "猫"
+    tab.hover_cell(2, 6)
+    tab.page.mouse.down()
+    tab.page.mouse.up()
+    tab.hover_cell(4, 0)
+    assert tab.text(".head .readout").startswith("query 2 は → key 0 [CLS]")
+    tab.find(".head h2").hover()
+    assert tab.text(".head .readout").startswith("query 2 は → key 6 <0xE3>")
+    tab.find("button >> text=Unlock").click()
+    assert tab.find("button >> text=Unlock").is_hidden()
+
+
+def test_the_pooling_and_the_prediction_are_shown(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    pooling = softmax(np.arange(len(WORDS)) / 3 + 2)
+    titles = [token.get_attribute("title") for token in tab.find(".pooling .token").all()]
+    assert [float(title.split()[-1]) for title in titles] == pytest.approx(pooling.tolist(), abs=1e-3)
+    assert tab.find(".prediction li").all_text_contents() == ["cats0.750", "dogs0.250"]
+    assert tab.text(".prediction h3").endswith("✓ true label cats")
+    tab.find(".choose-text").select_option("1")
+    tab.wait("() => document.querySelectorAll('.text .token').length >= 4 && document.querySelector('.pooling').hidden")
+    assert tab.find(".text .tokens >> nth=0").locator(".token").all_text_contents() == SHORT
+
+
+# --- steps ---
+
+
+def test_the_slider_changes_maps_and_numbers(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    assert tab.text(".kept") == "3 of 3 recorded steps"
+    tab.find("input[type=range]").focus()
+    for key, step in [("Home", 0), ("ArrowRight", 100), ("End", 200), (",", 100), (".", 200)]:
+        tab.page.keyboard.press(key)  # whatever is in sight
+        tab.drawn(step)
+        np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(step)[0][0]))
+        entropy, error = (values[0, 0] for values in numbers_of(step)["entropy"])
+        tab.find(".table tbody").scroll_into_view_if_needed()  # numbers that nobody sees wait
+        row = ".table tbody tr >> nth=0 >> td:nth-child(5)"
+        tab.wait(f"() => document.querySelector('.table tbody td:nth-child(5)').textContent.startsWith('{entropy:.{2 if entropy >= 1 else 3}f}')")  # fmt: skip
+        assert float(tab.text(row).split("±")[1]) == pytest.approx(error, abs=1e-3)
+
+
+def test_the_steps_can_be_played(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    seen = "() => { window.seen = []; new MutationObserver(() => { const n = document.querySelector('.now'); if (!n.classList.contains('pending') && seen.at(-1) !== n.textContent) seen.push(n.textContent); }).observe(document.querySelector('.now'), {attributes: true, childList: true}); }"  # fmt: skip
+    tab.frame.evaluate(seen)
+    tab.find(".play").click()
+    tab.wait(
+        "() => document.querySelector('.play').getAttribute('aria-pressed') === 'false' && seen.at(-1) === 'step 200'"
+    )
+    assert tab.frame.evaluate("seen") == ["step 0", "step 100", "step 200"]
+
+
+def test_what_was_thinned_out_is_said(open_tab: Opener, tmp_path: Path) -> None:
+    steps = [Step(step, [maps_of(step, 1, 2, 9)]) for step in range(40)]
+    text = Text("long", [f"t{n}" for n in range(9)], "t")
+    write_run(tmp_path, "thin", [text], steps, budget=16_000)
+    tab = open_tab(tmp_path)
+    tab.drawn(39)
+    assert re.fullmatch(r"\d+ of 40 recorded steps kept", tab.text(".kept"))
+    tab.find("input[type=range]").focus()
+    tab.page.keyboard.press("Home")
+    tab.drawn(0)
+    assert "of 40 recorded steps kept: each" in tab.text(".trust")
+
+
+def test_new_steps_and_runs_appear_by_themselves(open_tab: Opener, tmp_path: Path) -> None:
+    text = Text("t", SHORT, "a film")
+    write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 2, 4)])])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    write_run(tmp_path, "mine", [text], [Step(10, [maps_of(1, 1, 2, 4)])])
+    write_run(tmp_path, "other", [text], [Step(5, [maps_of(2, 1, 2, 4)])])
+    tab.frame.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    tab.drawn(10)
+    assert tab.text(".kept") == "2 of 2 recorded steps"
+    assert tab.find(".choose-run option").all_text_contents() == ["mine", "other"]
+
+
+def test_a_hidden_tab_asks_for_nothing(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.page.evaluate("document.getElementById('tab').style.display = 'none'")
+    tab.server.asked.clear()
+    tab.frame.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    tab.page.wait_for_timeout(300)
+    assert [path for path in tab.server.asked if "/plugin/" in path] == []
+    tab.page.evaluate("document.getElementById('tab').style.display = ''")
+    tab.page.wait_for_timeout(500)
+    assert any("/runs" in path for path in tab.server.asked)
+
+
+# --- comparing ---
+
+
+def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.find(".choose-other").select_option("=second")
+    tab.find(".other-grid .map canvas").first.wait_for()
+    assert "second · step 210" in tab.text(".other-grid h2")  # the nearest to 200
+    np.testing.assert_array_equal(pixels_of(tab, ".other-head .large"), expected_pixels(second_maps(210)[0][0]))
+    tab.hover_cell(3, 5)
+    assert_close(tab.text(".head .readout strong"), first_maps(200)[0][0], 3, 5)
+    assert_close(tab.text(".other-head .readout strong"), second_maps(210)[0][0], 3, 5)
+    tab.press(",")
+    tab.drawn(100)
+    tab.wait("() => document.querySelector('.other-grid h2').textContent.includes('second · step 90')")
+    np.testing.assert_array_equal(pixels_of(tab, ".other-head .large"), expected_pixels(second_maps(90)[0][0]))
+
+
+def test_heads_are_matched_by_likeness(open_tab: Opener, tmp_path: Path) -> None:
+    write_run(tmp_path, "first", two_texts(), [recorded(0, first_maps(0))])
+    write_run(tmp_path, "second", two_texts(), [recorded(0, second_maps(0))])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    tab.find(".choose-other").select_option("=second")
+    tab.find("[data-value=matched]").click()
+    tab.wait("() => document.querySelector('.other-grid .place')?.textContent")
+    shown = [int(number) for number in tab.find(".other-grid .place").all_text_contents()]
+    planted = [order.index(head) for order in PLANTED for head in range(HEADS)]
+    assert shown == planted
+    for index, there in enumerate(planted):
+        expected = expected_pixels(second_maps(0)[index // HEADS][there])
+        np.testing.assert_array_equal(pixels_of(tab, ".other-grid .map canvas", index), expected)
+    near = float(tab.text(".other-head h2").split()[-1])
+    tab.find("[data-value=own]").click()
+    tab.wait("() => document.querySelector('.other-head h2').textContent.includes('head 0')")
+    assert near < 0.2 < float(tab.text(".other-head h2").split()[-1])
+
+
+def test_the_assignment_is_the_best_there_is(open_tab: Opener, two_runs: Path) -> None:
+    from scipy.optimize import linear_sum_assignment
+
+    tab = open_tab(two_runs)
+    random = np.random.default_rng(0)
+    tables = [np.round(random.random((n, n)), 1 if n % 2 else 9) for n in range(1, 13)]
+    run = "async ts => { const m = await import(new URL('static/hungarian.js', document.baseURI)); return ts.map(m.assign); }"
+    for table, columns in zip(tables, tab.frame.evaluate(run, [t.tolist() for t in tables]), strict=True):
+        rows, best = linear_sum_assignment(table)
+        assert sorted(columns) == list(range(len(table)))
+        assert table[range(len(table)), columns].sum() == pytest.approx(table[rows, best].sum())
+
+
+def test_the_distance_is_jensen_and_shannons(open_tab: Opener, two_runs: Path) -> None:
+    from scipy.spatial.distance import jensenshannon
+
+    tab = open_tab(two_runs)
+    left, right = maps_of(0, 1, 2, 9)[0]
+    run = "async ([a, b]) => { const m = await import(new URL('static/likeness.js', document.baseURI)); return m.distance(a, b, 9); }"
+    expected = np.mean([jensenshannon(p, q, base=2) for p, q in zip(left, right, strict=True)])
+    assert tab.frame.evaluate(run, [left.ravel().tolist(), right.ravel().tolist()]) == pytest.approx(expected, abs=1e-4)
+    assert tab.frame.evaluate(run, [left.ravel().tolist()] * 2) == pytest.approx(0, abs=1e-4)
+
+
+def test_a_difference_is_this_minus_that(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs, "#p.heads.step=200&p.heads.compare=first%2C0%2Cdifference%2Cown")
+    tab.wait("() => document.querySelector('.grid h2').textContent.startsWith('Differences')")
+    assert tab.text(".grid h2") == "Differences first · step 200 − first · step 0"
+    assert tab.find(".other-grid").is_hidden()
+    now, before = first_maps(200)[0][0], first_maps(0)[0][0]
+    difference = now - before
+    pixels = pixels_of(tab, ".head .large").astype(int)
+    clear = np.abs(difference) > 0.05
+    redder = pixels[..., 0] > pixels[..., 2]
+    np.testing.assert_array_equal(redder[clear], (difference > 0)[clear])
+    query, key = np.unravel_index(np.abs(difference).argmax(), difference.shape)
+    tab.hover_cell(int(query), int(key))
+    readout = tab.text(".head .readout strong")
+    assert float(readout.replace("−", "-")) == pytest.approx(difference[query, key], abs=0.01)
+    assert [tab.text(f".scale .end >> nth={end}") for end in (0, 1)] == ["−1", "+1"]
+    strongest = np.argsort(-np.abs(difference[query]))[0]
+    assert tab.find(".ranking ol .name").first.text_content() == WORDS[strongest]
+
+
+def test_a_run_without_the_text_cannot_be_compared(open_tab: Opener, tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [Text("t", SHORT, "x")], [Step(0, [maps_of(0, 1, 2, 4)])])
+    write_run(tmp_path, "b", [Text("t", SHORT[:3], "x")], [Step(0, [maps_of(0, 1, 2, 3)])])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    tab.find(".choose-other").select_option("=b")
+    tab.find(".other-grid .error").wait_for()
+    assert tab.text(".other-grid .error") == "b has recorded no text of the same tokens"
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps_of(0, 1, 2, 4)[0][0]))
+
+
+# --- numbers ---
+
+
+def heads_in_table(tab: Tab) -> list[str]:
+    names: list[str] = tab.find(".table tbody th").all_text_contents()
+    return names
+
+
+MODEL = [f"layer {layer} · {head}" for layer in range(LAYERS) for head in range(HEADS)]
+
+
+def test_the_table_sorts_by_a_number_both_ways_and_back(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.find(".table tbody tr").first.wait_for()
+    values = numbers_of(200)["previous"][0].ravel()
+    column = tab.find(".table thead th button >> text='previous'")
+    column.click()
+    falling = sorted(range(5), key=lambda head: -values[head])
+    assert heads_in_table(tab) == [MODEL[head] for head in [*falling, 5]]  # the head without the number comes last
+    column.click()
+    assert heads_in_table(tab) == [MODEL[head] for head in [*falling[::-1], 5]]
+    tab.find(".table thead th button >> text='head'").click()
+    assert heads_in_table(tab) == MODEL
+    tab.find(".table tbody tr").nth(4).click()
+    assert tab.text(".head h2") == "layer 1, head 1"
+
+
+def test_the_table_filters_by_layer_and_by_number(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.find(".table tbody tr").first.wait_for()
+    tools = tab.find(".table .tools")
+    tools.locator("select").nth(1).select_option("previous")
+    tools.get_by_label("at least").fill("0.2")
+    assert heads_in_table(tab) == [MODEL[head] for head in (0, 2, 3, 4)]
+    tools.get_by_label("at most").fill("0.42")
+    assert heads_in_table(tab) == [MODEL[head] for head in (2, 3, 4)]
+    assert tab.text(".table .count") == "3 of 6 heads"
+    tools.locator("select").nth(0).select_option("0")
+    assert heads_in_table(tab) == [MODEL[2]]
+
+
+def test_the_table_says_what_heads_seem_to_be(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.find(".table tbody tr").first.wait_for()
+    roles = [row.locator(".role").all_text_contents() for row in tab.find(".table tbody tr").all()]
+    assert roles == [["previous token", "focused"], ["broad"], [], [], ["previous token"], []]
+    assert "at least 0.4" in tab.find(".role").first.get_attribute("title")
+    assert "odd" in tab.find(".table thead th").all_text_contents()  # a measure that nobody announced
+    assert "–" in tab.find(".table tbody tr >> nth=5").locator("td").all_text_contents()  # what has no value
+    tab.wait("() => document.querySelector('.table .dot:not([hidden])')?.style.left")
+    pixels = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(value => value > 0)"
+    assert tab.find(".table .spark canvas").first.evaluate(pixels)
+
+
+def test_runs_stand_side_by_side(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.wait("() => /[0-9]/.test(document.querySelector('.runs tbody tr:nth-child(2) td:nth-child(6)')?.textContent)")
+    rows = [row.locator("th, td").all_text_contents() for row in tab.find(".runs tbody tr").all()]
+    entropy = numbers_of(210)["entropy"][0]
+    assert rows[1][:5] == ["second", "3", "210", "2", "2 layers, 6 heads"]
+    assert [float(value) for value in rows[1][5:]] == pytest.approx(
+        [entropy.mean(), entropy.min(), entropy.max()], abs=0.01
+    )
+    assert rows[2][0] == "unreadable"
+    assert "index.json: cannot be read" in rows[2][1]
+    tab.find(".runs tbody tr").nth(1).click()
+    tab.drawn(210)
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(second_maps(210)[0][0]))
+
+
+def test_the_check_is_shown_and_what_was_not_measured_is_said(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    assert "3.0e-8 (dropout off, precision bf16-mixed)" in tab.text(".trust")
+    assert "was not measured at this step" in tab.text(".trust")
+    assert tab.find(".badge").is_hidden()
+
+
+@pytest.mark.parametrize(
+    ("rollout", "said", "warns"),
+    [
+        ([0.1, 0.3], "not what the prediction hangs on: no better than chance", True),
+        ([0.6, 0.1], "the prediction falls by 0.600, against 0.150 by chance; with them alone by 0.100", False),
+        ([[0.6, 0.1], [0.1, 0.02]], "the prediction falls by 0.600 ±0.100, against 0.150 by chance", False),
+        ([[0.2, 0.1], [0.1, 0.02]], "not what the prediction hangs on: no better than chance", True),
+    ],
+)
+def test_heads_that_the_prediction_does_not_hang_on_are_called_so(
+    open_tab: Opener, two_runs: Path, rollout: list[Any], said: str, warns: bool
+) -> None:
+    extra = {"faithfulness/chance": [0.15, 0.2], "faithfulness/rollout": rollout, "faithfulness/gradient": [0.7, 0.1]}
+    likeness = np.abs(np.subtract.outer(np.arange(6) ** 2, np.arange(6) ** 2)) / 100
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+
+    def answer(route: Any) -> None:
+        content = route.fetch().json()
+        route.fulfill(json={**content, "extra": {**extra, "likeness": likeness.tolist()}})
+
+    tab.page.route("**/numbers?*step=100*", answer)
+    tab.press(",")
+    tab.drawn(100)
+    tab.wait("() => !document.querySelector('.trust').textContent.includes('was not measured')")
+    assert said in tab.text(".trust")
+    assert "Gradient × input: 0.700" in tab.text(".trust")
+    assert tab.find(".badge").is_visible() is warns
+    tab.find(".table tbody").scroll_into_view_if_needed()
+    tab.wait("() => document.querySelector('td.like').textContent")
+    assert tab.find("td.like").all_text_contents()[:3] == [
+        "layer 0 · 1 (0.010)",
+        "layer 0 · 0 (0.010)",
+        "layer 0 · 1 (0.030)",
+    ]
+
+
+def test_the_texts_where_a_head_stands_out_are_listed(open_tab: Opener, tmp_path: Path) -> None:
+    write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in (0, 100)])
+    rows = np.full((LAYERS, HEADS, 2), -1, dtype=np.int32)
+    rows[0, 0], rows[1, 2, 0] = [7, 3], 3
+    extra = {
+        "examples/focused/rows": rows,
+        "examples/focused/scores": np.where(rows < 0, np.nan, rows / 10).astype(np.float32),
+        "examples/rows": np.array([3, 7], dtype=np.int32),
+        "examples/texts": np.array([HOSTILE[0], "a sharp text"]),
+    }
+    assert HeadRecorder(tmp_path / "mine", two_texts()).amend(100, {}, extra)
+    tab = open_tab(tmp_path)
+    tab.drawn(100)
+    tab.wait("() => document.querySelectorAll('.examples li').length === 2")
+    assert tab.find(".examples li").all_text_contents() == ["a sharp text0.700", f"{HOSTILE[0]}0.300"]
+    assert "layer 0, head 0" in tab.text(".examples h2")
+    assert "changed most" not in tab.text(".examples")
+    tab.press(",")
+    tab.drawn(0)
+    tab.wait("() => document.querySelector('.examples').hidden")
+
+
+# --- files and links ---
+
+
+def download(tab: Tab, item: str) -> tuple[str, bytes]:
+    tab.find("summary").click()
+    with tab.page.expect_download() as waiting:
+        tab.find(f".menu button >> text={item}").click()
+    tab.find("summary").click()
+    name: str = waiting.value.suggested_filename
+    return name, Path(waiting.value.path()).read_bytes()
+
+
+def test_a_head_and_the_grid_become_pictures(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.choose(1, 0)
+    name, content = download(tab, "PNG: this head")
+    assert name == "first_probe-0_step-200_layer-1-head-0.png"
+    image = np.asarray(Image.open(BytesIO(content)).convert("RGB"))
+    cell = 36
+    assert image.shape == (140 + 7 * cell + 20, 120 + 7 * cell + 20, 3)
+    middles = np.arange(7) * cell + cell // 2
+    shown = image[140 + middles[:, None], 120 + middles]
+    np.testing.assert_array_equal(shown, expected_pixels(first_maps(200)[1][0]))
+    name, content = download(tab, "PNG: the grid")
+    image = np.asarray(Image.open(BytesIO(content)).convert("RGB"))
+    cell = 7 * (96 // 7)
+    assert image.shape == (44 + LAYERS * (cell + 6) + 6, 90 + HEADS * (cell + 6) + 6, 3)
+    assert tuple(image[44 + 6, 90 + 6]) == tuple(expected_pixels(first_maps(200)[0][0])[0, 0])
+
+
+def test_the_numbers_become_json(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    name, content = download(tab, "JSON: the numbers")
+    assert name == "first_probe-0_step-200.json"
+    data = json.loads(content)
+    address = f"{tab.server.url}data/plugin/heads/numbers?run=first&step=200"
+    with urllib.request.urlopen(address) as response:
+        assert data["measures"] == json.loads(response.read())["measures"]
+    assert (data["run"], data["step"], data["text"]["tokens"]) == ("first", 200, WORDS)
+    assert data["link"] == tab.page.url
+
+
+def test_the_page_that_needs_nothing_else_is_downloaded(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    name, content = download(tab, "HTML: a page")
+    assert name == "first_probe-0_step-200.html"
+    assert content.startswith(b"<!DOCTYPE html>")
+    assert b"probe_0, step 200" in content
+
+
+def test_a_link_opens_the_same_view(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.find(".choose-run").select_option("second")
+    tab.drawn(210)
+    tab.find(".choose-text").select_option("1")
+    tab.press(",")
+    tab.drawn(90)
+    tab.choose(1, 2)
+    tab.find(".choose-other").select_option("=first")
+    tab.find("[data-value=matched]").click()
+    tab.find("[data-value=difference]").click()
+    tab.page.wait_for_timeout(300)
+    for part in ("run=second", "text=probe_1", "step=90", "layer=1", "head=2", "compare=" + quote("first,nearest,difference,matched", safe="")):  # fmt: skip
+        assert f"p.heads.{part}" in tab.page.url
+    shown = pixels_of(tab, ".head .large")
+    tab.page.reload()
+    tab.frame = tab.page.frames[1]
+    tab.wait("() => document.querySelector('.grid h2')?.textContent.startsWith('Differences')")
+    tab.drawn(90)
+    assert tab.text(".head h2").startswith("layer 1, head 2 −")
+    assert tab.text(".grid h2") == "Differences second · step 90 − first · step 100"
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), shown)
+
+
+def test_a_link_to_a_step_that_is_gone_opens_the_nearest(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs, "#heads&p.heads.run=first&p.heads.step=120&p.heads.layer=7&p.heads.head=9")
+    tab.drawn(100)
+    assert tab.text(".head h2") == "layer 1, head 2"
+
+
+def test_a_link_to_a_run_that_is_gone_says_so(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs, "#heads&p.heads.run=%3Cimg%20src%3Dx%3E")
+    tab.drawn(200)
+    assert tab.text(".toolbar .error") == "There is no run <img src=x> here: this is first."
+
+
+# --- what goes wrong, and what is hostile ---
+
+
+def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(open_tab: Opener, tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in STEPS])
+    (folder / "step_000000000100.npz").write_bytes(b"PK no archive")
+    tab = open_tab(tmp_path)
+    tab.drawn(200)
+    tab.press(",")
+    tab.find(".grid .error").wait_for()
+    assert "Step 100: run 'mine': step_000000000100.npz: cannot be read" in tab.text(".grid .error")
+    tab.find(".table .error").wait_for()
+    assert tab.find(".head .map-scroll").is_hidden()
+    tab.press(",")
+    tab.drawn(0)
+    assert tab.find(".grid .error").is_hidden()
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(0)[0][0]))
+
+
+def test_a_run_that_cannot_be_read_says_why(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.find(".choose-run").select_option("unreadable")
+    tab.find(".error.whole").wait_for()
+    assert "index.json: cannot be read" in tab.text(".error.whole")
+    tab.find(".choose-run").select_option("first")
+    tab.drawn(200)
+    assert tab.find(".error.whole").is_hidden()
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(200)[0][0]))
+
+
+def test_an_empty_logdir_says_so(open_tab: Opener, tmp_path: Path) -> None:
+    tab = open_tab(tmp_path)
+    assert tab.text(".toolbar .error") == "No run here has recorded heads yet."
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_hostile_text_is_shown_and_does_nothing(open_tab: Opener, tmp_path: Path, width: int) -> None:
+    name = HOSTILE[0]
+    maps = maps_of(0, 1, 2, len(HOSTILE))
+    means = np.array([[0.1, 0.2]])
+    step = Step(
+        0,
+        [maps],
+        {name.replace("/", "_"): (means, means), "__proto__": (means, means)},
+        [maps[0][0][0]],
+        [np.array([0.6, 0.4])],
+    )
+    options: dict[str, Any] = {"classes": [name, "\u202eb"], "notes": {name: name * 50, "precision": name}}
+    write_run(tmp_path, "evil <b>&amp;", [Text(name, HOSTILE, "\n".join(HOSTILE), name)], [step], **options)
+    tab = open_tab(tmp_path, width=width)
+    tab.drawn(0)
+    shown = tab.find(".text .tokens >> nth=0").locator(".token").all_text_contents()
+    assert shown[:2] == HOSTILE[:2]
+    assert shown[3:6] == ["'\"`", "a␀b", "<U+202E>gnp.exe"]
+    assert shown[6] == "x" * 80 + "…"
+    assert shown[9:14] == ["&lt;<U+2028><U+2029>", "␣", "∅", "⏎", "javascript:alert(1)"]
+    tab.find(".text .tokens >> nth=0").locator(".token").nth(6).hover()
+    assert tab.find("img, svg, b").count() == 0
+    assert tab.fits()
+    for item in ("PNG: this head", "JSON: the numbers", "HTML: a page"):
+        assert not set("<>&/\\\0") & set(download(tab, item)[0])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_tab_is_dark_or_light_as_tensorboard_is(open_tab: Opener, two_runs: Path, dark: bool) -> None:
+    tab = open_tab(two_runs, "?dark" if dark else "", color_scheme="light" if dark else "dark")
+    tab.drawn(200)
+
+    def lightness(selector: str) -> float:
+        color = tab.find(selector).first.evaluate("node => getComputedStyle(node).backgroundColor")
+        return float(np.mean([int(part) for part in re.findall(r"\d+", color)[:3]]))
+
+    for selector in ["body", ".panel", ".toolbar", "thead th", ".head .label"]:
+        assert lightness(selector) < 100 if dark else lightness(selector) > 200
+    tab.page.evaluate("document.body.classList.toggle('dark-mode')")
+    tab.page.wait_for_timeout(100)
+    assert lightness("body") > 200 if dark else lightness("body") < 100
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("count", [7, 200])
+def test_the_page_does_not_scroll_sideways(open_tab: Opener, tmp_path: Path, width: int, count: int) -> None:
+    text = Text("t", [f"token{n}" for n in range(count)], "t")
+    means = np.zeros((3, 12))
+    numbers = {f"measure_{n}": (means, means) for n in range(17)}
+    steps = [Step(step, [maps_of(step, 3, 12, count)], numbers) for step in (0, 1)]
+    for run in ("a", "a_run_with_quite_a_long_name_that_goes_on_and_on/version_0"):
+        write_run(tmp_path, run.replace("/", "_"), [text], steps)
+    tab = open_tab(tmp_path, width=width)
+    tab.drawn(1)
+    assert tab.fits()
+    tab.find(".choose-other").select_option(index=2)
+    tab.find(".other-grid .map canvas").first.wait_for()
+    assert tab.fits()
+
+
+def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path: Path) -> None:
+    count = 300
+    maps = maps_of(3, 2, 2, count, 3.0)
+    text = Text("long", [f"t{n}" for n in range(count)], " ".join(f"t{n}" for n in range(count)))
+    write_run(tmp_path, "mine", [text], [Step(0, [maps])])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    assert pixels_of(tab, ".head .large").shape == (64, 64, 3)
+    assert pixels_of(tab, ".grid .map canvas", 3).shape == (64, 64, 3)
+    tab.choose(1, 1)
+    tab.find(".text .tokens >> nth=0").locator(".token").nth(5).hover()
+    row = maps[1][1][5].astype(np.float64)
+    top = np.argsort(-row)[:16]
+    assert set(tab.find(".ranking ol .name").all_text_contents()) == {f"t{key}" for key in top}
+    numbers = [float(number) for number in tab.find(".ranking ol .number").all_text_contents()]
+    assert numbers == pytest.approx(row[top].tolist(), abs=row.max() / 255)
+    assert tab.text(".rest") == f"the other {count - 16} keys together: {1 - row[top].sum():.3f}"
+    tab.hover_cell(10, 20, count=64)
+    assert tab.text(".head .readout").endswith("queries 46–50 to keys 93–97, mean")
+    edges = [int(count * place / 64) for place in range(65)]
+    mean = maps[1][1][edges[10] : edges[11], edges[20] : edges[21]].sum(axis=1).mean()
+    assert float(tab.text(".head .readout strong")) == pytest.approx(mean, abs=2e-3)
+
+
+def test_arabic_runs_from_the_right_and_each_token_is_isolated(open_tab: Opener, tmp_path: Path) -> None:
+    text = Text("t", ["[CLS]", "كان", "القط", "cat"], "كان القط cat")
+    write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 1, 4)])])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    tokens = tab.find(".text .tokens >> nth=0").locator(".token")
+    boxes = [token.bounding_box()["x"] for token in tokens.all()]
+    assert boxes == sorted(boxes, reverse=True)
+    assert tab.find(".text .tokens >> nth=0 >> bdi").count() == tab.find(".head .keys bdi").count() == 4
+
+
+def test_the_keyboard_reaches_heads_and_cells(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.drawn(200)
+    tab.find(".grid .map[aria-checked=true]").focus()
+    for key in ["ArrowDown", "ArrowRight", "ArrowDown"]:  # the lower border holds
+        tab.page.keyboard.press(key)
+    assert tab.text(".head h2") == "layer 1, head 1"
+    tab.find(".head .large").focus()
+    for key in ["ArrowDown", "ArrowDown", "ArrowRight", "Enter"]:
+        tab.page.keyboard.press(key)
+    assert tab.text(".head .readout").startswith("query 1 猫 → key 1 猫")
+    assert tab.find("button >> text=Unlock").is_visible()
+    assert "Keys: , and . one step back and on" in tab.text(".help")
+
+
+def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> None:
+    write_marker(tmp_path / "mine")
+    write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in STEPS])
+    command = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(tmp_path),
+        "--port",
+        "0",
+        "--host",
+        "127.0.0.1",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        address = ""
+        for line in process.stdout:
+            if found := re.search(r"http://\S+", line):
+                address = found[0]
+                break
+        assert address, "TensorBoard did not start"
+        listing = ""
+        for _ in range(100):
+            with urllib.request.urlopen(f"{address}data/plugin/heads/runs") as response:
+                listing = response.read().decode()
+            if '"mine"' in listing:
+                break
+            time.sleep(0.1)
+        assert '"mine"' in listing
+        with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+            page = context.new_page()
+            page.goto(f"{address}#heads&p.heads.step=100&p.heads.layer=1&p.heads.head=1")
+            for _ in range(2):  # the second time by a reload
+                page.wait_for_selector("iframe", timeout=20_000)
+                frame = next(frame for frame in page.frames if "plugin_entry" in frame.url)
+                frame.wait_for_function(
+                    "() => document.querySelector('.now:not(.pending)')?.textContent === 'step 100'", timeout=10_000
+                )
+                tab = Tab(page, frame, Server(address))
+                assert tab.text(".head h2") == "layer 1, head 1"
+                np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(100)[1][1]))
+                page.wait_for_timeout(500)
+                assert "p.heads.run=mine" in page.url
+                assert "p.heads.step=100" in page.url
+                page.reload()
+    finally:
+        process.terminate()
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def test_no_module_writes_markup_or_names_another_place() -> None:
+    sources = sorted((Path(__file__).parents[2] / "src/headscope/tensorboard/heads_static").iterdir())
+    assert {"index.js", "heads.css"} < {path.name for path in sources}
+    for path in sources:
+        source = path.read_text("utf-8")
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?:", source
+        )
+        assert source.count("\n") <= 250
