@@ -4,11 +4,16 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from headscope.commands.config import VerifyConfig
 from headscope.commands.verify import verify
+from headscope.inspection.capture import capture
+from headscope.inspection.record import read_index, read_step, weights_from
+from headscope.inspection.recorder import HeadRecorder
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
@@ -41,3 +46,28 @@ def test_the_table_of_claims_is_the_one_that_verify_prints() -> None:
 @pytest.mark.parametrize(("page", "link"), LINKS, ids=lambda value: getattr(value, "name", value))
 def test_links_within_the_repository_lead_somewhere(page: Path, link: str) -> None:
     assert (page.parent / link).exists()
+
+
+def test_the_code_for_any_model_records_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/any-model.md").read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, object] = {}
+    exec(compile(code, "any-model.md", "exec"), found)
+    folder = tmp_path / "outputs/any_model"
+    index = read_index(folder / "heads")
+    assert [step.step for step in index.steps] == [0, 10, 20]
+    assert (index.layers, index.heads) == (["1.layers.0.self_attn", "1.layers.1.self_attn"], [4, 4])
+    assert index.texts[0].tokens == ["[CLS]", "the", "cat", "sat"]
+    arrays = read_step(folder / "heads" / index.steps[-1].file)
+    weights = weights_from(arrays["text_0/layer_1/levels"], arrays["text_0/layer_1/scales"])
+    recorder: HeadRecorder = found["recorder"]  # type: ignore[assignment]
+    assert recorder.index.steps == index.steps
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=0.02)
+    model, texts = found["model"].eval(), found["texts"]  # type: ignore[attr-defined]
+    layer = model[1].layers[0].self_attn  # type: ignore[index]
+    tokens = model[0](texts[:1])  # type: ignore[index]
+    by_torch = layer(tokens, tokens, tokens, average_attn_weights=False)[1]
+    with capture(model, rows=[0]) as maps:  # type: ignore[arg-type]
+        model(texts)  # type: ignore[operator]
+    torch.testing.assert_close(maps["1.layers.0.self_attn"], by_torch)
+    assert list(folder.glob("events.out.tfevents.*"))

@@ -53,7 +53,14 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_readme_shows_every_script() -> None:
-    assert {Path(shlex.split(command)[1]).stem for command in SCRIPTS} == {"train", "evaluate", "predict", "inspect"}
+    assert {Path(shlex.split(command)[1]).stem for command in SCRIPTS} == {
+        "train",
+        "evaluate",
+        "predict",
+        "inspect",
+        "verify",
+        "trace",
+    }
     assert "make train" in README
     assert "make test" in README
     assert len(README.splitlines()) < 150

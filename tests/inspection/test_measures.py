@@ -9,6 +9,7 @@ from headscope.inspection.measures import (
     MEASURES,
     POOLING_MEASURES,
     RARE_MEASURES,
+    RARE_TOKEN_MEASURES,
     SHARES,
     TOKEN_MEASURES,
     Examples,
@@ -49,10 +50,10 @@ def test_one_text_has_no_error() -> None:
 
 
 def test_tokens_bring_their_measures_and_rare_ones_are_taken_if_asked() -> None:
-    statistics = HeadStatistics(MEASURES | RARE_MEASURES)
+    statistics = HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES)
     values = statistics.update("layer", maps(), None, tokens())
-    assert set(statistics.summary()["layer"]) == {*MEASURES, *RARE_MEASURES, *TOKEN_MEASURES}
-    for name, measure in TOKEN_MEASURES.items():
+    assert set(statistics.summary()["layer"]) == {*MEASURES, *RARE_MEASURES, *TOKEN_MEASURES, *RARE_TOKEN_MEASURES}
+    for name, measure in (TOKEN_MEASURES | RARE_TOKEN_MEASURES).items():
         assert torch.equal(values[name], measure(maps(), None, tokens()))
     assert set(SHARES) <= set(values)
 

@@ -5,8 +5,11 @@ import math
 import pytest
 import torch
 
-from headscope.inspection.measures import MEASURES, RARE_MEASURES, TOKEN_MEASURES
+from headscope.inspection import measures
+from headscope.inspection.measures import MEASURES, RARE_MEASURES
 from headscope.inspection.patterns import Tokens, position_only
+
+TOKEN_MEASURES = measures.TOKEN_MEASURES | measures.RARE_TOKEN_MEASURES
 
 T = 7
 IDS = torch.tensor([[2, 5, 6, 5, 6, 5, 3]])  # [CLS] a b a b a [SEP]

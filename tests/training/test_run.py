@@ -194,6 +194,19 @@ def test_probes_can_be_given_as_text(small_config: Maker) -> None:
     assert b"<b>" not in events.Tensors("probe_1/text_summary")[0].tensor_proto.string_val[0]
 
 
+def test_of_a_long_probe_the_record_keeps_the_largest_weights_and_pictures_the_beginning(small_config: Maker) -> None:
+    config = small_config(max_epochs=1)
+    config.inspection.probes, config.inspection.max_tokens = ["a lovely day and " * 6], 17
+    report = train(config)
+    (text,) = read_index(report.folder / "heads").texts
+    assert len(text.tokens) > 20
+    arrays = read_step(report.folder / "heads" / read_index(report.folder / "heads").steps[-1].file, "text_0/layer_0/")
+    assert arrays["text_0/layer_0/top_keys"].shape == (3, len(text.tokens), 16)
+    events = EventAccumulator(str(report.folder)).Reload()
+    assert events.Images("attention/probe_0")[-1].height == events.Images("attention/probe_0")[0].height
+    assert events.Images("tokens/probe_0/layer_0")[0].width < 2 * (17 * 15 + 120)
+
+
 def test_a_taken_name_is_refused_and_nothing_is_overwritten(small_config: Maker) -> None:
     folder = train(small_config(max_epochs=1)).folder
     before = (folder / "metrics.json").read_bytes()
@@ -233,7 +246,9 @@ def test_the_record_holds_every_probe_at_step_zero_and_each_validation(small_con
     assert [step.step for step in index.steps] == sorted({0, *range(7, last + 1, 7), last // 2, last})
     assert [text.label for text in index.texts] == ["bad", "good"]
     assert (index.layers, index.heads, index.classes) == (["layer 0", "layer 1"], [3, 3], ["bad", "good"])
-    assert index.notes == {"precision": "32-true", "dropout": "off"}
+    assert index.notes["precision"] == "32-true"
+    assert index.notes["dropout"] == "off"
+    assert index.notes["causes"].endswith("whose weights were kept, on 24 texts")
     arrays = read_step(report.folder / "heads" / index.steps[-1].file)
     for text in range(2):
         assert arrays[f"text_{text}/check"] < 1e-6

@@ -64,6 +64,7 @@ def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) 
         readings = [read_probe(run.model, probe, run.labels, device) for probe in probes]
         keep_readings(recorder, step, readings, study.numbers)
         write_marker(run.folder)
+    recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
     recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
 
 

@@ -13,7 +13,10 @@ class InspectionConfig:
     num_probes: int = setting(4, "texts of the validation split whose maps are shown", minimum=0, maximum=64)
     probes: list[str] = setting([], "texts of your own to show instead; a list of strings")
     max_tokens: int = setting(
-        64, "probes are chosen among texts of at most so many tokens, longer ones are cut", minimum=2
+        64,
+        "probes are chosen among texts of at most so many tokens; of longer ones that you give, the largest weights "
+        "of each query and an overview are kept, and pictures show the beginning",
+        minimum=2,
     )
     numbers: bool = setting(True, "numbers of every head over the whole validation split")
     every: int | None = setting(
@@ -26,7 +29,7 @@ class InspectionConfig:
         "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
     )
     causes: int = setting(
-        64,
+        32,
         "texts of the validation split on which, at the end, each head is switched off in turn; 0 for none",
         minimum=0,
     )

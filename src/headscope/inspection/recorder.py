@@ -199,7 +199,8 @@ def _members(numbers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Arrays:
 def _summarized(weights: np.ndarray) -> Arrays:
     """Return the top keys of each query, the mass of the others, and a small picture of the whole."""
     Q = weights.shape[1]
-    keys = np.argpartition(-weights, TOP_KEYS - 1, axis=-1)[..., :TOP_KEYS]  # [H, Q, TOP_KEYS]
+    count = min(TOP_KEYS, Q)
+    keys = np.argpartition(-weights, count - 1, axis=-1)[..., :count]  # [H, Q, count]
     top = np.take_along_axis(weights, keys, axis=-1)
     order = np.argsort(-top, axis=-1, kind="stable")
     keys, top = np.take_along_axis(keys, order, axis=-1), np.take_along_axis(top, order, axis=-1)

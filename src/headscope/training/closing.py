@@ -8,13 +8,14 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from headscope.inspection.config import InspectionConfig
 from headscope.inspection.measures import MEASURES, TOKEN_MEASURES, Summary
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.confusion import confusion_picture
 from headscope.tensorboard.images import labelled_heads, labelled_pooling
 from headscope.training.folder import flat
-from headscope.training.heads import write_numbers
-from headscope.training.probes import Probe, Reading, read_probe
+from headscope.training.heads import Subjects, write_numbers
+from headscope.training.probes import Probe, Reading, read_probe, shortened
 from headscope.training.recording import numbers_of
 from headscope.training.report import SCORES, Report
 from headscope.training.study import Study
@@ -38,12 +39,17 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
 
 
 def write_probes(
-    writer: SummaryWriter, probes: list[Probe], model: nn.Module, labels: list[str], device: torch.device, step: int,
-    font: str | None = None,
-) -> None:  # fmt: skip
+    writer: SummaryWriter,
+    subjects: Subjects,
+    config: InspectionConfig,
+    model: nn.Module,
+    device: torch.device,
+    step: int,
+) -> None:
     """Write the kept model's maps of every probe, layer by layer, large, with the tokens on both axes."""
-    for number, probe in enumerate(probes):
-        write_labelled(writer, f"probe_{number}", probe, read_probe(model, probe, labels, device), step, font)
+    for number, probe in enumerate(subjects.probes):
+        shown = shortened(probe, read_probe(model, probe, subjects.labels, device), config.max_tokens)
+        write_labelled(writer, f"probe_{number}", *shown, step, config.font)
 
 
 def write_labelled(
@@ -69,6 +75,7 @@ def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study:
         study: what was found.
     """
     found = beyond_the_usual(study)
+    recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
     recorder.amend(step, numbers_of(found), study.extra())
     write_numbers(writer, found, step)
 

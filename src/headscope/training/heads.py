@@ -18,7 +18,7 @@ from headscope.tensorboard.images import head_grid
 from headscope.tensorboard.marker import marker_summary
 from headscope.tensorboard.text import probe_markdown
 from headscope.training.averaging import AveragedWeights
-from headscope.training.probes import Probe, Reading, read_probe
+from headscope.training.probes import Probe, Reading, read_probe, shortened
 from headscope.training.recording import examples_of, keep_readings
 from headscope.training.study import SpecialTokens
 from headscope.training.watching import HeadWatch, now
@@ -91,7 +91,8 @@ class HeadLogger(Callback):
             self.seconds += self._watch.seconds
         readings = self._record(step, model, pl_module.device, summary)  # type: ignore[arg-type]
         for number, (probe, reading) in enumerate(zip(self.subjects.probes, readings, strict=True)):
-            write_reading(writer, f"probe_{number}", probe, reading, step, self.config.font)
+            shown = shortened(probe, reading, self.config.max_tokens)
+            write_reading(writer, f"probe_{number}", *shown, step, self.config.font)
         self.seconds += now(pl_module.device) - start
 
     def on_train_batch_end(

@@ -1,6 +1,6 @@
 """The few texts whose maps are shown at every record: always the same, so that a step can be compared with the next."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -67,6 +67,15 @@ class Reading:
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
 
+def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Reading]:
+    """Return the first tokens of a probe, and of its maps, for pictures, which would grow with the square."""
+    if len(probe.tokens) <= tokens:
+        return probe, reading
+    maps = {layer: weights[:, :tokens, :tokens] for layer, weights in reading.maps.items()}
+    pooling = None if reading.pooling is None else reading.pooling[:tokens]
+    return replace(probe, tokens=probe.tokens[:tokens]), replace(reading, maps=maps, pooling=pooling)
+
+
 def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
     """Encode a text or pair, cut to max_tokens."""
     cutting = with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
@@ -79,8 +88,8 @@ def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, 
 
 def choose_probes(data: TextDataModule, config: InspectionConfig) -> list[Probe]:
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
-    if config.probes:
-        return [make_probe(data.tokenizer, (text,), None, config.max_tokens) for text in config.probes]
+    if config.probes:  # as long as the model reads them
+        return [make_probe(data.tokenizer, (text,), None, data.config.max_length) for text in config.probes]
     split, lengths, labels = (
         data.corpus.splits["validation"],
         data.encoded["validation"].lengths,

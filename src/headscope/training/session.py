@@ -152,9 +152,8 @@ class Session:
         """Write TensorBoard's closing entries."""
         write_scores(self.writer, report)
         if self.head_logger is not None:
-            model, device, font = self.module.model, self.device, self.config.inspection.font
-            steps = self.trainer.global_step
-            write_probes(self.writer, self.head_logger.subjects.probes, model, report.labels, device, steps, font)
+            subjects, settings = self.head_logger.subjects, self.config.inspection
+            write_probes(self.writer, subjects, settings, self.module.model, self.device, self.trainer.global_step)
         self.writer.close()
 
     def facts(self) -> dict[str, object]:

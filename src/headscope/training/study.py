@@ -17,7 +17,14 @@ from headscope.inspection.causes import ablation, gate_gradient
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
 from headscope.inspection.intervention import evaluating, logits_of
 from headscope.inspection.likeness import HeadLikeness, Likeness
-from headscope.inspection.measures import MEASURES, RARE_MEASURES, HeadStatistics, Summary
+from headscope.inspection.measures import (
+    MEASURES,
+    RARE_MEASURES,
+    RARE_TOKEN_MEASURES,
+    TOKEN_MEASURES,
+    HeadStatistics,
+    Summary,
+)
 from headscope.inspection.patterns import Tokens
 
 
@@ -96,7 +103,10 @@ def _faithfulness(
 
 
 def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
-    statistics, likeness = HeadStatistics(MEASURES | RARE_MEASURES), HeadLikeness()
+    statistics, likeness = (
+        HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES),
+        HeadLikeness(),
+    )
     with evaluating(model), torch.no_grad():
         for batch in batches:
             with capture(model, kind=HeadedAttention) as maps:
