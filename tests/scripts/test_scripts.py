@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -143,7 +144,7 @@ def test_inspect_without_a_text_measures_every_head(script: Command, trained: Pa
     shutil.copytree(trained, folder)
     shown = script("inspect", f"run={folder}", "texts=40").stdout
     assert "every head, over 40 validation texts" in shown
-    assert "comprehensiveness of other choosers of tokens: rollout" in shown
+    assert "of other choosers of tokens: rollout" in shown
     found = json.loads((folder / "heads.json").read_text())
     assert found["texts"] == 40
     head = found["heads"]["layer 1"][3]
@@ -170,7 +171,23 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
     before = json.loads((folder / "metrics.json").read_text())["training"]["steps"]
     script("train", f"resume={folder}", "trainer.max_epochs=2")
     assert json.loads((folder / "metrics.json").read_text())["training"]["steps"] == 2 * before
+    config = (folder / "config.yaml").read_text()
+    assert "max_epochs: 2" in config
+    assert "resume: null" in config
     assert "resumed run keeps its groups" in script("train", f"resume={folder}", "model=small", code=2).stderr
+
+
+def test_a_mistake_in_the_data_does_not_take_the_runs_name(script: Command, quick: list[str], tmp_path: Path) -> None:
+    rows = [f"{'nice' if number % 2 else 'poor'} film about {chr(97 + number % 26)}{chr(97 + number // 26)},{number % 2}"
+            for number in range(300)]  # fmt: skip
+    (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows]))
+    command = [f"outputs_dir={tmp_path}/runs", "name=again", "data=files", f"data.path={tmp_path}/reviews.csv", *quick]
+    columns = ["data.text_column=review", "data.label_column=stars", "baseline=false"]
+    assert "no column 'reviw'" in script("train", *command, "data.text_column=reviw", *columns[1:], code=2).stderr
+    assert not (tmp_path / "runs").exists()
+    shown = script("train", *command, *columns).stdout
+    assert re.search(r"only \d+ optimizer steps", shown)
+    assert (tmp_path / "runs/again/metrics.json").exists()
 
 
 def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None:
@@ -209,5 +226,5 @@ def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str
     assert 0 <= float(rows[2]["accuracy"]) <= 1
     assert f"tensorboard --logdir {folder}" in shown
     jobs = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    assert [job.split("-")[0] for job in jobs] == ["0", "1", "2"]
+    assert jobs == ["0-model.num_heads=2", "1-model.num_heads=3", "2-model.num_heads=4"]
     assert all(list((folder / job).glob("events.out.*")) for job in (jobs[0], jobs[2]))

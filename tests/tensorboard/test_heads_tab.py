@@ -563,10 +563,10 @@ def test_the_check_is_shown_and_what_was_not_measured_is_said(open_tab: Opener, 
 @pytest.mark.parametrize(
     ("rollout", "said", "warns"),
     [
-        ([0.1, 0.3], "not what the prediction hangs on: no better than chance", True),
+        ([0.1, 0.3], "It was not shown that the prediction hangs on what the heads point at", True),
         ([0.6, 0.1], "the prediction falls by 0.600, against 0.150 by chance; with them alone by 0.100", False),
         ([[0.6, 0.1], [0.1, 0.02]], "the prediction falls by 0.600 ±0.100, against 0.150 by chance", False),
-        ([[0.2, 0.1], [0.1, 0.02]], "not what the prediction hangs on: no better than chance", True),
+        ([[0.2, 0.1], [0.1, 0.02]], "It was not shown that the prediction hangs on what the heads point at", True),
     ],
 )
 def test_heads_that_the_prediction_does_not_hang_on_are_called_so(

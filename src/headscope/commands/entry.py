@@ -103,7 +103,10 @@ def _sweep_folder(composed: DictConfig) -> Path | None:
     settings = HydraConfig.get()
     if settings.mode != RunMode.MULTIRUN:
         return None
-    name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{settings.job.override_dirname}")[:120].rstrip("-,")
+    # Only what differs from job to job: the rest stands on the command line as it is, but that Hydra writes False.
+    given = {argument.lower() for argument in sys.argv}
+    swept = [override for override in settings.overrides.task if override.lower() not in given]
+    name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{','.join(swept)}")[:120].rstrip("-,")
     composed.outputs_dir, composed.name = settings.sweep.dir, name
     folder = Path(settings.sweep.dir) / name
     overrides = dict(override.split("=", 1) for override in settings.overrides.task)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -104,9 +105,11 @@ def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[d
     shares = sorted(reading.probabilities.items(), key=lambda item: -item[1])[:5]
     listed = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False, soft_wrap=True)
-    table = Table(title="numbers of each head for this text", title_justify="left")
+    table = Table(
+        title="numbers of each head for this text", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for heading in ("layer", "head", *MEASURES):
-        table.add_column(heading, justify="right")
+        table.add_column(heading.replace("_", " "), justify="right")
     for layer, heads in enumerate(numbers):
         for head, values in enumerate(heads):
             table.add_row(str(layer), str(head), *(f"{value:.3f}" for value in values.values()))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,9 +22,11 @@ from headscope.training.probes import choose_probes, read_probe
 from headscope.training.recording import keep_readings, new_recorder, numbers_of
 from headscope.training.study import Study, causes, sample, special_tokens
 
-# Those that fit on a screen; heads.json and the Heads tab have all.
-SHOWN = ("entropy_share", "mean_distance", "previous", "next", "first", "separator",
-         "loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness", "sufficiency")  # fmt: skip
+# Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
+SHOWN = {
+    "what it looks at": ("entropy_share", "mean_distance", "self", "previous", "next", "first", "separator"),
+    "what depends on it": ("loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness", "sufficiency"),
+}
 
 
 def measure(config: InspectConfig, console: Console | None = None) -> Path:
@@ -95,16 +98,21 @@ def _content(study: Study) -> dict[str, object]:
 
 
 def _show(console: Console, study: Study) -> None:
-    table = Table(title=f"every head, over {study.texts} validation texts (means)", title_justify="left")
-    known = [name for name in SHOWN if name in next(iter(study.numbers.values()))]
-    for heading in ("layer", "head", *known):
-        table.add_column(heading.replace("_", " "), justify="right")
-    for layer, measures in enumerate(study.numbers.values()):
-        for head in range(len(measures["entropy"][0])):
-            table.add_row(str(layer), str(head), *(f"{measures[name][0][head]:.3f}" for name in known))
-    console.print(table)
+    for title, names in SHOWN.items():
+        known = [name for name in names if name in next(iter(study.numbers.values()))]
+        table = Table(title=f"every head, over {study.texts} validation texts: {title}", title_justify="left",
+                      box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fmt: skip
+        for heading in ("layer", "head", *known):
+            table.add_column(heading.replace("_", " "), justify="right")
+        for layer, measures in enumerate(study.numbers.values()):
+            for head in range(len(measures["entropy"][0])):
+                table.add_row(str(layer), str(head), *(f"{measures[name][0][head]:.3f}" for name in known))
+        console.print(table)
     if study.faithfulness is not None:
         found = ", ".join(
             f"{name} {measures['comprehensiveness'][0]:.3f}" for name, measures in study.faithfulness.choosers.items()
         )
-        console.print(f"comprehensiveness of other choosers of tokens: {found}", highlight=False)
+        console.print(
+            "comprehensiveness: how far the predicted class's probability falls without the tokens pointed at\n"
+            f"of other choosers of tokens: {found}", highlight=False,
+        )  # fmt: skip

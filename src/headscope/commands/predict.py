@@ -47,6 +47,8 @@ def predict(config: PredictConfig) -> int:
                 write(labelled(row, shares, run.labels))
             done += len(chunk)
             progress.update(task, completed=done)
+    if config.output != "-":
+        console.print(f"{done} texts labelled: {config.output}", highlight=False, markup=False, soft_wrap=True)
     return done
 
 

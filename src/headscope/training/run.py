@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -19,6 +20,8 @@ from headscope.training.report import Report
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
 from headscope.training.session import Session
+
+FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 
 
 def train(config: TrainConfig, console: Console | None = None) -> Report:
@@ -39,6 +42,11 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     facts = data.facts()
     show_facts(console, folder, facts)
     session = Session(config, folder, data, console)
+    if session.total_steps < FEW_STEPS:
+        console.print(
+            f"note: only {session.total_steps} optimizer steps; for so few texts raise trainer.max_epochs "
+            "or lower data.tokens_per_batch"
+        )
     preparing = time.perf_counter() - started
     training = session.fit()
     if session.stop.interrupted:
@@ -54,7 +62,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
 
 
 def claim_folder(config: TrainConfig) -> Path:
-    """Return the run folder, made now; refuse one that another run has written to."""
+    """Return the run folder; refuse one that another run has written to."""
     if config.resume is not None:
         return Path(config.resume)
     if config.name is None:
@@ -64,15 +72,18 @@ def claim_folder(config: TrainConfig) -> Path:
         raise RunError(
             f"name={config.name}: {folder} holds a run already; choose another name, or go on with it: resume={folder}"
         )
-    save_config(folder, config)
     return folder
 
 
 def _load_data(config: TrainConfig, folder: Path) -> TextDataModule:
-    """Load the texts; a resumed run keeps the tokenizer that its weights were trained with."""
+    """Load the texts, and only then begin the run folder: a mistake in the data must not take the run's name.
+
+    A resumed run keeps the tokenizer that its weights were trained with; what it was given anew is written down.
+    """
     kept = folder / "tokenizer.json"
     tokenizer = load_tokenizer(kept) if config.resume is not None and kept.exists() else None
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer)
+    save_config(folder, replace(config, resume=None))
     save_vocabulary(folder, data.tokenizer, data.corpus.labels)
     return data
 

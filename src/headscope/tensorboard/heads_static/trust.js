@@ -35,7 +35,7 @@ export function faithfulness(extra, measures) {
   if (gradient) parts.push(` Gradient × input: ${withError(gradient)}.`);
   const warns = held.falls - chance.falls <= 2 * Math.hypot(held.error, chance.error);
   if (!warns) return { warns, text: parts.join("") };
-  parts.unshift("The heads are not what the prediction hangs on: no better than chance. ");
+  parts.unshift("It was not shown that the prediction hangs on what the heads point at: the difference to chance is within two standard errors. ");
   parts.push(" Read the maps as where the heads look, not as why the model decides.");
   return { warns, text: parts.join("") };
 }
@@ -61,17 +61,17 @@ export class TrustView {
     if (verdict) facts.push(this.fact("Prediction", verdict.text, verdict.warns ? "warns" : ""));
     else if (errors.numbers) facts.push(this.fact("Prediction", "The numbers of this step cannot be read.", "warns"));
     facts.push(this.fact("Maps", this.storage(maps)), this.fact("Steps", this.thinning()));
-    const notes = Object.entries(index.notes).filter(([name]) => name !== "precision");
+    const notes = Object.entries(index.notes).filter(([name]) => name !== "precision" && name !== "dropout");
     facts.push(...notes.map(([name, value]) => this.fact(legible(name), isolated(String(value)))));
     this.list.replaceChildren(...facts);
     this.badge.hidden = verdict?.warns !== true;
-    this.badge.textContent = "heads no better than chance";
+    this.badge.textContent = "heads not shown to matter";
     this.badge.title = verdict?.text ?? "";
   }
 
   check(maps) {
-    const { precision } = this.store.index.notes;
-    const how = `dropout off, precision ${legible(String(precision ?? "not noted"))}`;
+    const { precision, dropout } = this.store.index.notes;
+    const how = `dropout ${legible(String(dropout ?? "not noted"))}, precision ${legible(String(precision ?? "not noted"))}`;
     if (maps === null || maps.check === null || Number.isNaN(maps.check)) {
       return this.fact("Check", `Against the softmax that the model used: not measured at this step (${how}).`);
     }
