@@ -104,7 +104,7 @@ class Tab:
         return re.sub(r"\s+", " ", content).strip()
 
     def wait(self, condition: str) -> None:
-        self.frame.wait_for_function(condition, timeout=5000)
+        self.frame.wait_for_function(condition, timeout=20_000)
 
     def drawn(self, step: int) -> None:
         self.wait(f"() => document.querySelector('.now:not(.pending)')?.textContent === 'step {step}'")
@@ -377,13 +377,18 @@ def test_new_steps_and_runs_appear_by_themselves(open_tab: Opener, tmp_path: Pat
 def test_a_hidden_tab_asks_for_nothing(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
+    tab.page.wait_for_load_state("networkidle")  # numbers and series may be under way still
     tab.page.evaluate("document.getElementById('tab').style.display = 'none'")
+    tab.page.wait_for_timeout(300)
     tab.server.asked.clear()
     tab.frame.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     tab.page.wait_for_timeout(300)
     assert [path for path in tab.server.asked if "/plugin/" in path] == []
     tab.page.evaluate("document.getElementById('tab').style.display = ''")
-    tab.page.wait_for_timeout(500)
+    for _ in range(100):
+        if any("/runs" in path for path in tab.server.asked):
+            break
+        tab.page.wait_for_timeout(100)
     assert any("/runs" in path for path in tab.server.asked)
 
 
@@ -684,6 +689,7 @@ def test_a_link_opens_the_same_view(open_tab: Opener, two_runs: Path) -> None:
     tab.find(".choose-other").select_option("=first")
     tab.find("[data-value=matched]").click()
     tab.find("[data-value=difference]").click()
+    tab.page.wait_for_url(re.compile("compare="))
     tab.page.wait_for_timeout(300)
     for part in ("run=second", "text=probe_1", "step=90", "layer=1", "head=2", "compare=" + quote("first,nearest,difference,matched", safe="")):  # fmt: skip
         assert f"p.heads.{part}" in tab.page.url
@@ -785,7 +791,7 @@ def test_the_tab_is_dark_or_light_as_tensorboard_is(open_tab: Opener, two_runs: 
     for selector in ["body", ".panel", ".toolbar", "thead th", ".head .label"]:
         assert lightness(selector) < 100 if dark else lightness(selector) > 200
     tab.page.evaluate("document.body.classList.toggle('dark-mode')")
-    tab.page.wait_for_timeout(100)
+    tab.page.wait_for_timeout(500)
     assert lightness("body") > 200 if dark else lightness("body") < 100
 
 
@@ -856,6 +862,16 @@ def test_the_keyboard_reaches_heads_and_cells(open_tab: Opener, two_runs: Path) 
     assert "Keys: , and . one step back and on" in tab.text(".help")
 
 
+def plugin_frame(page: Any) -> Any:
+    """Return the frame of the tab, once the page has it."""
+    for _ in range(200):
+        frames = [frame for frame in page.frames if "plugin_entry" in frame.url]
+        if frames:
+            return frames[0]
+        page.wait_for_timeout(100)
+    raise AssertionError("TensorBoard shows no Heads tab")
+
+
 def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> None:
     write_marker(tmp_path / "mine")
     write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in STEPS])
@@ -892,15 +908,14 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> No
             page.goto(f"{address}#heads&p.heads.step=100&p.heads.layer=1&p.heads.head=1")
             for _ in range(2):  # the second time by a reload
                 page.wait_for_selector("iframe", timeout=20_000)
-                frame = next(frame for frame in page.frames if "plugin_entry" in frame.url)
+                frame = plugin_frame(page)
                 frame.wait_for_function(
-                    "() => document.querySelector('.now:not(.pending)')?.textContent === 'step 100'", timeout=10_000
+                    "() => document.querySelector('.now:not(.pending)')?.textContent === 'step 100'", timeout=30_000
                 )
                 tab = Tab(page, frame, Server(address))
                 assert tab.text(".head h2") == "layer 1, head 1"
                 np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(100)[1][1]))
-                page.wait_for_timeout(500)
-                assert "p.heads.run=mine" in page.url
+                page.wait_for_url(re.compile(r"p\.heads\.run=mine"))
                 assert "p.heads.step=100" in page.url
                 page.reload()
     finally:

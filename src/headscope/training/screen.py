@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -60,10 +61,12 @@ def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
     """Print the confusion matrix, if it fits on a screen."""
     if len(labels) > MOST_CLASSES:
         return
-    table = Table(title="rows: label, columns: prediction", title_justify="left")
-    table.add_column("")
+    table = Table(
+        title="rows: label, columns: prediction", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("", overflow="fold")
     for label in labels:
-        table.add_column(escape(label), justify="right")
+        table.add_column(escape(label), justify="right", overflow="fold")  # cut names may look alike
     for label, counts in zip(labels, found.confusion, strict=True):
         table.add_row(escape(label), *map(str, counts))
     console.print(table)
