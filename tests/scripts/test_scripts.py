@@ -157,7 +157,7 @@ def test_inspect_without_a_text_measures_every_head(script: Command, trained: Pa
 
 def test_a_run_without_a_record_gets_one(script: Command, trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("heads", "events.*"))
+    shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("heads", "events.*", "metrics.json"))
     script("inspect", f"run={folder}", "texts=10")
     index = read_index(folder / "heads")
     assert len(index.texts) == 4

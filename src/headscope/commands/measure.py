@@ -72,8 +72,15 @@ def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) 
 
 
 def _kept_step(run: Run) -> int:
-    metrics = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))
-    return int(metrics["training"]["kept step"])
+    """Return the step whose weights were kept; the last one known where a run was stopped or is an older one."""
+    path = run.folder / "metrics.json"
+    if path.exists():
+        training = json.loads(path.read_text(encoding="utf-8"))["training"]
+        return int(training.get("kept step", training["steps"]))
+    try:
+        return read_index(run.folder / FOLDER).steps[-1].step
+    except (RecordError, IndexError):
+        return 0
 
 
 def _content(study: Study) -> dict[str, object]:
