@@ -79,7 +79,7 @@ def recorded(step: int, maps: list[np.ndarray]) -> Step:
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logdir = tmp_path_factory.mktemp("two_runs")
-    options: dict[str, Any] = {"classes": ["dogs", "cats"], "notes": {"precision": "bf16-mixed"}}
+    options: dict[str, Any] = {"classes": ["dogs", "cats"], "notes": {"precision": "bf16-mixed", "dropout": "off"}}
     write_run(logdir, "first", two_texts(), [recorded(step, first_maps(step)) for step in STEPS], **options)
     write_run(logdir, "second", two_texts(), [recorded(step, second_maps(step)) for step in [0, 90, 210]], **options)
     broken = logdir / "unreadable" / "heads"
