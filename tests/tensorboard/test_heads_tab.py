@@ -165,7 +165,7 @@ def open_tab(browser: Any) -> Iterator[Opener]:
             context = browser.new_context(viewport={"width": width, "height": height}, **options)
             stack.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(5000)
+            page.set_default_timeout(30_000)  # a busy machine is slow, not wrong
             page.on("request", lambda request: requests.append(request.url))
             page.on("console", complain)
             page.on("pageerror", lambda error: complaints.append(str(error)))
