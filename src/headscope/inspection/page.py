@@ -21,7 +21,7 @@ from cmap import Colormap
 from numpy.typing import NDArray
 
 from headscope.files import write_whole
-from headscope.inspection.record import levels_of
+from headscope.inspection.record import encodable, levels_of
 
 STATIC = Path(__file__).with_name("static")
 SCRIPTS = (
@@ -83,7 +83,7 @@ def page(report: Report) -> str:
     template = Template((STATIC / "page.html").read_text("utf-8"))
     return template.substitute(
         policy=content_security_policy(script, style),
-        title=html.escape(report.title.encode("utf-8", "replace").decode("utf-8")),
+        title=html.escape(encodable(report.title)),
         style=style,
         data=inert_json(encode_report(report)),
         script=script,

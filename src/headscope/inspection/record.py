@@ -48,11 +48,12 @@ class Text:
         """Half a character of a broken text has no UTF-8; it is kept as a question mark."""
         for name in ("name", "text", "label"):
             value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else _encodable(value))
-        object.__setattr__(self, "tokens", [_encodable(token) for token in self.tokens])
+            object.__setattr__(self, name, None if value is None else encodable(value))
+        object.__setattr__(self, "tokens", [encodable(token) for token in self.tokens])
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
+    """Return the text with a question mark in the place of each half character, which has no UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

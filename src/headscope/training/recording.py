@@ -7,7 +7,7 @@ import numpy as np
 
 from headscope.inspection.config import InspectionConfig
 from headscope.inspection.measures import Examples, Summary, TopTexts
-from headscope.inspection.record import Text
+from headscope.inspection.record import Text, encodable
 from headscope.inspection.recorder import HeadRecorder
 from headscope.training.probes import Probe, Reading
 
@@ -70,7 +70,7 @@ def examples_of(examples: Examples, text_of: Callable[[int], str]) -> dict[str, 
     named = [found.ravel() for name, found in arrays.items() if name.endswith("rows")]
     rows = np.unique(np.concatenate([np.zeros(0, dtype=np.int32), *named]))
     rows = rows[rows >= 0]
-    texts = [text_of(int(row))[:LONGEST_EXAMPLE].encode("utf-8", "replace").decode("utf-8") for row in rows]
+    texts = [encodable(text_of(int(row))[:LONGEST_EXAMPLE]) for row in rows]
     return arrays | {"examples/rows": rows, "examples/texts": np.array(texts, dtype=f"<U{LONGEST_EXAMPLE}")}
 
 

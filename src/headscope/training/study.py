@@ -1,6 +1,6 @@
 """Everything that is measured about the heads of a finished model: what they do, and what depends on them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -97,7 +97,7 @@ def _faithfulness(
     model: nn.Module, batches: Sequence[Batch], special: SpecialTokens, shares: Sequence[float]
 ) -> Faithfulness | None:
     try:
-        return faithfulness(model, _moved(batches, model), special.fixed, shares)
+        return faithfulness(model, batches, special.fixed, shares)
     except ValueError:  # texts of one word each: there is nothing to choose among
         return None
 
@@ -118,18 +118,6 @@ def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens
                 statistics.update(layer, weights, padding, tokens)
             likeness.update(maps, padding)
     return statistics.summary(), likeness.summary()
-
-
-def _moved(batches: Iterable[Batch], model: nn.Module) -> list[Batch]:
-    device = next(model.parameters()).device
-    return [
-        batch._replace(
-            token_ids=batch.token_ids.to(device),
-            key_padding_mask=None if batch.key_padding_mask is None else batch.key_padding_mask.to(device),
-            segment_ids=None if batch.segment_ids is None else batch.segment_ids.to(device),
-        )
-        for batch in batches
-    ]
 
 
 def _merged(one: Summary, other: Summary) -> Summary:
