@@ -18,7 +18,18 @@ MAY_IMPORT = {
     "proof": {"attention", "inspection"},
     "tracing": {"attention"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
-    "commands": {"proof", "tracing", "attention", "model", "data", "inspection", "tensorboard", "training"},
+    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "training"},
+    "commands": {
+        "benchmark",
+        "proof",
+        "tracing",
+        "attention",
+        "model",
+        "data",
+        "inspection",
+        "tensorboard",
+        "training",
+    },
 }
 # Known before the configuration is: these must not bring anything heavy.
 LIGHT = [

@@ -1,0 +1,1 @@
+"""Speed, memory and growth, measured side by side with what a user would pick instead."""
