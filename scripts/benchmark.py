@@ -6,7 +6,7 @@ from pathlib import Path
 # This folder is taken off the path: inspect.py in it would hide the standard library's.
 sys.path[:] = [place for place in sys.path if Path(place).resolve() != Path(__file__).resolve().parent]
 
-from headscope.commands.config import BenchmarkConfig
+from headscope.benchmark.config import BenchmarkConfig
 from headscope.commands.entry import start
 
 

@@ -9,7 +9,8 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.training.config import OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule, balanced_weights
-from headscope.training.session import chosen_precision, total_steps
+from headscope.training.precision import chosen_precision
+from headscope.training.session import total_steps
 
 
 def module(total: int = 100, **options: float) -> ClassifierModule:
@@ -50,8 +51,14 @@ def test_steps_are_counted_by_us() -> None:
     assert total_steps(TrainerConfig(max_epochs=3, max_steps=5), 7) == 5
 
 
-def test_auto_precision_is_float32_on_a_cpu_and_bf16_on_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_precision(TrainerConfig(accelerator="cpu")) == "32-true"
+def test_auto_precision_is_bf16_where_there_are_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for abilities, expected in (
+        ({"avx512_bf16": True}, "bf16-mixed"),
+        ({"amx_bf16": True}, "bf16-mixed"),
+        ({}, "32-true"),
+    ):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda abilities=abilities: abilities)
+        assert chosen_precision(TrainerConfig(accelerator="cpu")) == expected
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for has_it, expected in ((True, "bf16-mixed"), (False, "32-true")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscope.attention.functional import Mask
+from headscope.attention.functional import Mask, as_numbers
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 {queries} {keys}"]:
@@ -86,12 +86,6 @@ def _joined(masks: list[Tensor]) -> Mask | None:
     if not masks:
         return None
     if any(mask.dtype != torch.bool for mask in masks):
-        masks = [_as_numbers(mask) for mask in masks]
+        masks = [mask if mask.is_floating_point() else as_numbers(mask, torch.float32) for mask in masks]
         return masks[0] if len(masks) == 1 else masks[0] + masks[1]
     return masks[0] if len(masks) == 1 else masks[0] | masks[1]
-
-
-def _as_numbers(mask: Tensor) -> Tensor:
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros(mask.shape, device=mask.device).masked_fill(mask, -math.inf)

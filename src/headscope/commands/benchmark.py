@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.machine import describe
 from headscope.benchmark.page import Table, write_page
-from headscope.commands.config import BenchmarkConfig
 from headscope.errors import ConfigError
 
 MODULES = {

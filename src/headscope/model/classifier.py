@@ -3,8 +3,8 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headscope.attention.dropout import Dropout
 from headscope.model.config import ModelConfig
-from headscope.model.dropout import Dropout
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder
 from headscope.model.pooling import build_pooling

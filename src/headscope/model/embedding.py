@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.model.dropout import Dropout
+from headscope.attention.dropout import Dropout
 
 
 def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:

@@ -5,10 +5,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, RotaryPositions, SharedProjectionAttention
+from headscope.attention.dropout import Dropout
 from headscope.attention.heads import HeadedAttention
 from headscope.attention.masks import causal_mask, window_mask
 from headscope.model.config import ModelConfig
-from headscope.model.dropout import Dropout
 
 
 class EncoderBlock(nn.Module):

@@ -19,6 +19,7 @@ from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import build_model, save_weights
 from headscope.training.heads import HeadLogger, Subjects
 from headscope.training.module import ClassifierModule, balanced_weights
+from headscope.training.precision import chosen_precision
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.recording import new_recorder
@@ -174,11 +175,3 @@ def total_steps(settings: TrainerConfig, batches: int) -> int:
     """Return the optimizer steps of the run: ceil(batches / accumulate) in each epoch, at most max_steps."""
     steps = settings.max_epochs * -(-batches // settings.accumulate)
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
-
-
-def chosen_precision(settings: TrainerConfig) -> str:
-    """Return the precision that `auto` stands for: bf16-mixed on a GPU that has it, 32-true else."""
-    if settings.precision != "auto":
-        return settings.precision
-    has_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
-    return "bf16-mixed" if has_gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
