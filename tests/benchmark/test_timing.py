@@ -1,0 +1,84 @@
+"""How benchmarks are timed, written and described; no test asserts a time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.benchmark.machine import ceiling, describe
+from headscope.benchmark.page import Table, write_page
+from headscope.benchmark.process import finished
+from headscope.benchmark.timing import Timing, in_turn
+from headscope.benchmark.workload import Sizes, bucketed, lognormal_lengths, shuffled, texts_of
+from headscope.model.classifier import TextClassifier
+from headscope.model.config import ModelConfig
+
+
+def test_variants_run_in_turn_after_a_round_that_is_not_counted() -> None:
+    seen: list[str] = []
+    found = in_turn({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, rounds=3)
+    assert seen == ["a", "b"] * 4
+    assert {name: len(timing.seconds) for name, timing in found.items()} == {"a": 3, "b": 3}
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    slow, fast = Timing((2.0, 20.0, 6.0)), Timing((1.0, 10.0, 2.0))
+    assert slow.ratio_to(fast) == 2
+    assert (slow.median, fast.spread) == (6, 4.5)
+
+
+def test_operations_are_those_that_torch_counts() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    sizes, length = Sizes(d_model=16, num_heads=2, num_layers=3, feedforward_size=48), 11
+    config = ModelConfig(d_model=16, num_heads=2, num_layers=3, feedforward_size=48)
+    model = TextClassifier(config, sizes.vocab_size, sizes.num_classes, 32)
+    with FlopCounterMode(display=False) as counted, torch.no_grad():
+        model.encoder(torch.randn(2, length, 16))
+    products = sum(
+        count for operator, count in counted.get_flop_counts()["Global"].items() if "attention" not in str(operator)
+    )
+    attention = counted.get_total_flops() - products
+    ours = sizes.operations(np.array([length, length]), training=False)
+    pairs = 2 * sizes.num_layers * 2 * length**2 * 2 * 16
+    assert products == ours - pairs
+    assert attention in (0, pairs)  # the fused kernel of a CPU is not counted by torch
+
+
+def test_training_takes_three_times_the_operations() -> None:
+    lengths = lognormal_lengths(17)
+    assert Sizes().operations(lengths, training=True) == 3 * Sizes().operations(lengths, training=False)
+
+
+def test_both_ways_of_batching_hold_every_text_once() -> None:
+    sizes, lengths = Sizes(), lognormal_lengths(101, longest=64)
+    assert lengths.max() == 64
+    texts = texts_of(lengths, sizes)
+    for batches in (bucketed(texts, 512), shuffled(texts, 8)):
+        rows = np.concatenate([batch.rows.numpy() for batch in batches])
+        assert sorted(rows) == [*range(101)]
+        assert sum(int((batch.token_ids > 0).sum()) for batch in batches) == lengths.sum()
+
+
+def test_a_page_holds_tables_machine_and_command(tmp_path: Path) -> None:
+    table = Table("speed", ("name", "seconds"), [("a|b", "1")], ("a note",))
+    path = write_page(tmp_path, "train", "cpu", "python x", {"commit": "abc"}, [table])
+    text = path.read_text(encoding="utf-8")
+    for part in ("`python x`", "commit abc", "| name | seconds |", "| --- | ---: |", "| a\\|b | 1 |", "a note"):
+        assert part in text
+
+
+def test_the_machine_is_described() -> None:
+    facts = describe(torch.device("cpu"))
+    assert {"device", "threads", "torch", "commit"} <= {*facts}
+    assert ceiling(torch.float32, torch.device("cpu")) > 1e9
+
+
+def test_a_command_is_run_as_a_process() -> None:
+    done = finished(["-c", "print('hello')"])
+    assert done.output == "hello\n"
+    assert done.peak_mib > 1
+    assert done.seconds > 0
+    with pytest.raises(RuntimeError, match=r"ended with 3.*why"):
+        finished(["-c", "print('why'); raise SystemExit(3)"])
