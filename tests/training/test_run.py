@@ -13,17 +13,21 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError, TrainingError
 from headscope.inspection.capture import capture
+from headscope.inspection.measures import HeadStatistics
 from headscope.inspection.record import read_index, read_step
 from headscope.training import session as session_module
-from headscope.training.config import TrainConfig
+from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import load_run
 from headscope.training.logits import split_logits
+from headscope.training.precision import chosen_precision
 from headscope.training.probes import make_probe
 from headscope.training.run import train
 from headscope.training.scoring import scores
+from headscope.training.study import sample
 
 Maker = Callable[..., TrainConfig]
 
@@ -246,7 +250,7 @@ def test_the_record_holds_every_probe_at_step_zero_and_each_validation(small_con
     assert [step.step for step in index.steps] == sorted({0, *range(7, last + 1, 7), last // 2, last})
     assert [text.label for text in index.texts] == ["bad", "good"]
     assert (index.layers, index.heads, index.classes) == (["layer 0", "layer 1"], [3, 3], ["bad", "good"])
-    assert index.notes["precision"] == "32-true"
+    assert index.notes["precision"] == chosen_precision(TrainerConfig())
     assert index.notes["dropout"] == "off"
     assert index.notes["causes"].endswith("whose weights were kept, on 24 texts")
     arrays = read_step(report.folder / "heads" / index.steps[-1].file)
@@ -262,6 +266,49 @@ def test_the_record_holds_every_probe_at_step_zero_and_each_validation(small_con
     between = read_step(report.folder / "heads" / "step_000000000007.npz")
     assert "numbers/entropy/mean" not in between
     assert "text_1/layer_1/levels" in between
+
+
+def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: Maker) -> None:
+    config = small_config(max_epochs=1, precision="32-true")
+    config.inspection.texts = 10
+    report = train(config)
+    index = read_index(report.folder / "heads")
+    assert index.notes["numbers"] == "over 10 of 24 validation texts, drawn at random"
+    data = TextDataModule(config.data, config.tokenizer, config.seed)
+    texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+    chosen = sample(texts, 10, 256, config.seed)
+    rows = {row for batch in chosen for row in batch.rows.tolist()}
+    run, statistics = load_run(report.folder), HeadStatistics()
+    for batch in chosen:
+        with capture(run.model) as maps, torch.no_grad():
+            run.model(batch.token_ids, batch.key_padding_mask)
+        for layer, weights in maps.items():
+            statistics.update(layer, weights, batch.key_padding_mask)
+    last = read_step(report.folder / "heads" / index.steps[-1].file)
+    for layer, measures in enumerate(statistics.summary().values()):
+        for name, (means, errors) in measures.items():
+            np.testing.assert_allclose(last[f"numbers/{name}/mean"][layer], means, atol=1e-5)
+            np.testing.assert_allclose(last[f"numbers/{name}/error"][layer], errors, atol=1e-5)
+    assert set(last["examples/rows"].tolist()) <= rows
+    assert last["examples/changed/rows"].min() >= 0  # step 0 was over the same texts
+
+
+@pytest.mark.parametrize("texts", [None, 24, 1000])
+def test_numbers_are_taken_over_all_validation_texts_where_a_sample_would_not_be_smaller(
+    small_config: Maker, texts: int | None
+) -> None:
+    config = small_config(max_steps=2)
+    config.inspection.texts = texts
+    report = train(config)
+    assert read_index(report.folder / "heads").notes["numbers"] == "over all 24 validation texts"
+
+
+def test_without_numbers_maps_are_recorded_and_no_pass_is_made_for_step_zero(small_config: Maker) -> None:
+    config = small_config(max_steps=2)
+    config.inspection.numbers = False
+    index = read_index(train(config).folder / "heads")
+    assert [step.step for step in index.steps] == [0, 2]
+    assert "numbers" not in index.notes
 
 
 def test_the_recorded_map_is_the_kept_models(small_config: Maker) -> None:

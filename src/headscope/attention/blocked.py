@@ -58,7 +58,10 @@ def finite(numbers: Float[Tensor, "b h q K"]) -> tuple[Float[Tensor, "b h q K"],
     softmax of nothing but -inf would be NaN.
     """
     nowhere = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
-    return numbers.clamp(min=torch.finfo(numbers.dtype).min), nowhere if bool(nowhere.any()) else None
+    # Looking costs nothing on a CPU, but makes a GPU wait, and a compiler cannot do it.
+    is_looked_at = numbers.device.type == "cpu" and not torch.compiler.is_compiling()
+    is_needed = not is_looked_at or bool(nowhere.any())
+    return numbers.clamp(min=torch.finfo(numbers.dtype).min), nowhere if is_needed else None
 
 
 class _BlockedAttention(torch.autograd.Function):

@@ -18,7 +18,10 @@ class InspectionConfig:
         "of each query and an overview are kept, and pictures show the beginning",
         minimum=2,
     )
-    numbers: bool = setting(True, "numbers of every head over the whole validation split")
+    numbers: bool = setting(True, "numbers of every head over texts of the validation split")
+    texts: int | None = setting(
+        300, "so many of the validation texts, drawn once at random, give these numbers; null for all", minimum=1
+    )
     every: int | None = setting(
         None, "record maps every so many steps too; null for step 0 and each validation alone", minimum=1
     )

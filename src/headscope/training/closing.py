@@ -15,6 +15,7 @@ from headscope.tensorboard.confusion import confusion_picture
 from headscope.tensorboard.images import labelled_heads, labelled_pooling
 from headscope.training.folder import flat
 from headscope.training.heads import Subjects, write_numbers
+from headscope.training.pictures import add_picture
 from headscope.training.probes import Probe, Reading, read_probe, shortened
 from headscope.training.recording import numbers_of
 from headscope.training.report import SCORES, Report
@@ -29,7 +30,7 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
     for name, value in values.items():
         writer.add_scalar(name, value, step)
     picture = confusion_picture(report.test.confusion, report.labels, report.config.inspection.font)
-    writer.add_image("test/confusion", picture, step, dataformats="HWC")
+    add_picture(writer, "test/confusion", picture, step)
     probabilities = report.logits.softmax(dim=-1)
     for number, label in enumerate(report.labels):
         writer.add_pr_curve(f"test/{label}", report.targets == number, probabilities[:, number], step)
@@ -59,10 +60,10 @@ def write_labelled(
     outcome = f"label {probe.label or 'unknown'}, prediction {reading.prediction}"
     for number, maps in enumerate(reading.maps.values()):
         picture = labelled_heads(np.asarray(maps), probe.tokens, f"layer {number}, {outcome}", font)
-        writer.add_image(f"tokens/{name}/layer_{number}", picture, step, dataformats="HWC")
+        add_picture(writer, f"tokens/{name}/layer_{number}", picture, step)
     if reading.pooling is not None:
         picture = labelled_pooling(reading.pooling, probe.tokens, f"pooling, {outcome}", font)
-        writer.add_image(f"tokens/{name}/pooling", picture, step, dataformats="HWC")
+        add_picture(writer, f"tokens/{name}/pooling", picture, step)
 
 
 def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study: Study) -> None:
@@ -81,7 +82,7 @@ def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study:
 
 
 def beyond_the_usual(study: Study) -> Summary:
-    """Return a study's numbers without those that every record has, of the whole validation split."""
+    """Return a study's numbers without those that every record has."""
     usual = {*MEASURES, *TOKEN_MEASURES}
     return {
         layer: {name: values for name, values in measures.items() if name not in usual}

@@ -41,7 +41,9 @@ class TrainerConfig:
 
     accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
     devices: int = setting(1, "how many of them", minimum=1)
-    precision: str = setting("auto", "auto: bf16-mixed on a GPU that has it, float32 else", choices=PRECISIONS)
+    precision: str = setting(
+        "auto", "auto: bf16-mixed on a GPU or CPU that has instructions for it, float32 else", choices=PRECISIONS
+    )
     max_epochs: int = setting(6, "passes over the training texts", minimum=1)
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
     accumulate: int = setting(1, "batches per optimizer step", minimum=1)

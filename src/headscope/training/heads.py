@@ -1,26 +1,29 @@
 """The Lightning callback that writes every head's maps and numbers to TensorBoard while the model trains."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.data.batching import Batch
+from headscope.data.batching import Batch, TextBatches
+from headscope.data.datamodule import TextDataModule
 from headscope.inspection.config import InspectionConfig
+from headscope.inspection.intervention import evaluating
 from headscope.inspection.measures import Summary
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.images import head_grid
 from headscope.tensorboard.marker import marker_summary
 from headscope.tensorboard.text import probe_markdown
 from headscope.training.averaging import AveragedWeights
+from headscope.training.pictures import add_picture
 from headscope.training.probes import Probe, Reading, read_probe, shortened
 from headscope.training.recording import examples_of, keep_readings
-from headscope.training.study import SpecialTokens
+from headscope.training.study import SpecialTokens, sample
 from headscope.training.watching import HeadWatch, now
 
 
@@ -42,7 +45,11 @@ class Subjects:
 
 
 class HeadLogger(Callback):
-    """Record at step 0 and at every validation; the validation's own forward passes give the numbers.
+    """Record at step 0 and at every validation, whose own forward passes give the numbers.
+
+    The numbers are those of the same validation texts at every record, `config.texts` of them, drawn by the run's
+    seed: over more, recording would take a noticeable part of training. Before step 0 these texts are passed through
+    the model for the record alone. Lightning's sanity check is passed over: it may see but a part of the split.
 
     Stands before weight averaging in the list of callbacks, so that it reads the averaged weights, as the scores do.
 
@@ -60,16 +67,46 @@ class HeadLogger(Callback):
         self.seconds = 0.0
         self._last_step = -1
         self._watch: HeadWatch | None = None
+        self._texts: Tensor | None = None  # rows of the texts that are measured; None for all
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell TensorBoard that this run has a record, which the Heads tab shows."""
         _writer(trainer)._get_file_writer().add_summary(marker_summary(), 0)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Draw the texts that are measured, and record step 0, which a resumed run has already."""
+        start = now(pl_module.device)
+        batches = self._draw(trainer.datamodule)  # type: ignore[attr-defined]
+        if trainer.global_step == 0:
+            self._begin(pl_module)
+            if self._watch is not None:
+                _pass_through(trainer, pl_module, batches, self._watch)
+            self._write(trainer, pl_module)
+        self.seconds += now(pl_module.device) - start
+
+    def _draw(self, data: TextDataModule) -> Iterable[Batch]:
+        """Choose the texts that are measured, say so in the record, and return batches of them."""
+        wanted, total = self.config.texts, len(data.encoded["validation"].lengths)
+        is_all, notes = wanted is None or wanted >= total, self.recorder.index.notes
+        if self.config.numbers:
+            number = f"all {total}" if is_all else f"{wanted} of {total}"
+            notes["numbers"] = f"over {number} validation texts" + ("" if is_all else ", drawn at random")
+        if wanted is None or is_all:
+            return data.loader("validation")
+        texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+        batches = sample(texts, wanted, data.config.tokens_per_batch, data.seed)
+        self._texts = torch.cat([batch.rows for batch in batches])
+        return batches
+
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch the attention layers."""
+        if not trainer.sanity_checking:
+            self._begin(pl_module)
+
+    def _begin(self, pl_module: LightningModule) -> None:
         if self.config.numbers:
             before = None if self._watch is None else self._watch.examples
-            self._watch = HeadWatch(pl_module, self.subjects.special, before)
+            self._watch = HeadWatch(pl_module, self.subjects.special, self._texts, before)
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
@@ -80,7 +117,13 @@ class HeadLogger(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write what was seen."""
+        if trainer.sanity_checking:
+            return
         start = now(pl_module.device)
+        self._write(trainer, pl_module)
+        self.seconds += now(pl_module.device) - start + (0 if self._watch is None else self._watch.seconds)
+
+    def _write(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer, step, model = _writer(trainer), trainer.global_step, pl_module.model
         summary: Summary = {}
         if self._watch is not None:
@@ -88,12 +131,10 @@ class HeadLogger(Callback):
             summary = self._watch.statistics.summary()
             write_numbers(writer, summary, step)
             write_pooling(writer, self._watch.pooling.summary(), step)
-            self.seconds += self._watch.seconds
         readings = self._record(step, model, pl_module.device, summary)  # type: ignore[arg-type]
         for number, (probe, reading) in enumerate(zip(self.subjects.probes, readings, strict=True)):
             shown = shortened(probe, reading, self.config.max_tokens)
             write_reading(writer, f"probe_{number}", *shown, step, self.config.font)
-        self.seconds += now(pl_module.device) - start
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -133,6 +174,15 @@ class HeadLogger(Callback):
         self.seconds = state_dict["seconds"]
 
 
+def _pass_through(trainer: Trainer, pl_module: LightningModule, batches: Iterable[Batch], watch: HeadWatch) -> None:
+    """Run the model on some batches as validation would."""
+    with torch.no_grad(), evaluating(pl_module), trainer.precision_plugin.val_step_context():
+        for batch in batches:
+            moved = trainer.strategy.batch_to_device(batch)
+            watch.look_at(moved)
+            pl_module(moved)
+
+
 def _writer(trainer: Trainer) -> SummaryWriter:
     return trainer.logger.experiment  # type: ignore[union-attr,no-any-return]
 
@@ -157,6 +207,6 @@ def write_reading(
 ) -> None:
     """Write a probe's grid of maps and its text."""
     picture = head_grid(list(reading.maps.values()), font, reading.pooling)
-    writer.add_image(f"attention/{name}", picture, step, dataformats="HWC")
+    add_picture(writer, f"attention/{name}", picture, step)
     text = probe_markdown(probe.text, probe.tokens, probe.label, reading.prediction, reading.probabilities)
     writer.add_text(name, text, step)

@@ -13,27 +13,26 @@ def split_logits(
     model: nn.Module,
     batches: Iterable[Batch],
     device: torch.device,
-    bf16: bool = False,
     tick: Callable[[], object] = lambda: None,
 ) -> tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]:
-    """Return the logits and labels of all texts, in the split's own order, by the model in eval mode.
+    """Return the logits and labels of all texts, in the split's own order, by the model in eval mode, in float32.
 
     Args:
         model: the classifier; moved to the device.
         batches: a whole split.
         device: where to compute.
-        bf16: multiply matrices in bfloat16.
         tick: called after each batch, such as by a progress bar.
     """
     logits, labels, rows = [], [], []
     model.to(device).eval()
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+    with torch.inference_mode():
         for batch in batches:
             mask = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)
             segments = None if batch.segment_ids is None else batch.segment_ids.to(device)
-            logits.append(model(batch.token_ids.to(device), mask, segments).float().cpu())
+            logits.append(model(batch.token_ids.to(device), mask, segments).float())
             labels.append(batch.labels)
             rows.append(batch.rows)
             tick()
     order = torch.cat(rows).argsort()
-    return torch.cat(logits)[order], torch.cat(labels)[order]
+    # Fetched once at the end: fetching every batch would let a GPU wait while the next one is made.
+    return torch.cat(logits).cpu()[order], torch.cat(labels)[order]

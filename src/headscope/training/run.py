@@ -91,8 +91,7 @@ def _load_data(config: TrainConfig, folder: Path) -> TextDataModule:
 def _scored(session: Session) -> Report:
     """Score the best weights, and the baseline, on the test split."""
     start, data, labels = time.perf_counter(), session.data, session.data.corpus.labels
-    bf16 = session.trainer.precision == "bf16-mixed"
-    logits, targets = split_logits(session.module.model, data.loader("test"), session.device, bf16)
+    logits, targets = split_logits(session.module.model, data.loader("test"), session.device)
     report = Report(session.folder, session.config, labels, scores(logits, targets), logits, targets)
     report.facts_of_training = session.facts()
     report.seconds = {"testing": time.perf_counter() - start}

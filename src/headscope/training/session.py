@@ -56,7 +56,8 @@ class Session:
             counts = torch.bincount(torch.from_numpy(self.data.labels("train")), minlength=len(labels))
             weights = balanced_weights(counts.float())
         model = build_model(self.config, self.data.tokenizer, labels)
-        return ClassifierModule(model, self.config.optimizer, len(labels), self.total_steps, weights)
+        fused = chosen_precision(self.config.trainer) != "16-mixed"
+        return ClassifierModule(model, self.config.optimizer, len(labels), self.total_steps, weights, fused)
 
     def _head_logger(self) -> HeadLogger | None:
         if not self.config.inspection.enabled:
@@ -103,8 +104,7 @@ class Session:
             gradient_clip_val=self.config.optimizer.gradient_clip or None,
             logger=self.logger,
             callbacks=self._callbacks(console),
-            # All of validation before the first step: that is the record at step 0.
-            num_sanity_val_steps=-1 if self.head_logger is not None else 0,
+            num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,  # our sampler shares its batches itself

@@ -1,10 +1,11 @@
-"""The numbers of every head over one validation, taken from the validation's own forward passes."""
+"""The numbers of every head over validation texts, taken from forward passes that somebody else asks for."""
 
 import time
 from contextlib import ExitStack
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
 from headscope.attention.observed import Seen
@@ -24,7 +25,8 @@ class HeadWatch:
     Args:
         model: whose attention layers are watched.
         special: ids of the tokens that are no words.
-        before: the examples of the validation before, against which change is measured.
+        texts: rows of the validation split whose numbers are taken; of other texts nothing is computed. None for all.
+        before: the examples of the record before, against which change is measured.
 
     Attributes:
         statistics: numbers of the heads.
@@ -33,8 +35,14 @@ class HeadWatch:
         seconds: time spent.
     """
 
-    def __init__(self, model: nn.Module, special: SpecialTokens, before: Examples | None = None) -> None:
-        self.special, self.seconds = special, 0.0
+    def __init__(
+        self,
+        model: nn.Module,
+        special: SpecialTokens,
+        texts: Int[Tensor, " N"] | None = None,
+        before: Examples | None = None,
+    ) -> None:
+        self.special, self.texts, self.seconds = special, texts, 0.0
         self.statistics, self.pooling = HeadStatistics(), HeadStatistics(POOLING_MEASURES)
         self.examples = Examples(before=before)
         self._stack = ExitStack()
@@ -44,6 +52,8 @@ class HeadWatch:
     def look_at(self, batch: Batch) -> None:
         """Know which texts the next forward pass is of."""
         self._rows, self._tokens = batch.rows.cpu(), Tokens.of(batch.token_ids, self.special.separators)
+        is_wanted = torch.ones_like(self._rows) if self.texts is None else torch.isin(self._rows, self.texts)
+        self._wanted: list[int] = is_wanted.nonzero()[:, 0].tolist()
 
     def close(self) -> None:
         """Let go of the layers."""
@@ -55,8 +65,8 @@ class HeadWatch:
         lengths = torch.full((B,), K) if padding is None else (~padding).sum(dim=-1).cpu()
         # A few texts at a time, so that memory does not depend on the batch.
         texts = max(1, NUMBERS_AT_ONCE // (H * Q * K))
-        for start_row in range(0, B, texts):
-            rows = slice(start_row, start_row + texts)
+        for first in range(0, len(self._wanted), texts):
+            rows = self._wanted[first : first + texts]
             hidden = None if padding is None else padding[rows]
             values = self.statistics.update(layer, seen.weights(rows), hidden, self._tokens.rows(rows))
             self.examples.update(layer, self._rows[rows], values, lengths[rows])
@@ -64,7 +74,8 @@ class HeadWatch:
 
     def _count_pooling(self, layer: str, seen: Seen) -> None:
         start = now(seen.like.device)
-        self.pooling.update(layer, seen.weights())
+        if self._wanted:
+            self.pooling.update(layer, seen.weights(self._wanted))
         self.seconds += now(seen.like.device) - start
 
 
