@@ -68,3 +68,11 @@ def test_an_error_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -
         raise RuntimeError("on purpose")
     assert (tmp_path / "out.csv").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_a_row_with_a_column_of_its_own_is_refused_by_csv(tmp_path: Path) -> None:
+    words = r"same columns in every row.*'note'.*\.jsonl"
+    with pytest.raises(DataError, match=words), row_writer(str(tmp_path / "out.csv")) as write:
+        write({"text": "a"})
+        write({"text": "b", "note": 1})
+    assert list(tmp_path.iterdir()) == []

@@ -1,15 +1,25 @@
 """Running a command as a user would, and reading off its seconds and its largest memory."""
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]  # where scripts/ and configs/ are
+ROOT = Path(__file__).parents[3]
+# The kernel counts a process's memory from before its own program begins, when it still has its parent's, and a parent
+# that has imported torch is larger than many a command. So a process of a few MiB stands between and measures.
+BETWEEN = """
+import os, sys, time
+start = time.perf_counter()
+process = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(process, 0)
+seconds = time.perf_counter() - start
+os.write(int(sys.argv[1]), b"[%r, %r, %r]" % (seconds, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status)))
+"""
 
 
 @dataclass(frozen=True)
@@ -33,20 +43,20 @@ def finished(arguments: Sequence[str], env: Mapping[str, str] | None = None, exi
     Raises:
         RuntimeError: with the end of what it wrote, if it ends with another exit code.
     """
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output, tempfile.TemporaryFile("w+") as measured:
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", BETWEEN, str(measured.fileno()), sys.executable, *arguments],
             cwd=ROOT,
             env={**os.environ, **(env or {})},
             stdout=output,
             stderr=subprocess.STDOUT,
+            pass_fds=[measured.fileno()],
+            check=True,
         )
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
+        measured.seek(0)
+        seconds, peak_mib, code = json.load(measured)
         output.seek(0)
         written = output.read()
-    if process.returncode != exit_code:
-        raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}: {written[-2000:]}")
-    return Finished(seconds, usage.ru_maxrss / 1024, written)
+    if code != exit_code:
+        raise RuntimeError(f"{' '.join(arguments)} ended with {code}: {written[-2000:]}")
+    return Finished(seconds, peak_mib, written)

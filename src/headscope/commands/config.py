@@ -45,7 +45,14 @@ class PredictConfig:
     format: str = setting("auto", "form of the input; auto goes by the file's ending", choices=FORMATS)
     text_column: str | None = setting(None, "column with the text; the run's own if null")
     text_pair_column: str | None = setting(None, "column with the second text of a pair; the run's own if null")
-    tokens_per_batch: int = setting(8192, "positions of a batch, padding included", minimum=1)
+    tokens_per_batch: int | None = setting(
+        None, "positions of a batch, padding included; null: 2048 on a CPU, whose cache they fit, else 65536", minimum=1
+    )
+    precision: str = setting(
+        "32-true",
+        "bf16-mixed is quicker where there are instructions for it; probabilities then differ in the third digit",
+        choices=("32-true", "bf16-mixed"),
+    )
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:

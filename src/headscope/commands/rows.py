@@ -87,8 +87,10 @@ def row_writer(path: str) -> Iterator[RowWriter]:
 
 
 def _jsonl(file: TextIO) -> RowWriter:
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder anew for every row
+
     def write(row: Mapping[str, Any]) -> None:
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file.write(encode(row) + "\n")
 
     return write
 
@@ -100,6 +102,9 @@ def _csv(file: TextIO) -> RowWriter:
         if not writers:
             writers.append(csv.DictWriter(file, list(row)))
             writers[0].writeheader()
-        writers[0].writerow(row)
+        try:
+            writers[0].writerow(row)
+        except ValueError as error:
+            raise DataError(f"a csv file has the same columns in every row: {error}; write a .jsonl file") from error
 
     return write

@@ -42,7 +42,7 @@ class TrainerConfig:
     accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
     devices: int = setting(1, "how many of them", minimum=1)
     precision: str = setting(
-        "auto", "auto: bf16-mixed on a GPU or CPU that has instructions for it, float32 else", choices=PRECISIONS
+        "auto", "auto: bf16-mixed where the device has instructions for it, else 32-true", choices=PRECISIONS
     )
     max_epochs: int = setting(6, "passes over the training texts", minimum=1)
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)

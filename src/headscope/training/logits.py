@@ -13,19 +13,22 @@ def split_logits(
     model: nn.Module,
     batches: Iterable[Batch],
     device: torch.device,
+    precision: torch.dtype = torch.float32,
     tick: Callable[[], object] = lambda: None,
 ) -> tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]:
-    """Return the logits and labels of all texts, in the split's own order, by the model in eval mode, in float32.
+    """Return the logits and labels of all texts, in the split's own order, by the model in eval mode.
 
     Args:
         model: the classifier; moved to the device.
         batches: a whole split.
         device: where to compute.
+        precision: of matrix products; float32 is what evaluating and reports take.
         tick: called after each batch, such as by a progress bar.
     """
     logits, labels, rows = [], [], []
     model.to(device).eval()
-    with torch.inference_mode():
+    halved = precision == torch.bfloat16
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=halved):
         for batch in batches:
             mask = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)
             segments = None if batch.segment_ids is None else batch.segment_ids.to(device)

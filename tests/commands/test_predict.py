@@ -1,0 +1,182 @@
+"""Labels for a file of texts: every text's own, in the file's order, a bounded number of rows at a time."""
+
+import csv
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.commands import predict as module
+from headscope.commands.config import PredictConfig
+from headscope.commands.predict import by_length, labelled, predict
+from headscope.commands.rows import Row
+from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.tokenizer import train_tokenizer
+from headscope.errors import DataError
+from headscope.model.config import ModelConfig
+from headscope.training.config import TrainConfig
+from headscope.training.folder import build_model, load_run, save_config, save_vocabulary, save_weights
+
+LABELS = ["good", "bad", "so so"]
+SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"
+TEXTS = [f"{SENTENCE[: 4 + 4 * (number % 13)]} {number}" for number in range(50)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_run(tmp_path_factory.mktemp("run"), DataConfig(max_length=16))
+
+
+def save_run(folder: Path, data: DataConfig) -> Path:
+    torch.manual_seed(0)
+    config = TrainConfig(
+        data=data, model=ModelConfig(d_model=16, num_heads=2, num_layers=1, feedforward_size=32, positions="learned")
+    )
+    tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
+    tokenizer.enable_truncation(data.max_length)
+    save_config(folder, config)
+    save_vocabulary(folder, tokenizer, LABELS)
+    model = build_model(config, tokenizer, LABELS)
+    with torch.no_grad():  # untrained, every text would get nearly the same
+        model.embedding.token.weight.mul_(50)
+        model.head.weight.mul_(5)
+    save_weights(folder, model)
+    return folder
+
+
+def written(path: Path, rows: list[Row]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def alone(run: Path, text: str | tuple[str, str]) -> list[float]:
+    """Return the probabilities of a text that no other text is batched with."""
+    loaded = load_run(run)
+    encoding = loaded.tokenizer.encode(*([text] if isinstance(text, str) else text))
+    segments = None if isinstance(text, str) else torch.tensor([encoding.type_ids])
+    with torch.no_grad():
+        return loaded.model(torch.tensor([encoding.ids]), None, segments).softmax(dim=-1)[0].tolist()
+
+
+@pytest.mark.parametrize("rows_at_once", [7, 50, 4096])
+@pytest.mark.parametrize("tokens_per_batch", [1, 40, 8192])
+def test_every_row_gets_its_own_probabilities(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int, tokens_per_batch: int
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", rows_at_once)
+    source = written(tmp_path / "in.jsonl", [{"id": number, "text": text} for number, text in enumerate(TEXTS)])
+    out = tmp_path / "out.jsonl"
+    config = PredictConfig(str(run), source, str(out), tokens_per_batch=tokens_per_batch, accelerator="cpu")
+    assert predict(config) == 50
+    rows = read(out)
+    assert [(row["id"], row["text"]) for row in rows] == list(enumerate(TEXTS))
+    assert {row["prediction"] for row in rows} > {rows[0]["prediction"]}  # else a mix-up would not be seen
+    for row in rows[:: 50 // 7]:
+        shares = [row[f"probability_{label}"] for label in LABELS]
+        assert shares == pytest.approx(alone(run, row["text"]), abs=2e-6)
+        assert row["prediction"] == LABELS[int(np.argmax(shares))]
+
+
+def test_pairs_are_read_as_pairs(tmp_path: Path) -> None:
+    run = save_run(tmp_path, DataConfig(max_length=32, text_pair_column="other"))
+    rows = [{"text": first, "other": second} for first, second in zip(TEXTS[:9], TEXTS[20:29], strict=True)]
+    out = tmp_path / "out.csv"
+    predict(PredictConfig(str(run), written(tmp_path / "in.jsonl", rows), str(out), accelerator="cpu"))
+    with out.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            shares = [float(row[f"probability_{label}"]) for label in LABELS]
+            assert shares == pytest.approx(alone(run, (row["text"], row["other"])), abs=2e-6)
+
+
+def test_a_file_without_rows_gives_a_file_without_rows(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert predict(PredictConfig(str(run), written(tmp_path / "in.jsonl", []), str(out), accelerator="cpu")) == 0
+    assert out.read_text() == ""
+
+
+def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    given, done = 0, 0
+
+    def endless(*_: object) -> Iterator[Row]:
+        nonlocal given
+        for number in range(1000):
+            given += 1
+            held.append(given - done)
+            yield {"text": TEXTS[number % 50]}
+
+    class Counted(dict):
+        def __init__(self, row: Row) -> None:
+            nonlocal done
+            done += 1
+            super().__init__(row)
+
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 20)
+    monkeypatch.setattr(module, "read_rows", endless)
+    kept = module.labelled
+    monkeypatch.setattr(module, "labelled", lambda *given: map(Counted, kept(*given)))
+    predict(PredictConfig(str(run), "-", str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert given == done == 1000
+    assert max(held) <= 2 * 20  # the window that is read, and the one whose tokens are being made
+
+
+def test_long_texts_make_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHARACTERS_AT_ONCE", 10)
+    rows = iter([{"text": text} for text in ("a", "b" * 30, "c" * 4, "d" * 6, "e")])
+    windows = list(module._windows(rows, ["text"], "-"))
+    assert [[text[0][0] for text in texts] for _, texts in windows] == [["a", "b"], ["c", "d"], ["e"]]
+    assert [len(window) for window, _ in windows] == [2, 2, 1]
+
+
+def test_the_next_window_is_cut_into_tokens_while_this_one_is_worked_on() -> None:
+    begun: list[str] = []
+
+    def encode(texts: list[tuple[str, ...]]) -> str:
+        begun.append(texts[0][0])
+        return texts[0][0]
+
+    windows = (([{"text": text}], [(text,)]) for text in "abc")
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        ahead = module._ahead(windows, encode, pool)  # type: ignore[arg-type]
+        assert next(ahead)[1] == "a"
+        pool.submit(int).result()  # whatever was asked of the pool before is done now
+        assert begun == ["a", "b"]
+        assert [ids for _, ids in ahead] == ["b", "c"]
+
+
+def test_a_row_without_a_text_is_named_wherever_it_stands(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    source = written(tmp_path / "in.jsonl", [*({"text": text} for text in TEXTS), {"body": "a"}])
+    with pytest.raises(DataError, match="row 51: no text in column 'text'; it has body"):
+        predict(PredictConfig(str(run), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_batches_by_length_fill_the_budget_and_leave_no_row_out() -> None:
+    lengths = np.random.default_rng(0).integers(2, 200, 300)
+    batches = list(by_length(lengths, 512))
+    assert sorted(row for rows in batches for row in rows) == list(range(300))
+    assert all(len(rows) * lengths[rows].max() <= 512 for rows in batches)
+    ordered = [lengths[row] for rows in batches for row in rows]
+    assert ordered == sorted(ordered, reverse=True)
+    assert [len(rows) for rows in by_length(np.array([900, 5, 900]), 512)] == [1, 1, 1]
+
+
+def test_shares_are_rounded_as_python_rounds_them() -> None:
+    shares = torch.rand(200, 3).softmax(dim=-1)
+    rows = list(labelled([{"text": "a"}] * 200, shares, LABELS))
+    for row, values in zip(rows, shares.tolist(), strict=True):
+        assert [row[f"probability_{label}"] for label in LABELS] == [round(value, 6) for value in values]
+        assert row["prediction"] == LABELS[values.index(max(values))]
