@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Dataset
 
+from headscope.data import columns
 from headscope.data.config import DataConfig
 from headscope.data.corpus import Corpus, load_corpus, load_split
 from headscope.errors import DataError, UserWarningMessage
@@ -241,3 +242,31 @@ def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(tmp_pat
     assert (name, len(dataset)) == ("test", 1)
     with pytest.raises(DataError, match="no split 'validation'; it has train, test"):
         load_split(settings, "validation", ["x", "y"])
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 60])
+def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    labels, found = [["x", "y", "", "z", "x"][row % 5] or None for row in range(200)], []
+    train = Dataset.from_dict({"text": [*texts(60), *texts(60), *texts(60), *[" "] * 20], "label": labels})
+    settings = config(tmp_path, train, test_path=table(["x", "y"] * 10, 55), drop_empty=True)
+    for rows_at_once in (columns.ROWS_AT_ONCE, at_once):
+        monkeypatch.setattr(columns, "ROWS_AT_ONCE", rows_at_once)
+        with pytest.warns(UserWarningMessage) as caught:
+            corpus = load_corpus(settings)
+        splits = {role: split.to_list() for role, split in corpus.splits.items()}
+        found.append((splits, corpus.labels, corpus.facts, [str(warning.message) for warning in caught]))
+    assert found[0] == found[1]
+
+
+def test_unknown_labels_are_counted_over_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 2)
+    settings = config(tmp_path, table(["v", "x", "w", "v", "y"]))
+    with pytest.raises(DataError, match="3 of 5 rows have unknown labels v, w; takes x, y"):
+        load_split(settings, None, ["x", "y"])
+
+
+def test_a_class_may_have_an_empty_name(tmp_path: Path) -> None:
+    train = table([0, 1] * 10).cast_column("label", ClassLabel(names=["", "else"]))
+    assert load_corpus(config(tmp_path, train)).labels == ["", "else"]

@@ -1,5 +1,6 @@
 """The whole stage: a tokenizer that knows the training split alone, three splits of batches, and facts about them."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,14 @@ import pytest
 import torch
 from datasets import Dataset
 
+from headscope.data import columns
 from headscope.data import datamodule as module
+from headscope.data.columns import TextsOf
 from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.corpus import load_corpus
 from headscope.data.datamodule import TextDataModule
+from headscope.data.tokenizer import trained_tokenizer
+from headscope.errors import UserWarningMessage
 
 
 def table(word: str, rows: int, **columns: list[str]) -> Dataset:
@@ -97,3 +103,35 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     assert facts["share of padding"] == pytest.approx(
         sum(int(mask.sum()) for mask in masks if mask is not None) / positions
     )
+
+
+def test_the_tokenizer_has_the_name_and_the_pieces_that_its_texts_give_it(tmp_path: Path) -> None:
+    data = make(tmp_path, table("wolf", 40, answer=["unicorn"] * 40), text_pair_column="answer")
+    train = data.corpus.splits["train"]
+    (kept,) = (tmp_path / "tokenizers").iterdir()
+    settings = TokenizerConfig(vocab_size=400, min_frequency=1)
+    again = trained_tokenizer([*train["text"], *train["text_pair"]], settings, 64, tmp_path / "lists")
+    assert [path.name for path in (tmp_path / "lists" / "tokenizers").iterdir()] == [kept.name]
+    assert again.to_str() == data.tokenizer.to_str()
+
+
+def test_no_split_is_ever_whole_in_memory_as_python_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 50)
+    rows = 4000
+    texts = [f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 200}" for row in range(rows)]
+    train = Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2)})
+    splits = {"path": train, "validation_path": train.select(range(100)), "test_path": train.select(range(100))}
+    paths = {key: str(tmp_path / f"{key}.parquet") for key in splits}
+    for key, split in splits.items():
+        split.to_parquet(paths[key])
+    tracemalloc.start()
+    with pytest.warns(UserWarningMessage):
+        corpus = load_corpus(DataConfig(cache_dir=str(tmp_path), **paths))
+    trained_tokenizer(TextsOf(corpus.splits["train"], ["text"]), TokenizerConfig(), 64, tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < sum(map(len, texts)) / 2
+
+
+def word(number: int) -> str:
+    return "".join(chr(ord("a") + number // 26**place % 26) for place in range(3))

@@ -1,11 +1,12 @@
 """Token ids on disk are those of each text encoded by itself, and a half-written cache is never read."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
-from tokenizers import Tokenizer
+from datasets import Dataset, Value, concatenate_datasets
+from tokenizers import Encoding, Tokenizer
 
 from headscope.data import encoded as module
 from headscope.data.config import TOKENIZERS, TokenizerConfig
@@ -91,6 +92,89 @@ def test_other_texts_tokenizers_and_lengths_have_files_of_their_own(tmp_path: Pa
     ]:
         encode(made_by, dataset, tmp_path)
     assert len(list((tmp_path / "encoded").iterdir())) == 5
+
+
+def name_of(dataset: Dataset, cache: Path, tokenizer: Tokenizer) -> str:
+    """Return the name of the folder that the texts' ids are kept in."""
+    before = set((cache / "encoded").glob("*"))
+    encode(tokenizer, dataset, cache)
+    (folder,) = set((cache / "encoded").iterdir()) - before
+    shutil.rmtree(folder)
+    return folder.name
+
+
+def test_the_name_changes_with_any_text_where_it_ends_and_its_place(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tables = [
+        {"text": ["ab", "c"]},
+        {"text": ["ab", "d"]},
+        {"text": ["a", "bc"]},
+        {"text": ["c", "ab"]},
+        {"text": ["ab", "c", ""]},
+        {"text": ["", "ab", "c"]},
+        {"text": ["abc"]},
+        {"text": ["ab", "c"], "text_pair": ["", ""]},
+        {"text": ["ab", "c"], "text_pair": ["ab", "c"]},
+        {"text": ["ab", "c"], "text_pair": ["c", "ab"]},
+        {"text": ["c", "ab"], "text_pair": ["ab", "c"]},
+        {"text": ["ab", ""], "text_pair": ["c", ""]},
+    ]
+    names = {name_of(Dataset.from_dict(table), tmp_path, tokenizer) for table in tables}
+    assert len(names) == len(tables)
+    others = [make_tokenizer(max_length=17), make_tokenizer("unigram"), make_tokenizer()]
+    others[2].encode_special_tokens = False  # no tokenizer.json keeps this
+    names |= {name_of(Dataset.from_dict(tables[0]), tmp_path, other) for other in others}
+    assert len(names) == len(tables) + 3
+
+
+def test_the_name_is_that_of_the_texts_however_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, rows = make_tokenizer(), range(len(TEXTS))
+    PAIRS.to_parquet(tmp_path / "pairs.parquet")
+    stored = [
+        PAIRS,
+        concatenate_datasets([PAIRS.select(rows[:2]), PAIRS.select(rows[2:])]),
+        concatenate_datasets([PAIRS.select([0, 1]), PAIRS.select([6, 5, 4, 3, 2])]).select([0, 1, 6, 5, 4, 3, 2]),
+        PAIRS.select(rows[::-1]).select(rows[::-1]),
+        concatenate_datasets([PAIRS, PAIRS]).select(range(3, 14)).select(range(4, 11)),
+        PAIRS.select_columns(["label", "text_pair", "text"]),
+        PAIRS.cast_column("text", Value("large_string")),
+        Dataset.from_parquet(str(tmp_path / "pairs.parquet"), cache_dir=str(tmp_path)),
+    ]
+    assert all(dataset["text"][:] == dataset["text_pair"][::-1] == TEXTS for dataset in stored)
+    names = {name_of(dataset, tmp_path, tokenizer) for dataset in stored}
+    monkeypatch.setattr(module, "HASHED_AT_ONCE", 2)
+    names |= {name_of(dataset, tmp_path, tokenizer) for dataset in stored}
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize("dataset", [DATASET, PAIRS], ids=["texts", "pairs"])
+def test_files_are_the_same_however_many_texts_are_encoded_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Dataset
+) -> None:
+    tokenizer, joined, sizes, found = make_tokenizer(), module.joined, [], []
+
+    def watched(encodings: list[Encoding], pairs: bool) -> EncodedTexts:
+        sizes.append(len(encodings))
+        return joined(encodings, pairs)
+
+    monkeypatch.setattr(module, "joined", watched)
+    for at_once in (1, 3, 7, 100):
+        monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
+        sizes.clear()
+        encode(tokenizer, dataset, tmp_path / str(at_once))
+        assert sum(sizes) == len(TEXTS)
+        assert max(sizes) <= at_once  # no more are ever held at once than that
+        (folder,) = (tmp_path / str(at_once) / "encoded").iterdir()
+        found.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert all(files == found[0] for files in found)
+
+
+def test_what_the_tokenizer_refuses_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.enable_truncation(4, strategy="only_second")  # which a text alone does not have
+    with pytest.raises(Exception, match="Truncation error"):
+        encode(tokenizer, DATASET, tmp_path)
+    assert list((tmp_path / "encoded").iterdir()) == []
 
 
 def test_a_half_written_cache_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

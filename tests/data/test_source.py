@@ -13,6 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from headscope.data import source
 from headscope.data.config import DataConfig
 from headscope.data.source import load_source
 from headscope.errors import DataError
@@ -221,6 +222,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 # prints what each of several configurations gives: its rows, or the message of the DataError
 LOAD = """
 import json, sys
+from headscope.data import source
 from headscope.data.config import DataConfig
 from headscope.data.source import load_source
 from headscope.errors import DataError
@@ -260,3 +262,33 @@ def test_a_hub_id_is_loaded_by_name_and_revision(tmp_path: Path) -> None:
     assert news == {"train": [{"text": "new news train", "label": 1}]}
     assert no_revision.startswith("data.path=some/name: Revision '2.0' doesn't exist")
     assert unknown.startswith("data.path=an/other: Dataset 'an/other' doesn't exist on the Hub")
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 1000])
+def test_lines_and_folders_of_texts_are_read_from_a_file_in_the_cache_and_stay_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(source, "ROWS_AT_ONCE", at_once)
+    rows = [(f"text {row}", "xy"[row % 2]) for row in range(7)]
+    lines = write_text(tmp_path / "lines.txt", "".join(f"__label__{label} {text}\n" for text, label in rows))
+    for number, (text, label) in enumerate(rows):
+        write_text(tmp_path / "classes" / label / f"{number}.txt", text)
+    for path, wanted in ((lines, rows), (tmp_path / "classes", sorted(rows, key=lambda row: row[1]))):
+        loaded = load_source(DataConfig(path=str(path), cache_dir=str(tmp_path)))["train"]
+        assert [(row["text"], row["label"]) for row in loaded] == wanted
+        (file,) = {Path(file["filename"]) for file in loaded.cache_files}
+        assert file.parent == tmp_path / "rows"
+    assert len(list((tmp_path / "rows").iterdir())) == 2  # what was half-written is gone
+
+
+def test_a_text_file_that_changes_is_read_anew_and_earlier_texts_stay_as_they_are(tmp_path: Path) -> None:
+    path, settings = tmp_path / "lines.txt", {"cache_dir": str(tmp_path)}
+    loaded = []
+    for text in ("before", "after", "before"):
+        write_text(path, f"__label__x {text}\n__label__y {text}\n")
+        loaded.append(load_source(DataConfig(path=str(path), **settings))["train"])
+    assert [rows["text"][:] for rows in loaded] == [["before"] * 2, ["after"] * 2, ["before"] * 2]
+    write_text(path, "__label__x fine\nno label\n")
+    with pytest.raises(DataError, match="line 2"):
+        load_source(DataConfig(path=str(path), **settings))
+    assert len(list((tmp_path / "rows").iterdir())) == 2

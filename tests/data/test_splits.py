@@ -125,3 +125,26 @@ def test_classes_are_kept_to_only_where_each_fits_on_both_sides() -> None:
     assert stratification(labels, 1) is None
     assert stratification(labels, 4) is None
     assert stratification(np.array([0, 0, 0, 1]), 2) is None
+
+
+@given(
+    texts=st.lists(st.text("aAbB1! é", max_size=4), max_size=60),
+    pairs=st.lists(st.text("aB2", max_size=2), min_size=60),
+)
+def test_groups_are_numbered_in_the_order_of_their_first_rows(texts: list[str], pairs: list[str]) -> None:
+    def stripped(text: str) -> str:
+        return "".join(letter for letter in text.lower() if letter.isalpha()) or text
+
+    seen: dict[tuple[str, str], int] = {}
+    wanted = [
+        seen.setdefault((stripped(text), stripped(pair)), len(seen)) for text, pair in zip(texts, pairs, strict=False)
+    ]
+    assert near_duplicate_groups(texts, pairs[: len(texts)]).tolist() == wanted
+
+
+def test_cuts_are_those_of_the_first_release() -> None:
+    """Whoever compares runs wants the same texts in the same split in every version."""
+    rows = [{"text": f"{letters(row % 37)} {row}", "label": row % 37 % 3} for row in range(60)]
+    _, off, repeated = cut(Dataset.from_list(rows), 0.2, seed=5)
+    assert [int(text.split()[2]) for text in off["text"]] == [0, 4, 8, 16, 18, 20, 29, 36, 37, 41, 45, 53, 55, 57]
+    assert repeated == 23

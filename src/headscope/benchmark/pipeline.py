@@ -13,10 +13,10 @@ from datasets import Dataset, disable_progress_bars, enable_progress_bars, is_pr
 from tokenizers import Tokenizer
 from torch import nn
 
+from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
 from headscope.benchmark.timing import Timing, in_turn
 from headscope.benchmark.workload import Sizes, lognormal_lengths, texts_of
-from headscope.commands.config import BenchmarkConfig
 from headscope.data.batching import Batch, BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.cache import cache_folder
 from headscope.data.config import TokenizerConfig

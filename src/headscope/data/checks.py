@@ -4,8 +4,10 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Value
 
+from headscope.data.columns import digests, num_known, tuples, values
 from headscope.data.config import DataConfig
 from headscope.errors import DataError, UserWarningMessage
 
@@ -39,25 +41,18 @@ def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
     """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any."""
     where = f"{config.file_of(split)}, split {split}"
     columns = [*text_columns(config), config.label_column]
-    bad: list[int] = []
+    is_bad = np.zeros(len(dataset), dtype=bool)
     for column in columns:
-        found = [row for row, value in enumerate(_values(dataset, column)) if _is_empty(value)]
-        if found and not config.drop_empty:
+        found = np.fromiter(map(_is_empty, values(dataset, column)), dtype=bool, count=len(dataset))
+        if found.any() and not config.drop_empty:
             raise DataError(
-                f"{where}, column {column!r}: {len(found)} of {len(dataset)} rows are empty or null "
-                f"(the first is row {found[0]}); mend them or set data.drop_empty=true"
+                f"{where}, column {column!r}: {found.sum()} of {len(dataset)} rows are empty or null "
+                f"(the first is row {found.argmax()}); mend them or set data.drop_empty=true"
             )
-        bad += found
-    dropped = set(bad)
-    if len(dropped) == len(dataset):
-        raise DataError(f"{where}: no rows to use; {len(dropped)} were dropped as empty or null")
-    if not dropped:
-        return dataset
-    return dataset.select([row for row in range(len(dataset)) if row not in dropped])
-
-
-def _values(dataset: Dataset, column: str) -> Sequence[object]:
-    return dataset.select_columns([column])[:][column]  # type: ignore[no-any-return]
+        is_bad |= found
+    if is_bad.all():
+        raise DataError(f"{where}: no rows to use; {len(dataset)} were dropped as empty or null")
+    return dataset.select(np.flatnonzero(~is_bad)) if is_bad.any() else dataset
 
 
 def _is_empty(value: object) -> bool:
@@ -67,12 +62,13 @@ def _is_empty(value: object) -> bool:
 
 def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
     """Raise a DataError if labels are fractions. Whole numbers may be floating: pandas makes them so beside a gap."""
-    values = _values(dataset, config.label_column)
-    fractions = [value for value in values if isinstance(value, float) and not value.is_integer()]
-    if fractions:
+    labels = values(dataset, config.label_column)
+    fractions = (label for label in labels if isinstance(label, float) and not label.is_integer())
+    first = next(fractions, None)
+    if first is not None:
         raise DataError(
-            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {len(fractions)} of "
-            f"{len(dataset)} rows hold fractions such as {fractions[0]}: a label is an integer or a string"
+            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {1 + sum(1 for _ in fractions)} "
+            f"of {len(dataset)} rows hold fractions such as {first}: a label is an integer or a string"
         )
 
 
@@ -81,7 +77,7 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
 
     Splits that are still to be cut from train may be missing.
     """
-    counts = {split: Counter(dataset["label"]) for split, dataset in splits.items()}
+    counts = {split: Counter(values(dataset, "label")) for split, dataset in splits.items()}
     present = [names[label] for label in counts["train"]]
     where = f"{config.path}, column {config.label_column!r}"
     if len(present) < 2:
@@ -106,11 +102,8 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
 def warn_of_shared_texts(splits: DatasetDict, config: DataConfig) -> int:
     """Warn of texts that stand, letter by letter, in train and in another split too; return how many."""
     columns = ["text", "text_pair"] if config.text_pair_column else ["text"]
-    known = set(zip(*(_values(splits["train"], column) for column in columns), strict=True))
-    shared = {
-        split: sum(row in known for row in zip(*(_values(splits[split], column) for column in columns), strict=True))
-        for split in ("validation", "test")
-    }
+    known = digests(tuples(splits["train"], columns))
+    shared = {split: num_known(digests(tuples(splits[split], columns)), known) for split in ("validation", "test")}
     if any(shared.values()):
         listed = ", ".join(f"{count} of {len(splits[split])} in {split}" for split, count in shared.items() if count)
         warnings.warn(UserWarningMessage(f"{config.path}: texts that also stand in train: {listed}"), stacklevel=2)

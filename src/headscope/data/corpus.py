@@ -1,6 +1,7 @@
 """From a source to three checked splits with the columns text (text_pair) and label."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from headscope.data.checks import (
     warn_of_shared_texts,
     without_empty,
 )
+from headscope.data.columns import values
 from headscope.data.config import DataConfig
 from headscope.data.source import load_source
 from headscope.data.splits import cut, limited
@@ -76,7 +78,7 @@ def class_names(splits: DatasetDict, column: str) -> list[str]:
     feature = splits["train"].features[column]
     if isinstance(feature, ClassLabel):
         return list(feature.names)
-    found = {label for split in splits.values() for label in split.unique(column)}
+    found = {label for split in splits.values() for label in values(split, column)}
     return [_name(label) for label in sorted(found, key=lambda label: (isinstance(label, str), label))]
 
 
@@ -92,20 +94,23 @@ def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConf
     dataset = dataset.select_columns(names).rename_columns(
         {old: new for old, new in zip(names, [*roles, "label"], strict=True) if old != new}
     )
-    feature = dataset.features["label"]
-    values = dataset["label"]
-    if isinstance(feature, ClassLabel):
-        values = [feature.names[value] if 0 <= value < len(feature.names) else str(value) for value in values]
     index = {name: number for number, name in enumerate(labels)}
-    unknown = Counter(_name(value) for value in values if _name(value) not in index)
+    unknown = Counter(name for name in _names(dataset) if name not in index)
     if unknown:
         raise DataError(
             f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {unknown.total()} of "
             f"{len(dataset)} rows have unknown labels {', '.join(sorted(unknown)[:10])}; "
             f"takes {', '.join(labels[:20])} (a split without labels is often marked -1: name another split)"
         )
-    numbers = np.array([index[_name(value)] for value in values], dtype=np.int64)
+    numbers = np.fromiter(map(index.__getitem__, _names(dataset)), dtype=np.int64, count=len(dataset))
     return dataset.remove_columns("label").add_column("label", numbers)
+
+
+def _names(dataset: Dataset) -> Iterator[str]:
+    """Yield the name of each row's class: a ClassLabel's own, or the number where it has none."""
+    feature = dataset.features["label"]
+    names = dict(enumerate(feature.names)) if isinstance(feature, ClassLabel) else {}
+    return (names[value] if value in names else _name(value) for value in values(dataset, "label"))
 
 
 def _cut_missing(corpus: Corpus, config: DataConfig) -> None:

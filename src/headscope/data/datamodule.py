@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler, padding_share
 from headscope.data.cache import cache_folder
+from headscope.data.columns import TextsOf, numbers
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus
 from headscope.data.encoded import encode
@@ -36,7 +37,7 @@ class TextDataModule(LightningDataModule):
         cache = cache_folder(config.cache_dir)
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
-        texts = [text for column in ("text", "text_pair") if column in train.column_names for text in train[column]]
+        texts = TextsOf(train, [column for column in ("text", "text_pair") if column in train.column_names])
         self.tokenizer = tokenizer or trained_tokenizer(texts, tokenizer_config, config.max_length, cache)
         self.encoded: dict[str, EncodedTexts] = {
             role: encode(self.tokenizer, split, cache) for role, split in self.corpus.splits.items()
@@ -49,7 +50,7 @@ class TextDataModule(LightningDataModule):
 
     def labels(self, role: str) -> np.ndarray:
         """Return the class of each text of a split."""
-        return np.asarray(self.corpus.splits[role]["label"])
+        return numbers(self.corpus.splits[role], "label")
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split; shuffled for train alone."""

@@ -1,14 +1,19 @@
 """One loader for every source: the embedded data, a Hub id, a folder or a file."""
 
+import hashlib
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
 from datasets import Dataset, DatasetDict
 
 from headscope.data.cache import cache_folder
+from headscope.data.columns import ROWS_AT_ONCE
 from headscope.data.config import EMBEDDED, FILE_ENDINGS, DataConfig, is_local
 from headscope.data.licenses import load_licenses
 from headscope.errors import DataError
@@ -16,6 +21,7 @@ from headscope.errors import DataError
 # How `datasets` is told to read a file. Its csv reader is pandas', so quoting and line breaks in fields work; of itself
 # it would take "None", "NA" or "null" for nothing at all, which are words like others in a text or a label.
 ONLY_EMPTY_IS_NULL = {"keep_default_na": False, "na_values": [""]}
+WITHOUT_MARK = "utf-8-sig"  # some editors put a byte order mark first
 READERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("csv", ONLY_EMPTY_IS_NULL),
     ".tsv": ("csv", {"sep": "\t", **ONLY_EMPTY_IS_NULL}),
@@ -120,20 +126,41 @@ def _unlogged() -> Iterator[None]:
 
 
 def _rows(rows: Iterator[tuple[str, str]], config: DataConfig) -> Dataset:
-    columns = list(zip(*rows, strict=True)) or [(), ()]
-    return Dataset.from_dict({config.text_column: list(columns[0]), config.label_column: list(columns[1])})
+    """Write (text, label) of each row to a file in the cache, named by what it holds, and read it from there."""
+    folder = cache_folder(config.cache_dir) / "rows"
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".writing.") as temporary:
+        file = Path(temporary) / "rows.arrow"
+        name = _write_rows(rows, (config.text_column, config.label_column), file)
+        kept = file.replace(folder / f"{name}.arrow")
+    return Dataset.from_file(str(kept))
+
+
+def _write_rows(rows: Iterator[tuple[str, str]], columns: tuple[str, str], file: Path) -> str:
+    """Write the rows as Arrow, some at a time, and return the digest of what was written."""
+    schema = pa.schema([(column, pa.string()) for column in columns])
+    digest = hashlib.blake2b(schema.serialize(), digest_size=16)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        while some := list(islice(rows, ROWS_AT_ONCE)):
+            batch = pa.record_batch(list(zip(*some, strict=True)), schema=schema)
+            digest.update(batch.serialize())
+            writer.write_batch(batch)
+    return digest.hexdigest()
 
 
 def _labelled_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (text, label) of each line `__label__name text`; blank lines are passed over."""
     # Not splitlines(): a text may contain the signs that it also takes for line ends, such as U+2028.
-    for number, line in enumerate(_read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        label, text = [*line.split(maxsplit=1), ""][:2]
-        if not label.startswith("__label__") or text.startswith("__label__"):
-            raise DataError(f"{path}, line {number}: takes lines of one '__label__name' and a text, got {line[:60]!r}")
-        yield text.strip(), label.removeprefix("__label__")
+    _check_encoding(path)
+    with path.open(encoding=WITHOUT_MARK) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            label, text = [*line.split(maxsplit=1), ""][:2]
+            if not label.startswith("__label__") or text.startswith("__label__"):
+                shown = line.removesuffix("\n")[:60]
+                raise DataError(f"{path}, line {number}: takes lines of one '__label__name' and a text, got {shown!r}")
+            yield text.strip(), label.removeprefix("__label__")
 
 
 def _class_folders(path: Path) -> bool:
@@ -156,7 +183,7 @@ def _class_folder(path: Path, config: DataConfig) -> Dataset:
 
 def _read_text(path: Path) -> str:
     _check_encoding(path)
-    return path.read_text(encoding="utf-8-sig")  # without the byte order mark that some editors put first
+    return path.read_text(encoding=WITHOUT_MARK)
 
 
 def _check_encoding(path: Path) -> None:

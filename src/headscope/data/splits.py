@@ -8,17 +8,22 @@ import numpy as np
 from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
+from headscope.data.columns import digests, numbers, values
+
 NOT_A_LETTER = re.compile(r"[\W\d_]+")
 
 
 def near_duplicate_groups(*columns: Iterable[str]) -> np.ndarray:
     """Give each row a number, two the same if their texts are equal once lower-cased and stripped to letters.
 
-    A row of several columns, such as a pair of texts, repeats another one only if each of its texts does.
+    A row of several columns, such as a pair of texts, repeats another one only if each of its texts does. Groups are
+    numbered in the order of their first rows.
     """
-    numbers: dict[tuple[str, ...], int] = {}
-    keys = (tuple(map(_letters, row)) for row in zip(*columns, strict=True))
-    return np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.int64)
+    keys = digests(tuple(map(_letters, row)) for row in zip(*columns, strict=True))
+    _, first_rows, groups = np.unique(keys, return_index=True, return_inverse=True)
+    places = np.empty_like(first_rows)
+    places[np.argsort(first_rows)] = np.arange(len(first_rows))
+    return places[groups]
 
 
 def _letters(text: str) -> str:
@@ -35,18 +40,18 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     Raises:
         ValueError: if there are too few groups for two sides.
     """
-    groups = near_duplicate_groups(*(dataset[name] for name in ("text", "text_pair") if name in dataset.column_names))
+    columns = [name for name in ("text", "text_pair") if name in dataset.column_names]
+    groups = near_duplicate_groups(*(values(dataset, name) for name in columns))
     _, first_rows = np.unique(groups, return_index=True)
-    labels = np.asarray(dataset["label"])[first_rows]
-    numbers = np.arange(len(first_rows))
-    num_off = math.ceil(share * len(numbers))
+    labels = numbers(dataset, "label")[first_rows]
+    num_off = math.ceil(share * len(first_rows))
     wanted = stratification(labels, num_off)
-    _, off = train_test_split(numbers, test_size=num_off, random_state=seed, stratify=wanted)
+    _, off = train_test_split(np.arange(len(first_rows)), test_size=num_off, random_state=seed, stratify=wanted)
     is_off = np.isin(groups, off)
     return (
         dataset.select(np.flatnonzero(~is_off)),
         dataset.select(np.flatnonzero(is_off)),
-        len(groups) - len(numbers),
+        len(groups) - len(first_rows),
     )
 
 
@@ -54,7 +59,7 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     """Return at most `limit` rows, drawn so that the shares of the labels are kept."""
     if limit is None or len(dataset) <= limit:
         return dataset
-    labels = np.asarray(dataset["label"])
+    labels = numbers(dataset, "label")
     wanted = stratification(labels, limit)
     rows, _ = train_test_split(np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted)
     return dataset.select(np.sort(rows))

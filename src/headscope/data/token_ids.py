@@ -1,6 +1,7 @@
 """Token ids of many texts, end to end in one array."""
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,15 @@ class EncodedTexts:
 
 def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
     """Join what a tokenizer gave for some texts, or for some pairs of texts."""
-    ids = np.concatenate([encoding.ids for encoding in encodings]).astype(np.int32)
-    segments = np.concatenate([encoding.type_ids for encoding in encodings]).astype(np.uint8) if pairs else None
-    starts = np.cumsum([0, *(len(encoding.ids) for encoding in encodings)], dtype=np.int64)
+    ids = _end_to_end((encoding.ids for encoding in encodings), "i")
+    segments = _end_to_end((encoding.type_ids for encoding in encodings), "B") if pairs else None
+    starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
     return EncodedTexts(ids, starts, segments, sum(bool(encoding.overflowing) for encoding in encodings))
+
+
+def _end_to_end(lists: Iterable[list[int]], code: str) -> np.ndarray:
+    """Return all numbers in one array, int32 for the code "i" and uint8 for "B"."""
+    numbers = array(code)
+    for some in lists:
+        numbers.fromlist(some)  # twice as fast as NumPy, which looks at every number first to find a type
+    return np.array(numbers)

@@ -1,6 +1,7 @@
 """A tokenizer trained on the training texts alone, and kept under a name made from them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import tokenizers
@@ -34,13 +35,20 @@ def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def trained_tokenizer(texts: Sequence[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
+def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
     """Return a tokenizer for these texts, from the cache if the same was trained before.
 
     Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut to max_length.
+
+    Args:
+        texts: gone through twice, once for their name and once to train, so no iterator; none of them is kept, only
+            how often each word occurs, which is all that training needs.
+        config: what to train.
+        max_length: tokens of the longest text.
+        cache: where tokenizers are kept, by the name of the texts and settings.
     """
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
-    path = cache / "tokenizers" / f"{content_key([settings, *texts])}.json"
+    path = cache / "tokenizers" / f"{content_key(chain([settings], texts))}.json"
     if not path.exists():
         tokenizer = train_tokenizer(iter(texts), config)
         tokenizer.enable_truncation(max_length)

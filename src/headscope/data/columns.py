@@ -1,0 +1,74 @@
+"""Reading columns of a data set some rows at a time, so that the texts stay on disk however many there are."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
+
+
+def values(dataset: Dataset, column: str) -> Iterator[Any]:
+    """Yield the values of a column as Python has them, of which some rows' alone are in memory."""
+    for rows in dataset.select_columns([column]).iter(ROWS_AT_ONCE):
+        yield from rows[column]
+
+
+def tuples(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of several columns, row by row."""
+    return zip(*(values(dataset, column) for column in columns), strict=True)
+
+
+def numbers(dataset: Dataset, column: str) -> np.ndarray:
+    """Return a column of whole numbers, [N] of int64: eight bytes a row."""
+    found = np.empty(len(dataset), np.int64)
+    start = 0
+    for rows in dataset.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE):
+        found[start : start + len(rows)] = rows.column(column).to_numpy()
+        start += len(rows)
+    return found
+
+
+def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
+    """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes: two are the same if the rows are.
+
+    Two different rows of N have one digest with a probability of about N^2 / 2^129: 10^-21 for a billion rows.
+    """
+    return np.fromiter(map(_digest, rows), dtype="S16")
+
+
+def _digest(texts: Sequence[str]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
+        digest.update(encoded)
+    return digest.digest()
+
+
+def num_known(found: np.ndarray, known: np.ndarray) -> int:
+    """Return how many of the digests `found` are among `known`, which is not empty."""
+    known = np.sort(known)  # np.isin takes several times as long for digests
+    places = np.minimum(np.searchsorted(known, found), len(known) - 1)
+    return int((known[places] == found).sum())
+
+
+@dataclass(frozen=True)
+class TextsOf:
+    """The texts of some columns, column after column, read anew from disk each time they are gone through.
+
+    Attributes:
+        dataset: where they stand.
+        columns: which of its columns.
+    """
+
+    dataset: Dataset
+    columns: Sequence[str]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield every text."""
+        for column in self.columns:
+            yield from values(self.dataset, column)
