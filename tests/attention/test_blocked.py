@@ -38,7 +38,7 @@ def drawn(dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
 
 @pytest.fixture(params=[1, 2, 5], ids=lambda texts: f"{texts} texts a block")
 def texts_in_a_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(blocked, "BLOCK", request.param * H * Q * K)
+    monkeypatch.setattr(blocked, "BLOCK", request.param * H * Q * K * torch.float64.itemsize)
     return request.param
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headscope.attention.dropout import drawn_seed, dropped_levels, kept, scale, words_for
 
-BLOCK = 2**18  # weights of a block: one MiB in float32, which a core's cache holds beside a copy or two
+BLOCK = 2**20  # bytes of a block's weights, which a core's cache holds beside a copy or two
 
 
 def blocked_attention(
@@ -132,7 +132,7 @@ def _blocks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, int]]:
     """Yield the texts of each block, and how many random numbers the blocks before it use."""
     B, H, Q, _ = query.shape
     a_text = H * Q * key.shape[2]
-    texts = max(1, BLOCK // a_text)
+    texts = max(1, BLOCK // (a_text * query.element_size()))
     for number, start in enumerate(range(0, B, texts)):
         yield slice(start, start + texts), number * words_for(texts * a_text)
 
