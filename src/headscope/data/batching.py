@@ -1,6 +1,7 @@
 """Length buckets: batches of texts of like length, built to a budget of tokens."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -129,8 +130,7 @@ class BatchLoader(DataLoader[Batch]):
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
         self.done, self.skip = self.skip, 0
-        rows = list(self.sampler)[self.done :]
-        for wanted in rows:
+        for wanted in islice(self.sampler, self.done, None):
             self.done += 1
             yield self.dataset[wanted]
 
