@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "proof": {"attention", "inspection"},
     "tracing": {"attention"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
-    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "training"},
+    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "tracing", "training"},
     "commands": {
         "benchmark",
         "proof",

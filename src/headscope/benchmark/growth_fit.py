@@ -4,17 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headscope.tracing import growth
+
 LEAST_BEND = 0.25  # between the first and the last exponent; less is noise
 
 
 def exponent(sizes: Sequence[float], amounts: Sequence[float]) -> float | None:
-    """Return p of amount = c n^p, fitted by least squares to log amount = log c + p log n.
-
-    None if there are fewer than two sizes, or an amount of 0 or less, which has no logarithm.
-    """
-    if len(sizes) < 2 or min(amounts) <= 0:
-        return None
-    return float(np.polyfit(np.log(sizes), np.log(amounts), deg=1)[0])
+    """Return p of amount = c n^p, or None if there are fewer than two sizes, or an amount of 0 or less."""
+    return None if len(sizes) < 2 else growth.exponent(sizes, amounts)
 
 
 def local_exponents(sizes: Sequence[float], amounts: Sequence[float]) -> list[float | None]:

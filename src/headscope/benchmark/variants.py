@@ -49,8 +49,8 @@ def precisions(device: torch.device) -> Sequence[torch.dtype]:
 def variants(config: BenchmarkConfig, device: torch.device) -> list[Variant]:
     """Return all rows.
 
-    On a GPU torch.compile is tried for each; on a CPU it needs a C++ compiler and is left out, and padded batches, which
-    take minutes there, are measured in float32 alone, as a user would write them.
+    On a GPU torch.compile is tried for each; on a CPU it needs a C++ compiler and is left out, and padded batches,
+    which take minutes there, are measured in float32 alone, as a user would write them.
     """
     sdpa, eager = "Hugging Face BERT, sdpa", "Hugging Face BERT, eager"
     peers = [(TORCH, TorchClassifier), (sdpa, hugging_face("sdpa")), (eager, hugging_face("eager"))]
