@@ -1,10 +1,12 @@
 """Tiny checkpoints of each family with random weights, made and saved by `transformers`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 VOCABULARY, WIDTH, HEADS, LAYERS, HIDDEN, PLACES = 53, 33, 3, 3, 37, 31
 SIZES = {
@@ -25,7 +27,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SIZES, "max_position_embeddings": PLACES + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     ),
 }
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def peer(family: str, head: str = "Model", **options: Any) -> Any:
@@ -44,3 +45,50 @@ def save(model: Any, folder: Path) -> Path:
     """Save a model as `transformers` does, and return the folder."""
     model.save_pretrained(folder)
     return folder
+
+
+def write_checkpoint(folder: Path, family: str, texts: Sequence[str], **options: Any) -> Path:
+    """Write a checkpoint with a tokenizer of the family's own kind, trained on these texts, and return its folder."""
+    tokenizer = train_tokenizer(family, texts)
+    save(peer(family, **({"vocab_size": tokenizer.get_vocab_size()} | options)), folder)
+    tokenizer.enable_padding()  # as the files of many checkpoints have it
+    tokenizer.enable_truncation(7)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def train_tokenizer(family: str, texts: Sequence[str]) -> Tokenizer:
+    """Return WordPiece for BERT and DistilBERT, byte-level BPE for RoBERTa and Unigram for XLM-RoBERTa."""
+    if "roberta" not in family:
+        return _wordpiece(texts)
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # in the order in which those models have them
+    start, end = ("<s>", 0), ("</s>", 2)
+    if family == "roberta":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer: Any = trainers.BpeTrainer(
+            vocab_size=300, special_tokens=names, initial_alphabet=alphabet, show_progress=False
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.post_processor = processors.RobertaProcessing(end, start)
+        return tokenizer
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[start, end]
+    )
+    return tokenizer
+
+
+def _wordpiece(texts: Sequence[str]) -> Tokenizer:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=120, special_tokens=names, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer

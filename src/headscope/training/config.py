@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.config import DataConfig, TokenizerConfig, is_local
 from headscope.inspection.config import InspectionConfig
 from headscope.model.config import ModelConfig
 from headscope.settings import setting
@@ -80,3 +80,9 @@ class TrainConfig:
             yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
+        path = self.model.path  # of no interest to a resumed run, which has weights of its own
+        if path is not None and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
+            yield (
+                "model.path",
+                f"got {path!r}, takes a folder that exists (or a Hub id such as google-bert/bert-base-uncased)",
+            )
