@@ -20,7 +20,9 @@ from headscope.commands.measure import measure
 from headscope.commands.predict import predict
 from headscope.errors import ConfigError
 from headscope.inspection.record import read_index
+from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
+from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
 from headscope.settings import problems
 from headscope.training.config import OptimizerConfig, TrainConfig
 from headscope.training.folder import load_run
@@ -89,6 +91,27 @@ def test_training_begins_with_the_checkpoints_weights(configured: Maker, tmp_pat
     assert torch.equal(kept.encoder.blocks[2].attention.out_proj.bias, weights[f"{block}.output.dense.bias"])
 
 
+@pytest.mark.parametrize("frozen", [0, 2, LAYERS])
+def test_frozen_layers_stay_as_they_are_and_the_others_learn(frozen: int, configured: Maker, tmp_path: Path) -> None:
+    config = configured(model=ModelConfig(frozen_layers=frozen))
+    config.trainer.ema_decay = None  # an average of equal numbers differs from them by rounding
+    model = load_run(train(config).folder).model
+    before = loaded(tmp_path / "checkpoint")
+    parts = ["embedding", *(f"encoder.blocks.{number}" for number in range(LAYERS))]
+    changed = [
+        any(not torch.equal(new, old) for new, old in zip(one.parameters(), other.parameters(), strict=True))
+        for one, other in ((model.get_submodule(part), before.get_submodule(part)) for part in parts)
+    ]
+    assert changed == [False] * (frozen + 1) + [True] * (LAYERS - frozen)
+
+
+def loaded(folder: Path) -> TextClassifier:
+    checkpoint = find_checkpoint(str(folder))
+    model = TextClassifier(ModelConfig(), 1, 2, 1, architecture=checkpoint.architecture)
+    load_weights(model, checkpoint)
+    return model
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, configured: Maker, tmp_path: Path) -> None:
     config = configured(family)
@@ -125,10 +148,20 @@ def test_a_run_without_its_encoder_is_refused_by_name(configured: Maker) -> None
         load_run(folder)
 
 
-def test_a_size_that_contradicts_is_refused_with_its_key(configured: Maker, tmp_path: Path) -> None:
-    config = configured(model=ModelConfig(num_heads=11))
-    with pytest.raises(ConfigError, match=r"^model\.num_heads: got 11, and the checkpoint of model\.path has 3"):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_heads": 11}, "model.num_heads: got 11, and the checkpoint of model.path has 3"),
+        ({"frozen_layers": 4}, "model.frozen_layers: got 4, and the checkpoint has 3 layers"),
+    ],
+)
+def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
+    options: dict[str, int], words: str, configured: Maker, tmp_path: Path
+) -> None:
+    config = configured(model=ModelConfig(**options))
+    with pytest.raises(ConfigError) as refusal:
         train(config)
+    assert str(refusal.value).startswith(words)
     assert not (tmp_path / "outputs").exists()
 
 
@@ -136,6 +169,7 @@ def test_a_size_that_contradicts_is_refused_with_its_key(configured: Maker, tmp_
     ("options", "words"),
     [
         ({"path": "./nowhere"}, "model.path: got './nowhere', takes a folder that exists"),
+        ({"frozen_layers": 1}, "model.frozen_layers: got 1, takes null without model.path"),
         ({"path": "some/id", "window": 3}, "model.window: got 3, but model.path was trained with None"),
         ({"path": "some/id", "attention": "shared_projection"}, "model.attention: got 'shared_projection'"),
     ],

@@ -48,12 +48,17 @@ class ModelConfig:
     path: str | None = setting(
         None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
     )
+    frozen_layers: int | None = setting(
+        None, "with path: embeddings and so many of the first blocks do not learn; null: all learn", minimum=0
+    )
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
         if self.path is not None:
             yield from self._conflicts_with_checkpoint()
             return
+        if self.frozen_layers is not None:
+            yield "frozen_layers", f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet"
         if self.num_heads < 1 or self.d_model < 1:
             return
         if self.d_model % self.num_heads:

@@ -26,6 +26,9 @@ class OptimizerConfig:
     weight_decay: float = setting(
         0.01, "decay of matrices; biases, norms and embeddings of places have none", minimum=0
     )
+    layer_decay: float = setting(
+        1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
+    )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
     gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)

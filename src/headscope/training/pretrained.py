@@ -40,3 +40,7 @@ def _adopt(config: ModelConfig, architecture: Architecture) -> None:
             raise ConfigError(f"model.{key}: got {given}, and the checkpoint of model.path has {found}; leave it out")
         setattr(config, key, found)
     config.positions = "learned"
+    if config.frozen_layers is not None and config.frozen_layers > config.num_layers:
+        raise ConfigError(
+            f"model.frozen_layers: got {config.frozen_layers}, and the checkpoint has {config.num_layers} layers"
+        )

@@ -19,6 +19,7 @@ from headscope.training.closing import write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import build_model, kept_architecture, save_weights
 from headscope.training.heads import HeadLogger, Subjects
+from headscope.training.layers import freeze
 from headscope.training.module import ClassifierModule, balanced_weights
 from headscope.training.precision import chosen_precision
 from headscope.training.probes import JOIN, choose_probes
@@ -75,6 +76,7 @@ class Session:
         model = build_model(self.config, self.data.tokenizer, labels, kept_architecture(self.folder, self.config))
         if checkpoint is not None:
             load_weights(model, checkpoint)
+        freeze(model, self.config.model.frozen_layers)
         fused = chosen_precision(self.config.trainer) != "16-mixed"
         return ClassifierModule(model, self.config.optimizer, len(labels), self.total_steps, weights, fused)
 
