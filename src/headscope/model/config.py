@@ -75,6 +75,11 @@ class ModelConfig:
 
     def _conflicts_with_checkpoint(self) -> Iterator[tuple[str, str]]:
         """Yield what a checkpoint does not go with. Its sizes are known only when it is read."""
+        if not self.path:
+            yield (
+                "path",
+                "is missing; give it as model.path=... (a folder, or a Hub id such as google-bert/bert-base-uncased)",
+            )
         plain = {"attention": "multi_head", "num_kv_heads": None, "causal": False, "window": None}
         for key, value in plain.items():
             if getattr(self, key) != value:

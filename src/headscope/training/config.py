@@ -84,7 +84,7 @@ class TrainConfig:
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
         path = self.model.path  # of no interest to a resumed run, which has weights of its own
-        if path is not None and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
+        if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
             yield (
                 "model.path",
                 f"got {path!r}, takes a folder that exists (or a Hub id such as google-bert/bert-base-uncased)",
