@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on loopback: the dataset routes that `datasets.load_dataset` asks.
+"""A stand-in for the Hugging Face Hub on loopback: the routes that `datasets.load_dataset` and `snapshot_download` ask.
 
 The real `datasets` and `huggingface_hub` run against it unchanged, in a process that has the variables of
 `HubServer.environment`: both libraries read their settings once, when they are imported.
@@ -68,10 +68,10 @@ class HubRequestHandler(BaseHTTPRequestHandler):
     server: "HubServer"
     repository = r"/(?P<repository>[^/]+/[^/]+)"
     routes = (
-        (rf"/api/datasets{repository}(?:/revision/(?P<revision>[^/]+))?", "answer_info"),
-        (rf"/api/datasets{repository}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", "answer_tree"),
+        (rf"/api/(?:datasets|models){repository}(?:/revision/(?P<revision>[^/]+))?", "answer_info"),
+        (rf"/api/(?:datasets|models){repository}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", "answer_tree"),
         (rf"/api/datasets{repository}/paths-info/(?P<revision>[^/]+)", "answer_paths_info"),
-        (rf"/datasets{repository}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "answer_file"),
+        (rf"(?:/datasets)?{repository}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "answer_file"),
     )
 
     def do_GET(self) -> None:
@@ -155,7 +155,7 @@ class HubRequestHandler(BaseHTTPRequestHandler):
 
 
 class HubServer(ThreadingHTTPServer):
-    """A Hub with the given dataset repositories, each a folder (its revision `main`) or {revision: folder}.
+    """A Hub with the given repositories of data sets or models, each a folder (its revision `main`) or {revision: folder}.
 
     The folders are read once, at the start, whole: they are meant to hold a test's few small files.
     """

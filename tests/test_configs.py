@@ -39,6 +39,8 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
     overrides = [f"{path.parent.name}={path.stem}"]
     if path.stem == "files":
         overrides.append("data.path=some/hub-id")
+    if path.stem == "pretrained":
+        overrides.append("model.path=some/hub-id")
     config = composed("train", overrides)
     assert list(problems(config)) == []
     model = TextClassifier(config.model, 1000, 2, config.data.max_length, 2 if config.data.text_pair_column else 1)

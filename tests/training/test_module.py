@@ -40,6 +40,21 @@ def test_matrices_alone_are_decayed() -> None:
     assert sum(len(group["params"]) for group in groups) == len(list(trained.model.parameters()))
 
 
+def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
+    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5), 11, 2, 7)
+    trained = ClassifierModule(model, OptimizerConfig(learning_rate=0.1, layer_decay=0.5, weight_decay=0.3), 2, 100)
+    optimizer = trained.configure_optimizers()["optimizer"]
+    rates = {id(weight): group["initial_lr"] for group in optimizer.param_groups for weight in group["params"]}
+    parts = {"embedding": 3, "encoder.blocks.0": 2, "encoder.blocks.1": 1, "encoder.norm": 0, "head": 0}
+    for part, power in parts.items():
+        for weight in model.get_submodule(part).parameters():
+            assert rates[id(weight)] == pytest.approx(0.1 * 0.5**power), part
+    assert len(rates) == len(list(model.parameters()))
+    for group in optimizer.param_groups:
+        assert group["weight_decay"] == (0.3 if group["params"][0].dim() == 2 else 0)
+        assert group["lr"] == pytest.approx(group["initial_lr"] / 10)  # the first of ten steps of warm-up
+
+
 def test_balanced_weights_give_every_class_the_same_say() -> None:
     counts = torch.tensor([10.0, 30.0, 60.0])
     assert (balanced_weights(counts) * counts).tolist() == pytest.approx([100 / 3] * 3)

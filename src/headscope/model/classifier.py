@@ -8,6 +8,8 @@ from headscope.model.config import ModelConfig
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder
 from headscope.model.pooling import build_pooling
+from headscope.model.pretrained.architecture import Architecture
+from headscope.model.pretrained.encoder import NormedEmbedding, PostNormEncoder
 
 
 class TextClassifier(nn.Module):
@@ -19,19 +21,34 @@ class TextClassifier(nn.Module):
         num_classes: C, number of logits.
         max_length: most tokens of a text.
         num_segments: 2 for pairs of texts, else 1.
+        architecture: of an encoder that is trained already; None for one from scratch. It decides about embedding and
+            encoder, and so about every size; of `config`, pooling and dropout remain.
     """
 
     def __init__(
-        self, config: ModelConfig, vocab_size: int, num_classes: int, max_length: int, num_segments: int = 1
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        num_classes: int,
+        max_length: int,
+        num_segments: int = 1,
+        architecture: Architecture | None = None,
     ) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(
-            vocab_size, config.d_model, max_length, config.positions, num_segments, config.dropout
-        )
-        self.encoder = Encoder(config, max_length)
-        self.pool = build_pooling(config.pooling, config.d_model)
+        self.embedding: TokenEmbedding | NormedEmbedding
+        self.encoder: Encoder | PostNormEncoder
+        if architecture is None:
+            self.embedding = TokenEmbedding(
+                vocab_size, config.d_model, max_length, config.positions, num_segments, config.dropout
+            )
+            self.encoder = Encoder(config, max_length)
+        else:
+            self.embedding = NormedEmbedding(architecture, config.dropout)
+            self.encoder = PostNormEncoder(architecture, config.dropout, config.attention_dropout)
+        width = config.d_model if architecture is None else architecture.d_model
+        self.pool = build_pooling(config.pooling, width)
         self.dropout = Dropout(config.dropout)
-        self.head = nn.Linear(config.d_model, num_classes)
+        self.head = nn.Linear(width, num_classes)
 
     def forward(
         self,

@@ -12,7 +12,7 @@ POOLINGS = ("first", "mean", "max", "additive", "dot", "general", "concat")
 
 @dataclass
 class ModelConfig:
-    """A pre-norm Transformer encoder with a classification head."""
+    """A Transformer encoder with a classification head: pre-norm from scratch, or that of a checkpoint."""
 
     d_model: int = setting(128, "width of every token's vector", minimum=1)
     num_heads: int = setting(4, "attention heads in each layer; must divide d_model", minimum=1)
@@ -45,9 +45,20 @@ class ModelConfig:
         minimum=0,
         below=1,
     )
+    path: str | None = setting(
+        None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
+    )
+    frozen_layers: int | None = setting(
+        None, "with path: embeddings and so many of the first blocks do not learn; null: all learn", minimum=0
+    )
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
+        if self.path is not None:
+            yield from self._conflicts_with_checkpoint()
+            return
+        if self.frozen_layers is not None:
+            yield "frozen_layers", f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet"
         if self.num_heads < 1 or self.d_model < 1:
             return
         if self.d_model % self.num_heads:
@@ -61,3 +72,15 @@ class ModelConfig:
             yield "num_kv_heads", f"got {self.num_kv_heads}, takes a divisor of model.num_heads={self.num_heads}"
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"
+
+    def _conflicts_with_checkpoint(self) -> Iterator[tuple[str, str]]:
+        """Yield what a checkpoint does not go with. Its sizes are known only when it is read."""
+        if not self.path:
+            yield (
+                "path",
+                "is missing; give it as model.path=... (a folder, or a Hub id such as google-bert/bert-base-uncased)",
+            )
+        plain = {"attention": "multi_head", "num_kv_heads": None, "causal": False, "window": None}
+        for key, value in plain.items():
+            if getattr(self, key) != value:
+                yield key, f"got {getattr(self, key)!r}, but model.path was trained with {value!r}; leave it out"

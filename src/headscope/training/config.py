@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.config import DataConfig, TokenizerConfig, is_local
 from headscope.inspection.config import InspectionConfig
 from headscope.model.config import ModelConfig
 from headscope.settings import setting
@@ -25,6 +25,9 @@ class OptimizerConfig:
     warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
     weight_decay: float = setting(
         0.01, "decay of matrices; biases, norms and embeddings of places have none", minimum=0
+    )
+    layer_decay: float = setting(
+        1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
     )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
@@ -80,3 +83,9 @@ class TrainConfig:
             yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
+        path = self.model.path  # of no interest to a resumed run, which has weights of its own
+        if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
+            yield (
+                "model.path",
+                f"got {path!r}, takes a folder that exists (or a Hub id such as google-bert/bert-base-uncased)",
+            )

@@ -2,7 +2,8 @@
 
     outputs/<name>/
         config.yaml          every setting, resolved
-        tokenizer.json       the trained tokenizer
+        tokenizer.json       the trained tokenizer, or the checkpoint's
+        encoder.json         what the encoder of a checkpoint looks like, where model.path named one
         labels.json          the classes' names, in the order of the logits
         model.safetensors    the best weights by validation macro-F1
         metrics.json         scores, baseline, facts about the data, seconds
@@ -28,7 +29,10 @@ from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
 from headscope.files import write_whole
 from headscope.model.classifier import TextClassifier
+from headscope.model.pretrained.architecture import Architecture, architecture_json, load_architecture
 from headscope.training.config import TrainConfig
+
+ENCODER = "encoder.json"
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,14 @@ class Run:
     model: TextClassifier
 
 
-def build_model(config: TrainConfig, tokenizer: Tokenizer, labels: list[str]) -> TextClassifier:
-    """Return the untrained network that a configuration, a tokenizer and the classes ask for."""
+def build_model(
+    config: TrainConfig, tokenizer: Tokenizer, labels: list[str], architecture: Architecture | None = None
+) -> TextClassifier:
+    """Return the untrained network that a configuration, a tokenizer, the classes and, perhaps, an encoder ask for."""
     num_segments = 2 if config.data.text_pair_column else 1
-    return TextClassifier(config.model, tokenizer.get_vocab_size(), len(labels), config.data.max_length, num_segments)
+    return TextClassifier(
+        config.model, tokenizer.get_vocab_size(), len(labels), config.data.max_length, num_segments, architecture
+    )
 
 
 def save_config(folder: Path, config: TrainConfig) -> None:
@@ -63,6 +71,20 @@ def save_vocabulary(folder: Path, tokenizer: Tokenizer, labels: list[str]) -> No
     """Write tokenizer.json and labels.json."""
     write_whole(folder / "tokenizer.json", lambda path: tokenizer.save(str(path)))
     save_json(folder / "labels.json", labels)
+
+
+def save_architecture(folder: Path, architecture: Architecture) -> None:
+    """Write encoder.json."""
+    save_json(folder / ENCODER, architecture_json(architecture))
+
+
+def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
+    """Read encoder.json; None for a run from scratch, which has none.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    return None if config.model.path is None else load_architecture(folder / ENCODER)
 
 
 def save_weights(folder: Path, model: TextClassifier) -> None:
@@ -93,7 +115,8 @@ def load_run(folder: Path) -> Run:
         RunError: if a file is missing or broken; the message names it.
     """
     config = load_config(folder)
-    missing = [name for name in ("tokenizer.json", "labels.json", "model.safetensors") if not (folder / name).is_file()]
+    needed = ["tokenizer.json", "labels.json", "model.safetensors", *([ENCODER] if config.model.path else [])]
+    missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise RunError(
             f"run={folder}: {', '.join(missing)} missing, so it did not finish; "
@@ -102,7 +125,7 @@ def load_run(folder: Path) -> Run:
     try:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-        model = build_model(config, tokenizer, labels)
+        model = build_model(config, tokenizer, labels, kept_architecture(folder, config))
         load_model(model, str(folder / "model.safetensors"))
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error

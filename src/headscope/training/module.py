@@ -14,6 +14,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from headscope.data.batching import Batch
 from headscope.training.config import OptimizerConfig
+from headscope.training.layers import parameter_groups
 
 
 class ClassifierModule(LightningModule):
@@ -77,14 +78,9 @@ class ClassifierModule(LightningModule):
         self.validation_metrics.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Return AdamW, decaying matrices alone, and the learning rate's course step by step."""
-        decayed = [weight for weight in self.model.parameters() if weight.dim() >= 2]
-        others = [weight for weight in self.model.parameters() if weight.dim() < 2]
+        """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""
         optimizer = torch.optim.AdamW(
-            [
-                {"params": decayed, "weight_decay": self.config.weight_decay},
-                {"params": others, "weight_decay": 0.0},
-            ],
+            parameter_groups(self.model, self.config),
             lr=self.config.learning_rate,
             betas=(self.config.beta1, self.config.beta2),
             # One kernel for all weights: three times as fast as the default on a CPU.

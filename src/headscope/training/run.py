@@ -10,16 +10,19 @@ import torch
 from rich.console import Console
 
 from headscope.data.datamodule import TextDataModule
+from headscope.data.pretrained_tokenizer import pretrained_tokenizer
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
+from headscope.model.pretrained.checkpoint import Checkpoint
 from headscope.training.baseline import baseline_scores
 from headscope.training.config import TrainConfig
-from headscope.training.folder import save_config, save_vocabulary
+from headscope.training.folder import save_architecture, save_config, save_vocabulary
 from headscope.training.logits import split_logits
+from headscope.training.pretrained import starting_point
 from headscope.training.report import Report
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
-from headscope.training.session import Session
+from headscope.training.session import LAST, Session
 
 FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 
@@ -28,7 +31,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     """Train, keep the best weights by validation macro-F1, score them on the test split, and write the run folder.
 
     Raises:
-        DataError, RunError, TrainingError: for what a user can mend.
+        ConfigError, DataError, RunError, TrainingError: for what a user can mend.
         KeyboardInterrupt: after Ctrl-C, once what was learned is saved.
     """
     started = time.perf_counter()
@@ -38,10 +41,11 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips
     torch.set_float32_matmul_precision("high")  # lets a GPU use TensorFloat-32 where it is asked for float32
-    data = _load_data(config, folder)
+    checkpoint = starting_point(config, folder / LAST)
+    data = _load_data(config, folder, checkpoint)
     facts = data.facts()
     show_facts(console, folder, facts)
-    session = Session(config, folder, data, console)
+    session = Session(config, folder, data, console, checkpoint)
     if session.total_steps < FEW_STEPS:
         console.print(
             f"note: only {session.total_steps} optimizer steps; for so few texts raise trainer.max_epochs "
@@ -75,16 +79,21 @@ def claim_folder(config: TrainConfig) -> Path:
     return folder
 
 
-def _load_data(config: TrainConfig, folder: Path) -> TextDataModule:
+def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None) -> TextDataModule:
     """Load the texts, and only then begin the run folder: a mistake in the data must not take the run's name.
 
     A resumed run keeps the tokenizer that its weights were trained with; what it was given anew is written down.
     """
     kept = folder / "tokenizer.json"
     tokenizer = load_tokenizer(kept) if config.resume is not None and kept.exists() else None
+    if tokenizer is None and checkpoint is not None:
+        size = checkpoint.architecture.vocab_size
+        tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size)
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer)
     save_config(folder, replace(config, resume=None))
     save_vocabulary(folder, data.tokenizer, data.corpus.labels)
+    if checkpoint is not None:
+        save_architecture(folder, checkpoint.architecture)
     return data
 
 

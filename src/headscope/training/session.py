@@ -12,12 +12,14 @@ from rich.console import Console
 
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
+from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
 from headscope.training.closing import write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig, TrainerConfig
-from headscope.training.folder import build_model, save_weights
+from headscope.training.folder import build_model, kept_architecture, save_weights
 from headscope.training.heads import HeadLogger, Subjects
+from headscope.training.layers import freeze
 from headscope.training.module import ClassifierModule, balanced_weights
 from headscope.training.precision import chosen_precision
 from headscope.training.probes import JOIN, choose_probes
@@ -27,17 +29,33 @@ from headscope.training.report import Report
 from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
 
+LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
 
 
 class Session:
-    """The objects of one training: trainer, module, callbacks and their ends."""
+    """The objects of one training: trainer, module, callbacks and their ends.
 
-    def __init__(self, config: TrainConfig, folder: Path, data: TextDataModule, console: Console) -> None:
+    Args:
+        config: all settings.
+        folder: of the run.
+        data: texts and batches.
+        console: where progress is shown.
+        checkpoint: whose weights the encoder begins with; None for one from scratch or one that goes on.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path,
+        data: TextDataModule,
+        console: Console,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         self.config, self.folder, self.data = config, folder, data
-        self.last = folder / "checkpoints" / "last.ckpt"
+        self.last = folder / LAST
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
-        self.module = self._module()
+        self.module = self._module(checkpoint)
         self.head_logger = self._head_logger()
         self.stop = StopCleanly(self.total_steps)
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
@@ -49,13 +67,16 @@ class Session:
         """Where the model is."""
         return self.trainer.strategy.root_device
 
-    def _module(self) -> ClassifierModule:
+    def _module(self, checkpoint: Checkpoint | None) -> ClassifierModule:
         labels = self.data.corpus.labels
         weights = None
         if self.config.optimizer.class_weights == "balanced":
             counts = torch.bincount(torch.from_numpy(self.data.labels("train")), minlength=len(labels))
             weights = balanced_weights(counts.float())
-        model = build_model(self.config, self.data.tokenizer, labels)
+        model = build_model(self.config, self.data.tokenizer, labels, kept_architecture(self.folder, self.config))
+        if checkpoint is not None:
+            load_weights(model, checkpoint)
+        freeze(model, self.config.model.frozen_layers)
         fused = chosen_precision(self.config.trainer) != "16-mixed"
         return ClassifierModule(model, self.config.optimizer, len(labels), self.total_steps, weights, fused)
 

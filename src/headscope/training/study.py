@@ -11,7 +11,6 @@ from torch import nn
 
 from headscope.attention.heads import HeadedAttention
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
-from headscope.data.tokenizer import CLASS, SEPARATOR
 from headscope.inspection.capture import capture
 from headscope.inspection.causes import ablation, gate_gradient
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
@@ -42,10 +41,10 @@ class SpecialTokens:
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """Return the ids of a tokenizer's [CLS] and [SEP]."""
-    known = {name: tokenizer.token_to_id(name) for name in (CLASS, SEPARATOR)}
-    ids = {name: number for name, number in known.items() if number is not None}
-    return SpecialTokens(tuple(ids[name] for name in ids if name == SEPARATOR), tuple(ids.values()))
+    """Return the ids that a tokenizer puts around a text, whatever it calls them: [CLS] and [SEP], or <s> and </s>."""
+    empty = tokenizer.encode("")
+    ids = [number for number, is_special in zip(empty.ids, empty.special_tokens_mask, strict=True) if is_special]
+    return SpecialTokens(tuple(ids[1:]), tuple(ids))
 
 
 @dataclass(frozen=True)

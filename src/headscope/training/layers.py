@@ -1,0 +1,63 @@
+"""Which layers learn, and how fast: layer-wise learning rates, and layers that stay as they are."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from headscope.model.classifier import TextClassifier
+from headscope.training.config import OptimizerConfig
+
+
+def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
+    """Return AdamW's groups of parameters, in which matrices alone are decayed.
+
+    A layer's learning rate is config.learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
+    it: what lies deep, and is the same for all texts and tasks, changes least (Clark et al. 2020, ELECTRA, appendix B;
+    Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate. Frozen
+    parameters are among them and get no gradient, so a run may be resumed with fewer or more of them.
+    """
+    grouped: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    found = list(depths(model))
+    deepest = max((depth for _, depth in found), default=0)
+    for weight, depth in found:
+        distance = deepest - depth if config.layer_decay < 1 else 0
+        grouped.setdefault((distance, weight.dim() >= 2), []).append(weight)
+    return [
+        {
+            "params": weights,
+            "lr": config.learning_rate * config.layer_decay**distance,
+            "weight_decay": config.weight_decay if is_matrix else 0.0,
+        }
+        for (distance, is_matrix), weights in sorted(grouped.items(), key=lambda entry: (entry[0][0], not entry[0][1]))
+    ]
+
+
+def depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
+    """Yield every parameter with its depth: 0 in the embedding, i + 1 in block i, L + 1 in what follows the blocks."""
+    names = list(model.named_parameters())
+    blocks = {name: _block(name) for name, _ in names}
+    above = max((number + 2 for number in blocks.values() if number is not None), default=1)
+    for name, weight in names:
+        number = blocks[name]
+        if number is not None:
+            yield weight, number + 1
+        else:
+            yield weight, 0 if name.startswith("embedding.") else above
+
+
+def _block(name: str) -> int | None:
+    found = re.match(r"encoder\.blocks\.(\d+)\.", name)
+    return int(found[1]) if found else None
+
+
+def freeze(model: TextClassifier, layers: int | None) -> None:
+    """Let the embedding and the first so many blocks stay as they are; None lets all learn.
+
+    Dropout goes on in them, as it does in the others: what stands above them sees as much noise as without freezing.
+    With trainer.ema_decay the kept weights are an average, which rounds: it may differ in the last digit.
+    """
+    if layers is not None:
+        for part in (model.embedding, *list(model.encoder.blocks)[:layers]):
+            part.requires_grad_(False)

