@@ -64,7 +64,7 @@ def _steps(
     return trace(layer, tokens, repeats, lambda: passed(length)).steps
 
 
-def exponent(lengths: Sequence[float], amounts: Sequence[float]) -> float | None:
+def exponent(lengths: Sequence[int | float], amounts: Sequence[int | float]) -> float | None:
     """Return p of amount = c n^p, fitted by least squares to the logarithms: log amount = log c + p log n.
 
     Args:
