@@ -74,3 +74,8 @@ def test_the_public_keys_of_training_are_these() -> None:
 def test_every_key_says_what_it_means() -> None:
     for schema in SCHEMAS.values():
         assert all(len(rule.meaning) > 4 for _, _, rule in described(schema()))
+
+
+def test_files_want_a_path_instead_of_taking_the_default_texts() -> None:
+    found = list(problems(composed("train", ["data=files"])))
+    assert found == ["data.path: is missing; give it as data.path=<file, folder or Hub id>"]

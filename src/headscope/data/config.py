@@ -54,9 +54,11 @@ class DataConfig:
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
+        if not self.path:
+            yield "path", "is missing; give it as data.path=<file, folder or Hub id>"
         for key in ("path", "validation_path", "test_path"):
             path = getattr(self, key)
-            if path is not None and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
+            if path and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
                 yield (
                     key,
                     f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)",
