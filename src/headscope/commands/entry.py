@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.commands.messages import explain
+from headscope.commands.quick_help import read_configurations_once
 from headscope.errors import ConfigError, UserError
 from headscope.files import write_whole
 from headscope.settings import check, described
@@ -41,6 +42,8 @@ def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) 
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+    if {"--help", "-h"} & {*sys.argv[1:]}:
+        read_configurations_once()
     store = ConfigStore.instance()
     store.store("schema", schema)
     store.store("headscope", _help(name, run.__doc__ or "", schema), group="hydra/help")
