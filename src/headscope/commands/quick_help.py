@@ -5,8 +5,6 @@ from typing import Any
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
 METHOD = "_parse_overrides_and_create_caching_repo"  # private: if a release has it no more, help is slower
-    "_parse_overrides_and_create_caching_repo"  # private, so it may be gone in another release: then help is slower
-)
 
 
 def read_configurations_once() -> None:
