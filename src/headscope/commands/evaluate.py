@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 from datasets import Dataset
 from rich.console import Console
 
 from headscope.commands.config import EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.cache import cache_folder
+from headscope.data.columns import numbers
 from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded import encode
 from headscope.errors import DataError
@@ -32,7 +32,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         _batches(run, dataset, data.cache_dir, run.config.data.tokens_per_batch),
         best_device(config.accelerator),
     )
-    found = scores(logits, targets)
+    found = scores(logits, targets, run.objective)
     name = f"{Path(data.path).stem}-{split}"
     kept = run.folder / "evaluations" / f"{name}.json"
     save_json(
@@ -55,4 +55,4 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
 def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:
     encoded = encode(run.tokenizer, dataset, cache_folder(cache_dir))
     sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
-    return BatchLoader(TextBatches(encoded, np.asarray(dataset["label"])), sampler)
+    return BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)

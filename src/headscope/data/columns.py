@@ -32,6 +32,11 @@ def numbers(dataset: Dataset, column: str) -> np.ndarray:
     return found
 
 
+def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return how many texts have each class, [C], from the class of each text, [N]."""
+    return np.bincount(labels, minlength=num_classes)
+
+
 def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
     """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes: two are the same if the rows are.
 

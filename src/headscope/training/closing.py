@@ -31,9 +31,10 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
         writer.add_scalar(name, value, step)
     picture = confusion_picture(report.test.confusion, report.labels, report.config.inspection.font)
     add_picture(writer, "test/confusion", picture, step)
-    probabilities = report.logits.softmax(dim=-1)
+    probabilities = report.objective.probabilities(report.logits)
+    classes = report.objective.has(report.targets, len(report.labels))
     for number, label in enumerate(report.labels):
-        writer.add_pr_curve(f"test/{label}", report.targets == number, probabilities[:, number], step)
+        writer.add_pr_curve(f"test/{label}", classes[:, number], probabilities[:, number], step)
     # In the run's own event file: SummaryWriter.add_hparams would open a run of its own.
     for summary in hparams(flat(report.config), values):
         writer._get_file_writer().add_summary(summary)
@@ -49,7 +50,8 @@ def write_probes(
 ) -> None:
     """Write the kept model's maps of every probe, layer by layer, large, with the tokens on both axes."""
     for number, probe in enumerate(subjects.probes):
-        shown = shortened(probe, read_probe(model, probe, subjects.labels, device), config.max_tokens)
+        reading = read_probe(model, probe, subjects.labels, device, subjects.objective)
+        shown = shortened(probe, reading, config.max_tokens)
         write_labelled(writer, f"probe_{number}", *shown, step, config.font)
 
 

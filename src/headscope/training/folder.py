@@ -29,6 +29,7 @@ from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
 from headscope.files import write_whole
 from headscope.model.classifier import TextClassifier
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained.architecture import Architecture, architecture_json, load_architecture
 from headscope.training.config import TrainConfig
 
@@ -44,6 +45,7 @@ class Run:
     tokenizer: Tokenizer
     labels: list[str]
     model: TextClassifier
+    objective: Objective = ONE_CLASS
 
 
 def build_model(

@@ -10,6 +10,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.config import TrainConfig
 from headscope.training.folder import save_json
 from headscope.training.scoring import Scores
@@ -35,6 +36,7 @@ class Report:
         test: scores of the best weights on the test split.
         logits: [N, C], what they say of each test text.
         targets: [N], the labels of the test texts.
+        objective: what the labels are.
         baseline: scores of TF-IDF + logistic regression on the same split, if asked for.
         baseline_name: what was fitted.
         facts_of_data: sizes, cuts, padding.
@@ -48,6 +50,7 @@ class Report:
     test: Scores
     logits: Float[Tensor, "N C"]
     targets: Int[Tensor, " N"]
+    objective: Objective = ONE_CLASS
     baseline: Scores | None = None
     baseline_name: str = ""
     facts_of_data: dict[str, Any] = field(default_factory=dict)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torchmetrics.functional.classification import (
@@ -11,6 +10,8 @@ from torchmetrics.functional.classification import (
     multiclass_confusion_matrix,
     multiclass_f1_score,
 )
+
+from headscope.model.objective import ONE_CLASS, Objective
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,17 @@ class Scores:
     confusion: list[list[int]]
 
 
-def scores(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Scores:
+def scores(
+    logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"], objective: Objective = ONE_CLASS
+) -> Scores:
     """Compute the scores of logits (or of log-probabilities)."""
     C = logits.shape[1]
     # In float64, and rounded below what it can mean: sums of floats end differently in their last digits.
-    probabilities = logits.double().softmax(dim=-1)
+    probabilities = objective.probabilities(logits.double())
     return Scores(
         accuracy=multiclass_accuracy(probabilities, labels, C, average="micro").item(),
         macro_f1=multiclass_f1_score(probabilities, labels, C, average="macro").item(),
-        loss=round(F.cross_entropy(logits.double(), labels).item(), 6),
+        loss=round(objective.loss(logits.double(), labels).item(), 6),
         calibration_error=round(multiclass_calibration_error(probabilities, labels, C, n_bins=15).item(), 6),
         confusion=multiclass_confusion_matrix(probabilities, labels, C).tolist(),
     )
