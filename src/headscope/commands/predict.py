@@ -35,6 +35,8 @@ Texts = list[tuple[str, ...]]  # of each row, one text or a pair
 def predict(config: PredictConfig) -> int:
     """Write the input's rows with the columns prediction and one probability for each class; return how many.
 
+    Where a text has any number of labels, prediction is a list of them; in a csv file they are joined as in the data.
+
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left then.
     """
@@ -43,6 +45,7 @@ def predict(config: PredictConfig) -> int:
     positions = config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536)
     precision = torch.bfloat16 if config.precision == "bf16-mixed" else torch.float32
     columns = _columns(config, run)
+    join = run.config.data.label_separator.join if Path(config.output).suffix == ".csv" else None
 
     def label(texts: EncodedTexts) -> Tensor:
         return probabilities(run.model, texts, positions, device, precision, run.objective)
@@ -59,7 +62,7 @@ def predict(config: PredictConfig) -> int:
         task = progress.add_task("", total=None)
         windows = _windows(rows, columns, config.input)
         for window, texts in _ahead(windows, lambda texts: encoded(run.tokenizer, texts), pool):
-            for row in labelled(window, label(texts), run.labels, run.objective):
+            for row in labelled(window, label(texts), run.labels, run.objective, join):
                 write(row)
             done += len(window)
             progress.update(task, completed=done)
@@ -154,11 +157,17 @@ def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]
 
 
 def labelled(
-    rows: list[Row], shares: Tensor, labels: list[str], objective: Objective = ONE_CLASS
+    rows: list[Row],
+    shares: Tensor,
+    labels: list[str],
+    objective: Objective = ONE_CLASS,
+    join: Callable[[list[str]], str] | None = None,
 ) -> Iterator[Row]:
     """Yield the rows with what each is given and every class's probability, rounded to 6 digits."""
     names = [f"probability_{label}" for label in labels]
     rounded = shares.double().numpy().round(6).tolist()
     answers = objective.names(objective.given(shares), labels)
     for row, answer, values in zip(rows, answers, rounded, strict=True):
+        if join is not None and isinstance(answer, list):
+            answer = join(answer)
         yield {**row, "prediction": answer, **dict(zip(names, values, strict=True))}

@@ -12,9 +12,10 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from headscope.data.batching import Batch
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.config import OptimizerConfig
 from headscope.training.layers import parameter_groups
+from headscope.training.thresholds import AtBestThresholds
 
 
 class ClassifierModule(LightningModule):
@@ -46,12 +47,7 @@ class ClassifierModule(LightningModule):
         self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.validation_metrics = MetricCollection(
-            {
-                "validation/accuracy": MulticlassAccuracy(num_classes, average="micro"),
-                "validation/macro_f1": MulticlassF1Score(num_classes, average="macro"),
-            }
-        )
+        self.validation_metrics = validation_metrics(objective, num_classes)
         self.validation_loss = MeanMetric()
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
@@ -125,3 +121,16 @@ class ClassifierModule(LightningModule):
         """Set the random numbers to where the checkpoint left them."""
         if (state := getattr(self, "random_state", None)) is not None:
             torch.set_rng_state(state.cpu())
+
+
+def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
+    """Return what gives validation/accuracy and validation/macro_f1."""
+    if isinstance(objective, AnyClasses):
+        return MetricCollection([AtBestThresholds()], prefix="validation/")
+    return MetricCollection(
+        {
+            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
+            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+        },
+        prefix="validation/",
+    )

@@ -17,7 +17,8 @@ from headscope.data.display import shown_tokens
 from headscope.data.tokenizer import with_literal_text
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
-from headscope.model.objective import ONE_CLASS, Answer, Objective, shown
+from headscope.inspection.record import label_text
+from headscope.model.objective import ONE_CLASS, Answer, Objective
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 
@@ -67,7 +68,7 @@ class Reading:
     @property
     def prediction(self) -> str:
         """What the text is given, as a person reads it."""
-        return shown(self.answer)
+        return label_text(self.answer)
 
 
 def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Reading]:
@@ -109,7 +110,7 @@ def choose_probes(
         make_probe(
             data.tokenizer,
             tuple(split[row][column] for column in columns),
-            shown(name),
+            label_text(name),
             config.max_tokens,
         )
         for row, name in zip(chosen, objective.names(classes, data.corpus.labels), strict=True)
@@ -117,9 +118,14 @@ def choose_probes(
 
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
-    """Return the rows so that each class's first comes before any class's second, in the rows' own order otherwise."""
-    by_class = [rows[labels[rows] == label].tolist() for label in np.unique(labels)]
-    return [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    """Return the rows so that each class's first comes before any class's second, in the rows' own order otherwise.
+
+    A row with several classes comes once, and one without any comes last.
+    """
+    members = [labels == label for label in np.unique(labels)] if labels.ndim == 1 else list(labels.T.astype(bool))
+    by_class = [rows[member[rows]].tolist() for member in members]
+    in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    return list(dict.fromkeys([*in_turn, *rows.tolist()]))
 
 
 def read_probe(

@@ -14,15 +14,16 @@ from rich.console import Console
 from headscope.data.batching import TextBatches
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
 from headscope.training.closing import write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig, TrainerConfig
-from headscope.training.folder import build_model, kept_architecture, save_weights
+from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
 from headscope.training.heads import HeadLogger, Subjects
 from headscope.training.layers import freeze
+from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule
 from headscope.training.precision import chosen_precision
 from headscope.training.probes import JOIN, choose_probes
@@ -31,6 +32,7 @@ from headscope.training.recording import new_recorder
 from headscope.training.report import Report
 from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
+from headscope.training.thresholds import best_thresholds
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
@@ -56,7 +58,7 @@ class Session:
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.config, self.folder, self.data = config, folder, data
-        self.objective: Objective = ONE_CLASS
+        self.objective = objective_of(config)
         self.last = folder / LAST
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module(checkpoint)
@@ -165,7 +167,16 @@ class Session:
             self.kept_step = kept["global_step"]
             self.module.load_state_dict(kept["state_dict"], strict=False)
             save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
+            self._choose_thresholds()
         return time.perf_counter() - start
+
+    def _choose_thresholds(self) -> None:
+        """Choose, on validation, from which probability on a text is given each class; keep them beside the weights."""
+        if isinstance(self.objective, AnyClasses):
+            found = split_logits(self.module.model, self.data.loader("validation"), self.device)
+            thresholds = best_thresholds(*found)
+            save_thresholds(self.folder, self.data.corpus.labels, thresholds)
+            self.objective = AnyClasses(thresholds)
 
     def study(self) -> float:
         """Switch every head off in turn on some validation texts, record what happens, and return the seconds."""
