@@ -40,7 +40,9 @@ def test_the_loss_of_bfloat16_is_computed_in_float32() -> None:
     logits = torch.tensor([[8.0, -8.0]], dtype=torch.bfloat16)
     loss = AnyClasses().loss(logits, torch.tensor([[1, 0]]), smoothing=0.001)
     assert loss.dtype == torch.float32
-    torch.testing.assert_close(loss, AnyClasses().loss(logits.double(), torch.tensor([[1, 0]]), smoothing=0.001).float())
+    torch.testing.assert_close(
+        loss, AnyClasses().loss(logits.double(), torch.tensor([[1, 0]]), smoothing=0.001).float()
+    )
 
 
 def test_balanced_weights_give_those_with_a_class_the_say_of_those_without() -> None:

@@ -240,7 +240,12 @@ def test_texts_with_any_number_of_labels_from_training_to_predictions(
         name = f"{chr(97 + number % 26)}{chr(97 + number // 26)}"
         lines.append(f"the {' and '.join(words[label] for label in labels)} of {name},{'|'.join(labels)}")
     (tmp_path / "comments.csv").write_text("\n".join(lines), encoding="utf-8")
-    data = ["data=files", f"data.path={tmp_path}/comments.csv", "data.label_column=kinds", f"outputs_dir={tmp_path}/runs"]
+    data = [
+        "data=files",
+        f"data.path={tmp_path}/comments.csv",
+        "data.label_column=kinds",
+        f"outputs_dir={tmp_path}/runs",
+    ]
     refusal = script("train", *data, "name=first", *quick, "data.multi_label=true", code=2).stderr
     assert "data.label_separator=... (it is ';')" in refusal
     several = ["data.multi_label=true", "'data.label_separator=|'", "trainer.max_epochs=2", "data.tokens_per_batch=256"]

@@ -90,7 +90,7 @@ def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
 
 
 def _check_repeats(dataset: Dataset, where: str, config: DataConfig) -> None:
-    """Raise a DataError if a list names a number twice: a list of 0 and 1 for each class would be read as two labels."""
+    """Raise a DataError if a list names a number twice: 0 and 1 for each class would be read as two labels."""
     for row, labels in enumerate(label_lists(dataset, config.label_column, config)):
         if len(labels) > len(set(labels)) and not isinstance(labels[0], str):
             raise DataError(

@@ -80,9 +80,7 @@ def _effects(
     return torch.stack(differences, dim=-1).transpose(0, 1)  # [N, 2, H] -> [2, N, H]
 
 
-def gate_gradient(
-    model: nn.Module, batches: Iterable[LabelledBatch], objective: Objective = ONE_CLASS
-) -> Summary:
+def gate_gradient(model: nn.Module, batches: Iterable[LabelledBatch], objective: Objective = ONE_CLASS) -> Summary:
     """Return I_h = mean over texts of |d loss / d g_h| at g_h = 1: layer -> "gate_gradient" -> (means, errors).
 
     g_h multiplies what head h gives before the heads are joined, and the loss is that of a text in nats
@@ -105,9 +103,7 @@ def gate_gradient(
     return {name: {"gate_gradient": mean_and_error(torch.cat(values))} for name, values in parts.items()}
 
 
-def _gate_gradients(
-    model: nn.Module, batch: LabelledBatch, objective: Objective
-) -> dict[str, Float[Tensor, "B H"]]:
+def _gate_gradients(model: nn.Module, batch: LabelledBatch, objective: Objective) -> dict[str, Float[Tensor, "B H"]]:
     """Return d loss_b / d g_bh, with a gate for each text, so that one backward pass serves all of them."""
     B, device = len(batch.labels), device_of(model)
     gates = {name: torch.ones(B, layer.num_heads, dtype=torch.float64, device=device, requires_grad=True)
@@ -128,9 +124,7 @@ def _labelled(batches: Iterable[LabelledBatch]) -> list[LabelledBatch]:
     return found
 
 
-def _outcomes(
-    model: nn.Module, batches: list[LabelledBatch], objective: Objective
-) -> Float[Tensor, "N 2"]:
+def _outcomes(model: nn.Module, batches: list[LabelledBatch], objective: Objective) -> Float[Tensor, "N 2"]:
     """Return each text's loss, and 1 if it was given its label, else 0."""
     parts = []
     for batch in batches:

@@ -87,7 +87,9 @@ def faithfulness(
         for batch in batches:
             inputs = _Inputs.of(model, batch, special_ids)
             scores = torch.cat([_scores(model, inputs, embedding, objective), _random_scores(inputs, rankings, random)])
-            parts.append(_differences(model, inputs, scores, shares, objective)[..., inputs.choosable.sum(-1) >= 2].cpu())
+            parts.append(
+                _differences(model, inputs, scores, shares, objective)[..., inputs.choosable.sum(-1) >= 2].cpu()
+            )
     values = torch.cat(parts, dim=-1) if parts else torch.empty(2, 0, 0)
     if not values.shape[-1]:
         raise ValueError("needs texts with at least two tokens that are not special")
@@ -112,9 +114,7 @@ class _Inputs:
         return cls(ids, padding, None if segments is None else segments.to(device), ~padding & ~special)
 
 
-def _scores(
-    model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective
-) -> Float[Tensor, "C B T"]:
+def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective) -> Float[Tensor, "C B T"]:
     """Return how each head, rollout and gradient x input rank the tokens."""
     with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
         logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids)

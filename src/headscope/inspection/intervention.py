@@ -19,7 +19,7 @@ Means = dict[str, Float[Tensor, "H E"]]
 
 @runtime_checkable
 class LabelledBatch(Protocol):
-    """Some texts with their classes, such as headscope.data.batching.Batch: [B], or [B, C] where there may be several."""
+    """Some texts with their classes, [B] or, of any number, [B, C], such as headscope.data.batching.Batch."""
 
     @property
     def token_ids(self) -> Int[Tensor, "B T"]: ...  # noqa: D102

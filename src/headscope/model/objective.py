@@ -1,6 +1,4 @@
-"""What labels are, one of several classes or any number of them, and all that follows: the loss, the probabilities,
-and what a text is given.
-
+"""What labels are, one of several classes or any number of them: the loss, probabilities, and what a text is given.
 
 Shape letters: B texts, C classes, a star for any number of axes.
 """
@@ -71,8 +69,6 @@ class OneClass:
             num_texts: n.
         """
         return num_texts / (len(counts) * counts.clamp(min=1))
-
-
 
 
 class AnyClasses:

@@ -90,9 +90,7 @@ def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, 
     return Probe(texts, shown_tokens(cutting, encoding, texts), torch.tensor([encoding.ids]), segments, label)
 
 
-def choose_probes(
-    data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS
-) -> list[Probe]:
+def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
     if config.probes:  # as long as the model reads them
         return [make_probe(data.tokenizer, (text,), None, data.config.max_length) for text in config.probes]

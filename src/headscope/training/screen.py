@@ -75,9 +75,7 @@ def _show_counts(
 ) -> None:
     if not rows:
         return
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", overflow="fold")
     for heading in headings:
         table.add_column(escape(heading), justify="right", overflow="fold")  # cut names may look alike
