@@ -82,7 +82,8 @@ def report(finished: dict[str, Report], several: Maker, tmp_path_factory: pytest
         kept = tmp_path_factory.mktemp("kept")
         config.data.path = write_jsonl(kept / "comments.jsonl", made(320))
         config.data.cache_dir, config.outputs_dir = str(kept / "cache"), str(kept / "outputs")
-        finished["run"] = train(config, Console(file=(kept / "screen.txt").open("w"), width=120))
+        with (kept / "screen.txt").open("w") as screen:
+            finished["run"] = train(config, Console(file=screen, width=120))
     return finished["run"]
 
 
