@@ -63,7 +63,8 @@ def splits(**rows: list[tuple[str, int]]) -> DatasetDict:
                 {"review": ["a"], "stars": [[1, 2]]},
                 features=Features({"review": Value("string"), "stars": List(Value("int64"))}),
             ),
-            "exam.csv, split test (1 rows): column 'stars' holds List; a label is an integer or a string",
+            "exam.csv, split test (1 rows): column 'stars' holds List; a label is an integer or a string; "
+            "if a text has any number of them, set data.multi_label=true",
         ),
     ],
 )

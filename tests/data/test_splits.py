@@ -4,11 +4,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Features, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.splits import cut, limited, near_duplicate_groups, stratification
+from headscope.data.splits import cut, limited, movable, near_duplicate_groups, strata, stratification
 
 
 def labelled(counts: dict[int, int]) -> Dataset:
@@ -148,3 +148,69 @@ def test_cuts_are_those_of_the_first_release() -> None:
     _, off, repeated = cut(Dataset.from_list(rows), 0.2, seed=5)
     assert [int(text.split()[2]) for text in off["text"]] == [0, 4, 8, 16, 18, 20, 29, 36, 37, 41, 45, 53, 55, 57]
     assert repeated == 23
+
+
+# --- any number of labels ---
+
+
+def with_sets(counts: dict[tuple[int, ...], int], num_classes: int) -> Dataset:
+    sets = [labels for labels, count in counts.items() for _ in range(count)]
+    order = np.random.default_rng(0).permutation(len(sets))
+    rows = [[int(number in sets[row]) for number in range(num_classes)] for row in order]
+    features = Features({"text": Value("string"), "label": List(Value("int8"), length=num_classes)})
+    return Dataset.from_dict({"text": [letters(row) for row in order], "label": rows}, features)
+
+
+def test_a_cut_keeps_the_shares_of_frequent_combinations() -> None:
+    counts = {(): 100, (0,): 60, (1, 2): 40, (0, 1, 2): 20}
+    stays, off, _ = cut(with_sets(counts, 3), 0.1, seed=0)
+    assert Counter(map(tuple, off["label"])) == {(0, 0, 0): 10, (1, 0, 0): 6, (0, 1, 1): 4, (1, 1, 1): 2}
+    assert len(stays) == 198
+
+
+def test_a_cut_keeps_the_shares_of_the_rarest_labels_where_combinations_are_infrequent() -> None:
+    """Each of the pairs stands in 4 texts, of which a tenth is none; label 9 is in all of them."""
+    counts = {(label, 9): 4 for label in range(5)} | {(label, other, 9): 4 for label in range(5) for other in (5, 6, 7)}
+    _, off, _ = cut(with_sets({**counts, (8,): 120}, 10), 0.1, seed=0)
+    found = np.array(off["label"]).sum(axis=0)
+    assert found[8] == 12
+    assert found[9] == 8
+    assert all(1 <= count <= 2 for count in found[:5])
+
+
+def test_texts_with_a_label_too_rare_to_divide_stay() -> None:
+    counts = {(): 50, (0,): 60, (1,): 60, (0, 2): 3, (1, 3): 2}
+    for seed in range(5):
+        stays, off, _ = cut(with_sets(counts, 4), 0.1, seed)
+        assert np.array(stays["label"]).sum(axis=0)[2:].tolist() == [3, 2]
+        assert len(off) == 18
+    stays, off, _ = cut(with_sets({(number,): 2 for number in range(10)}, 10), 0.1, seed=0)
+    assert (len(stays), len(off)) == (18, 2)  # where every label is too rare, texts are drawn as they come
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    table=st.lists(st.lists(st.integers(0, 1), min_size=3, max_size=3), min_size=8, max_size=80),
+    share=st.floats(0.02, 0.5),
+)
+def test_every_stratum_is_large_enough_for_both_sides(table: list[list[int]], share: float) -> None:
+    labels, size = np.array(table, dtype=np.int8), max(1, int(share * len(table)))
+    found = strata(labels, size)
+    assert found.shape == (len(table),)
+    counts = np.unique(found, return_counts=True)[1]
+    assert counts.min() >= min(len(table), max(2, len(table) / size))
+    assert len(counts) <= size
+    rows = movable(labels, size)
+    assert len(rows) > size
+    assert stratification(strata(labels[rows], size), size) is not None or len(rows) < 2 * size or size < 1
+
+
+def test_a_limit_keeps_the_shares_of_combinations() -> None:
+    few = limited(with_sets({(): 50, (0,): 100, (0, 1): 50}, 2), 20, seed=0)
+    assert Counter(map(tuple, few["label"])) == {(0, 0): 5, (1, 0): 10, (1, 1): 5}
+
+
+def test_one_class_a_text_is_stratified_by_as_it_is() -> None:
+    labels = np.array([0, 1, 1])
+    assert strata(labels, 1) is labels
+    assert movable(labels, 1).tolist() == [0, 1, 2]

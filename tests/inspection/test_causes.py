@@ -13,6 +13,7 @@ from headscope.inspection.causes import ablation, gate_gradient
 from headscope.inspection.intervention import headed_layers, intervene, intervening, logits_of, mean_outputs
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
+from headscope.model.objective import AnyClasses
 
 H, E, PLANTED, CLASSES = 3, 4, 1, 3
 MEASURES = ["loss_zeroed", "accuracy_zeroed", "loss_averaged", "accuracy_averaged"]
@@ -216,3 +217,35 @@ def test_texts_without_classes_are_refused(planted: nn.Module, measure: object) 
     for batches in ([], [batch([3])._replace(labels=torch.tensor([-1]))]):
         with pytest.raises(ValueError, match="needs texts, and the class of each"):
             measure(planted, batches)
+
+
+# --- any number of labels ---
+
+
+@pytest.fixture
+def several(planted: nn.Module, sample: list[Batch]) -> list[Batch]:
+    """The same texts with the labels that the model gives them at 0.5."""
+    return [each._replace(labels=(logits_of(planted, each) >= 0).to(torch.int8)) for each in sample]
+
+
+def test_of_any_number_of_labels_the_planted_head_alone_matters(planted: nn.Module, several: list[Batch]) -> None:
+    objective = AnyClasses()
+    effects = ablation(planted, several, objective=objective)["attention"]
+    importance = gate_gradient(planted, several, objective)["attention"]["gate_gradient"][0]
+    for head in range(H):
+        assert (importance[head] > 0) == (effects["loss_zeroed"][0][head] > 0) == (head == PLANTED)
+        assert (effects["accuracy_zeroed"][0][head] < 0) == (head == PLANTED)
+    with torch.no_grad():
+        labels = torch.cat([each.labels for each in several]).double()
+        whole = torch.cat([logits_of(planted, each) for each in several])
+        without = planted.head(planted.attention.out_proj.bias).expand(len(labels), -1)
+    losses = [F.binary_cross_entropy_with_logits(logits, labels) for logits in (without, whole)]
+    assert effects["loss_zeroed"][0][PLANTED] == pytest.approx((losses[0] - losses[1]).item(), abs=1e-12)
+    hits = ((without >= 0) == labels.bool()).all(dim=1).double().mean().item() - 1  # the model whole is always right
+    assert effects["accuracy_zeroed"][0][PLANTED] == pytest.approx(hits, abs=1e-12)
+
+
+def test_thresholds_decide_about_hits(planted: nn.Module, several: list[Batch]) -> None:
+    nothing = AnyClasses(torch.full((CLASSES,), 2.0))  # no probability reaches it: every text is given nothing
+    effects = ablation(planted, several, objective=nothing)["attention"]
+    assert effects["accuracy_zeroed"][0] == [0.0] * H

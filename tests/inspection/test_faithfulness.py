@@ -9,6 +9,7 @@ from headscope.data.batching import Batch
 from headscope.inspection.faithfulness import BINS, faithfulness
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
+from headscope.model.objective import AnyClasses
 
 CLASS, SEPARATOR, OTHER, DECIDES = 2, 3, 5, 7
 SPECIAL = (CLASS, SEPARATOR)
@@ -140,3 +141,12 @@ def test_a_seed_gives_the_same_again_and_the_model_is_left_alone() -> None:
     assert not any(module._forward_hooks for module in model.modules())
     assert list(first.heads) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
     assert len(BINS) == 5
+
+
+def test_of_any_number_of_labels_the_likeliest_class_is_followed() -> None:
+    """Class 1 has the probability 1 / (1 + exp -10) with token 7; without it, class 0 at a half would be likelier."""
+    found = faithfulness(Bag(), [batch([TEXT, TEXT[:1] + TEXT[2:]])], SPECIAL, objective=AnyClasses())
+    means = {name: found.heads["attention"][name][0] for name in ("comprehensiveness", "sufficiency")}
+    assert means["comprehensiveness"] == pytest.approx([2 * CERTAIN - 1, 0], abs=1e-9)
+    assert means["sufficiency"] == pytest.approx([0, 2 * CERTAIN - 1], abs=1e-9)
+    assert found.choosers["gradient"]["comprehensiveness"] == pytest.approx((2 * CERTAIN - 1, 0), abs=1e-9)

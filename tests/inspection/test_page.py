@@ -520,6 +520,15 @@ def test_the_header_says_what_was_predicted(open_page: Opener, label: str | None
     assert tab.locator("#classes li").all_text_contents() == ["cats0.700", "70.250", "10.050"]
 
 
+@pytest.mark.parametrize(
+    ("prediction", "verdict"),
+    [("cats, 7", "cats, 7✓ true label cats, 7"), ("none", "none✗ true label cats, 7")],
+)
+def test_the_header_says_all_that_a_text_is_given(open_page: Opener, prediction: str, verdict: str) -> None:
+    tab = open_page(make_report(label="cats, 7", prediction=prediction))
+    assert tab.locator("#verdict").text_content() == verdict
+
+
 @pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
 def test_the_page_follows_the_colour_scheme(open_page: Opener, scheme: str, dark: bool) -> None:
     tab = open_page(make_report(), color_scheme=scheme)

@@ -228,3 +228,36 @@ def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str
     jobs = sorted(path.name for path in folder.iterdir() if path.is_dir())
     assert jobs == ["0-model.num_heads=2", "1-model.num_heads=3", "2-model.num_heads=4"]
     assert all(list((folder / job).glob("events.out.*")) for job in (jobs[0], jobs[2]))
+
+
+def test_texts_with_any_number_of_labels_from_training_to_predictions(
+    script: Command, quick: list[str], tmp_path: Path
+) -> None:
+    words = {"food": "soup", "place": "garden", "staff": "waiter"}
+    lines = ["text,kinds"]
+    for number in range(320):
+        labels = [label for place, label in enumerate(words) if number >> place & 1]
+        name = f"{chr(97 + number % 26)}{chr(97 + number // 26)}"
+        lines.append(f"the {' and '.join(words[label] for label in labels)} of {name},{'|'.join(labels)}")
+    (tmp_path / "comments.csv").write_text("\n".join(lines), encoding="utf-8")
+    data = [
+        "data=files",
+        f"data.path={tmp_path}/comments.csv",
+        "data.label_column=kinds",
+        f"outputs_dir={tmp_path}/runs",
+    ]
+    refusal = script("train", *data, "name=first", *quick, "data.multi_label=true", code=2).stderr
+    assert "data.label_separator=... (it is ';')" in refusal
+    several = ["data.multi_label=true", "'data.label_separator=|'", "trainer.max_epochs=2", "data.tokens_per_batch=256"]
+    shown = script("train", *data, "name=first", *quick, *several).stdout
+    assert "micro-F1" in shown
+    assert "share of texts without a label: 0.1" in shown
+    folder = tmp_path / "runs/first"
+    metrics = json.loads((folder / "metrics.json").read_text())["test"]
+    script("evaluate", f"run={folder}")
+    kept = json.loads((folder / "evaluations/comments-test.json").read_text())
+    assert {name: kept[name] for name in metrics} == metrics
+    lines = script("predict", f"run={folder}", stdin="the soup of the garden\n").stdout.splitlines()
+    row = json.loads(lines[0])
+    assert isinstance(row["prediction"], list)
+    assert set(row) == {"text", "prediction", "probability_food", "probability_place", "probability_staff"}

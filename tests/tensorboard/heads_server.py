@@ -109,6 +109,7 @@ class Step:
     pooling: list[np.ndarray | None] = field(default_factory=list)
     probabilities: list[np.ndarray] = field(default_factory=list)
     checks: list[float] = field(default_factory=list)
+    extra: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def write_run(logdir: Path, run: str, texts: list[Text], steps: list[Step], **options: Any) -> Path:
@@ -116,6 +117,6 @@ def write_run(logdir: Path, run: str, texts: list[Text], steps: list[Step], **op
     recorder = HeadRecorder(logdir / run, texts, **options)
     for step in steps:
         maps = [{f"layer {number}": layer for number, layer in enumerate(text)} for text in step.maps]
-        recorder.record(step.step, maps, step.numbers, step.pooling, step.probabilities, step.checks)
+        recorder.record(step.step, maps, step.numbers, step.pooling, step.probabilities, step.checks, step.extra)
     assert (logdir / run / FOLDER / INDEX).exists()
     return logdir / run / FOLDER

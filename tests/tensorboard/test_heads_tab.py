@@ -317,6 +317,25 @@ def test_the_pooling_and_the_prediction_are_shown(open_tab: Opener, two_runs: Pa
     assert tab.find(".text .tokens >> nth=0").locator(".token").all_text_contents() == SHORT
 
 
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [([1, 1], "predicted dogs, cats ✓ true label dogs, cats"), ([0, 0], "predicted none ✗ true label dogs, cats")],
+)
+def test_all_that_a_text_is_given_is_shown_in_the_tab_and_on_its_page(
+    open_tab: Opener, tmp_path: Path, given: list[int], verdict: str
+) -> None:
+    extra = {"text_0/given": np.array(given, dtype=np.uint8)}
+    step = Step(0, [maps_of(0, 1, 2, len(SHORT))], probabilities=[np.array([0.4, 0.9])], extra=extra)
+    text = Text("mine", SHORT, "a film", "dogs, cats")
+    write_run(tmp_path, "mine", [text], [step], classes=["dogs", "cats"])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    assert tab.text(".prediction h3") == verdict
+    with urllib.request.urlopen(f"{tab.server.url}data/plugin/heads/page?run=mine&step=0&text=0") as answer:
+        page = answer.read().decode()
+    assert f'"prediction":"{verdict.split(" ", 1)[1].split(" ✓")[0].split(" ✗")[0]}"' in page
+
+
 # --- steps ---
 
 

@@ -1,10 +1,12 @@
 """What counting words reaches: the same however the texts are read, and a sample of them where there are too many."""
 
+import numpy as np
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features, List, Value
 
 from headscope.training import baseline as module
 from headscope.training.baseline import baseline_scores
+from headscope.training.scoring import MultiLabelScores
 
 WORDS = ["lion", "bear", "wolf"]
 
@@ -43,3 +45,19 @@ def test_texts_without_spaces_are_read_by_characters() -> None:
     rows = {"text": ["吾輩は猫である", "我是一只狗"] * 10, "label": [0, 1] * 10}
     _, name, _ = baseline_scores(DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)}))
     assert name == "TF-IDF (characters 1-3) + logistic regression"
+
+
+def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
+    def table(rows: int) -> Dataset:
+        sets = [{number for number in range(3) if row >> number & 1} for row in range(rows)]
+        texts = [" ".join(["the", *(WORDS[number] for number in sorted(found)), str(row % 5)])
+                 for row, found in enumerate(sets)]  # fmt: skip
+        labels = [[int(number in found) for number in range(4)] for found in sets]  # the fourth class has no text
+        features = Features({"text": Value("string"), "label": List(Value("int8"), length=4)})
+        return Dataset.from_dict({"text": texts, "label": labels}, features)
+
+    found, name, _ = baseline_scores(DatasetDict({"train": table(96), "validation": table(32), "test": table(40)}))
+    assert isinstance(found, MultiLabelScores)
+    assert (found.accuracy, found.macro_f1, found.micro_f1) == (1, 1, 1)
+    assert np.array(found.confusion).sum() == 4 * 40
+    assert name == "TF-IDF (words 1-2) + logistic regression"

@@ -7,8 +7,9 @@ import torch
 
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
+from headscope.model.objective import OneClass
 from headscope.training.config import OptimizerConfig, TrainerConfig
-from headscope.training.module import ClassifierModule, balanced_weights
+from headscope.training.module import ClassifierModule
 from headscope.training.precision import chosen_precision
 from headscope.training.session import total_steps
 
@@ -57,7 +58,7 @@ def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
 
 def test_balanced_weights_give_every_class_the_same_say() -> None:
     counts = torch.tensor([10.0, 30.0, 60.0])
-    assert (balanced_weights(counts) * counts).tolist() == pytest.approx([100 / 3] * 3)
+    assert (OneClass().balanced_weights(counts, 100) * counts).tolist() == pytest.approx([100 / 3] * 3)
 
 
 def test_steps_are_counted_by_us() -> None:

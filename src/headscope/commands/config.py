@@ -75,7 +75,9 @@ class InspectConfig:
     text: str | None = setting(None, "the text; null measures every head over the run's validation split")
     texts: int = setting(300, "without a text: so many of the validation texts are measured", minimum=1)
     text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
-    label: str | None = setting(None, "its class, if known; shown beside the prediction")
+    label: str | None = setting(
+        None, "its class, if known (of several: as they stand in the data); shown beside the prediction"
+    )
     max_tokens: int = setting(256, "cut the text to so many tokens", minimum=2)
     output: str | None = setting(None, "the HTML file; below the run folder's inspect/ if null")
     font: str | None = setting(None, "font file for token names")

@@ -1,18 +1,18 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 from datasets import Dataset
 from rich.console import Console
 
 from headscope.commands.config import EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.cache import cache_folder
+from headscope.data.columns import numbers
 from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded import encode
-from headscope.errors import DataError
+from headscope.errors import ConfigError, DataError
 from headscope.training.folder import Run, best_device, load_run, save_json
 from headscope.training.logits import split_logits
 from headscope.training.scoring import Scores, scores
@@ -32,7 +32,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         _batches(run, dataset, data.cache_dir, run.config.data.tokens_per_batch),
         best_device(config.accelerator),
     )
-    found = scores(logits, targets)
+    found = scores(logits, targets, run.objective)
     name = f"{Path(data.path).stem}-{split}"
     kept = run.folder / "evaluations" / f"{name}.json"
     save_json(
@@ -46,8 +46,12 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
 
 
 def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
+    """Return the texts, and the name of their split. Other data has as many labels a text as the run was trained on."""
+    multi_label = run.config.data.multi_label
     if config.data is not None:
-        return load_split(config.data, config.split, run.labels)
+        if config.data.multi_label and not multi_label:
+            raise ConfigError(f"data.multi_label: {run.folder} was trained on texts of one label each; leave it out")
+        return load_split(replace(config.data, multi_label=multi_label), config.split, run.labels)
     split = config.split or "test"
     return load_corpus(run.config.data).splits[split], split
 
@@ -55,4 +59,4 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
 def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:
     encoded = encode(run.tokenizer, dataset, cache_folder(cache_dir))
     sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
-    return BatchLoader(TextBatches(encoded, np.asarray(dataset["label"])), sampler)
+    return BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)

@@ -15,6 +15,7 @@ from headscope.commands.config import InspectConfig
 from headscope.errors import ConfigError
 from headscope.inspection.measures import MEASURES, HeadStatistics, Summary
 from headscope.inspection.page import HeadReport, LayerReport, Report, write_page
+from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
 from headscope.training.folder import Run, best_device, load_run
@@ -27,9 +28,9 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path."""
     console = console or Console()
     run = load_run(Path(config.run))
-    probe = make_probe(run.tokenizer, _texts(config, run), config.label, config.max_tokens)
+    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens)
     device = best_device(config.accelerator)
-    reading = read_probe(run.model.to(device), probe, run.labels, device)
+    reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective)
     summary = _summary(reading)
     numbers = head_numbers(summary)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
@@ -67,6 +68,14 @@ def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
     return (text,) if config.text_pair is None else (text, config.text_pair)
 
 
+def _label(config: InspectConfig, run: Run) -> str | None:
+    """Return the label as predictions are written, several of them in the order of the classes."""
+    if config.label is None or not run.config.data.multi_label:
+        return config.label
+    found = {part.strip() for part in config.label.split(run.config.data.label_separator)}
+    return label_text([label for label in run.labels if label in found])
+
+
 def _summary(reading: Reading) -> Summary:
     statistics = HeadStatistics()
     for layer, maps in reading.maps.items():
@@ -97,7 +106,15 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "shown": f"{len(probe.tokens)} tokens",
     }
     return Report(
-        "Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes, reading.pooling
+        "Attention heads",
+        probe.text,
+        probe.tokens,
+        layers,
+        reading.probabilities,
+        probe.label,
+        notes,
+        reading.pooling,
+        reading.prediction,
     )
 
 

@@ -43,7 +43,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     texts = sample(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
     with console.status(f"measuring every head on {sum(len(batch.labels) for batch in texts)} texts"):
-        study = causes(run.model, texts, special_tokens(run.tokenizer), BINS)
+        study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective)
     _record(run, data, study, device)
     path = run.folder / "heads.json"
     save_json(path, _content(study))
@@ -62,9 +62,9 @@ def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) 
         recorder = HeadRecorder(run.folder, index.texts, index.classes, index.budget, notes=index.notes)
     except RecordError:
         (run.folder / FOLDER / INDEX).unlink(missing_ok=True)
-        probes = choose_probes(data, run.config.inspection)
+        probes = choose_probes(data, run.config.inspection, run.objective)
         recorder = new_recorder(run.folder, probes, run.labels, run.config.inspection, {"dropout": "off"})
-        readings = [read_probe(run.model, probe, run.labels, device) for probe in probes]
+        readings = [read_probe(run.model, probe, run.labels, device, run.objective) for probe in probes]
         keep_readings(recorder, step, readings, study.numbers)
         write_marker(run.folder)
     recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"

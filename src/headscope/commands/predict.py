@@ -21,6 +21,7 @@ from headscope.data.batching import TextBatches
 from headscope.data.token_ids import EncodedTexts, joined
 from headscope.errors import DataError
 from headscope.model.classifier import TextClassifier
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.logits import split_logits
 
@@ -34,6 +35,8 @@ Texts = list[tuple[str, ...]]  # of each row, one text or a pair
 def predict(config: PredictConfig) -> int:
     """Write the input's rows with the columns prediction and one probability for each class; return how many.
 
+    Where a text has any number of labels, prediction is a list of them; in a csv file they are joined as in the data.
+
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left then.
     """
@@ -42,9 +45,10 @@ def predict(config: PredictConfig) -> int:
     positions = config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536)
     precision = torch.bfloat16 if config.precision == "bf16-mixed" else torch.float32
     columns = _columns(config, run)
+    join = run.config.data.label_separator.join if Path(config.output).suffix == ".csv" else None
 
     def label(texts: EncodedTexts) -> Tensor:
-        return probabilities(run.model, texts, positions, device, precision)
+        return probabilities(run.model, texts, positions, device, precision, run.objective)
 
     rows = read_rows(config.input, config.format, columns[0])
     done = 0
@@ -58,7 +62,7 @@ def predict(config: PredictConfig) -> int:
         task = progress.add_task("", total=None)
         windows = _windows(rows, columns, config.input)
         for window, texts in _ahead(windows, lambda texts: encoded(run.tokenizer, texts), pool):
-            for row in labelled(window, label(texts), run.labels):
+            for row in labelled(window, label(texts), run.labels, run.objective, join):
                 write(row)
             done += len(window)
             progress.update(task, completed=done)
@@ -129,12 +133,13 @@ def probabilities(
     tokens_per_batch: int,
     device: torch.device,
     precision: torch.dtype = torch.float32,
+    objective: Objective = ONE_CLASS,
 ) -> Tensor:
     """Return [N, C] probabilities in the order of the texts, computed in batches of like length."""
     batches = TextBatches(texts)
     ordered = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
     logits, _ = split_logits(model, ordered, device, precision)
-    return logits.softmax(dim=-1)
+    return objective.probabilities(logits)
 
 
 def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
@@ -151,9 +156,18 @@ def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]
         start += count
 
 
-def labelled(rows: list[Row], shares: Tensor, labels: list[str]) -> Iterator[Row]:
-    """Yield the rows with the likeliest class and every class's probability, rounded to 6 digits."""
+def labelled(
+    rows: list[Row],
+    shares: Tensor,
+    labels: list[str],
+    objective: Objective = ONE_CLASS,
+    join: Callable[[list[str]], str] | None = None,
+) -> Iterator[Row]:
+    """Yield the rows with what each is given and every class's probability, rounded to 6 digits."""
     names = [f"probability_{label}" for label in labels]
     rounded = shares.double().numpy().round(6).tolist()
-    for row, best, values in zip(rows, shares.argmax(dim=-1).tolist(), rounded, strict=True):
-        yield {**row, "prediction": labels[best], **dict(zip(names, values, strict=True))}
+    answers = objective.names(objective.given(shares), labels)
+    for row, answer, values in zip(rows, answers, rounded, strict=True):
+        if join is not None and isinstance(answer, list):
+            answer = join(answer)
+        yield {**row, "prediction": answer, **dict(zip(names, values, strict=True))}

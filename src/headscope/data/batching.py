@@ -22,14 +22,15 @@ class Batch(NamedTuple):
         token_ids: 0 at padding.
         key_padding_mask: True at padding; None where there is none, which spares the attention kernel a mask.
         segment_ids: for pairs, which text a token belongs to.
-        labels: class of each text; -1 where it is not known.
+        labels: class of each text, -1 where it is not known; or, where a text has any number of them, [B, C], 1 at
+            the classes that a text has and 0 at the others.
         rows: place of each text in its split.
     """
 
     token_ids: Int[Tensor, "B T"]
     key_padding_mask: Bool[Tensor, "B T"] | None
     segment_ids: Int[Tensor, "B T"] | None
-    labels: Int[Tensor, " B"]
+    labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]
 
 

@@ -1,21 +1,22 @@
 """What is checked before anything is trained: columns, empty texts, classes, and texts that stand in two splits."""
 
 import warnings
-from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Value
 
-from headscope.data.columns import digests, num_known, tuples, values
+from headscope.data.columns import class_counts, digests, num_known, numbers, tuples, values
 from headscope.data.config import DataConfig
+from headscope.data.labels import holds_lists, label_lists
 from headscope.errors import DataError, UserWarningMessage
 
 FEWEST_OF_A_CLASS = 2  # a class needs a text to train on and one to choose by
 
 
 def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if a column is missing, a text column holds no strings, or a label is not a single value."""
+    """Raise a DataError if a column is missing, a text column holds no strings, or a label column no labels."""
     where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
     for key in ("text_column", "text_pair_column", "label_column"):
         column = getattr(config, key)
@@ -26,10 +27,17 @@ def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
         if getattr(kind, "dtype", None) not in ("string", "large_string"):
             raise DataError(f"{where}: column {column!r} holds {getattr(kind, 'dtype', type(kind).__name__)}, not text")
     kind = dataset.features[config.label_column]
-    if not isinstance(kind, ClassLabel | Value):
-        raise DataError(
-            f"{where}: column {config.label_column!r} holds {type(kind).__name__}; a label is an integer or a string"
-        )
+    if not _holds_labels(kind, config.multi_label):
+        takes = "a label is an integer or a string"
+        if holds_lists(kind) and not config.multi_label:
+            takes += "; if a text has any number of them, set data.multi_label=true"
+        raise DataError(f"{where}: column {config.label_column!r} holds {type(kind).__name__}; {takes}")
+
+
+def _holds_labels(kind: Any, multi_label: bool) -> bool:
+    if multi_label and holds_lists(kind):
+        kind = kind.feature
+    return isinstance(kind, ClassLabel | Value)
 
 
 def text_columns(config: DataConfig) -> list[str]:
@@ -38,9 +46,14 @@ def text_columns(config: DataConfig) -> list[str]:
 
 
 def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any."""
+    """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any.
+
+    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null or has one is.
+    """
     where = f"{config.file_of(split)}, split {split}"
-    columns = [*text_columns(config), config.label_column]
+    columns = text_columns(config)
+    if not config.multi_label or holds_lists(dataset.features[config.label_column]):
+        columns.append(config.label_column)
     is_bad = np.zeros(len(dataset), dtype=bool)
     for column in columns:
         found = np.fromiter(map(_is_empty, values(dataset, column)), dtype=bool, count=len(dataset))
@@ -57,18 +70,42 @@ def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
 
 def _is_empty(value: object) -> bool:
     is_nan = isinstance(value, float) and value != value
-    return value is None or is_nan or (isinstance(value, str) and not value.strip())
+    is_blank = isinstance(value, str) and not value.strip()
+    return value is None or is_nan or is_blank or (isinstance(value, list) and any(map(_is_empty, value)))
 
 
 def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
     """Raise a DataError if labels are fractions. Whole numbers may be floating: pandas makes them so beside a gap."""
-    labels = values(dataset, config.label_column)
+    where = f"{config.file_of(split)}, split {split}, column {config.label_column!r}"
+    labels = (label for labels in label_lists(dataset, config.label_column, config) for label in labels)
     fractions = (label for label in labels if isinstance(label, float) and not label.is_integer())
     first = next(fractions, None)
     if first is not None:
         raise DataError(
-            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {1 + sum(1 for _ in fractions)} "
-            f"of {len(dataset)} rows hold fractions such as {first}: a label is an integer or a string"
+            f"{where}: {1 + sum(1 for _ in fractions)} of {len(dataset)} rows hold fractions such as {first}: "
+            "a label is an integer or a string"
+        )
+    if config.multi_label:
+        _check_repeats(dataset, where, config)
+
+
+def _check_repeats(dataset: Dataset, where: str, config: DataConfig) -> None:
+    """Raise a DataError if a list names a number twice: 0 and 1 for each class would be read as two labels."""
+    for row, labels in enumerate(label_lists(dataset, config.label_column, config)):
+        if len(labels) > len(set(labels)) and not isinstance(labels[0], str):
+            raise DataError(
+                f"{where}, row {row}: {labels[:10]} names a label twice; takes the labels that a text has, such as "
+                "[0, 3], not a 0 or 1 for each class"
+            )
+
+
+def check_several(dataset: Dataset, config: DataConfig) -> None:
+    """Raise a DataError if data.multi_label is set and every text of train has one label."""
+    if config.multi_label and (numbers(dataset, "label").sum(axis=1) == 1).all():
+        raise DataError(
+            f"{config.path}, column {config.label_column!r}: every text of train has one label: leave data.multi_label "
+            f"out, or, if a string holds several, say what stands between them: data.label_separator=... "
+            f"(it is {config.label_separator!r})"
         )
 
 
@@ -77,22 +114,26 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
 
     Splits that are still to be cut from train may be missing.
     """
-    counts = {split: Counter(values(dataset, "label")) for split, dataset in splits.items()}
-    present = [names[label] for label in counts["train"]]
+    counts = {
+        split: dict(zip(names, class_counts(numbers(dataset, "label"), len(names)).tolist(), strict=True))
+        for split, dataset in splits.items()
+    }
+    present = [name for name, count in counts["train"].items() if count]
     where = f"{config.path}, column {config.label_column!r}"
     if len(present) < 2:
         raise DataError(
-            f"{where}: train ({len(splits['train'])} rows) has one class only, {', '.join(present)}; takes two or more"
+            f"{where}: train ({len(splits['train'])} rows) has "
+            f"{'one class only, ' + present[0] if present else 'no class'}; takes two or more"
         )
-    rare = {names[label]: count for label, count in counts["train"].items() if count < FEWEST_OF_A_CLASS}
+    rare = {name: count for name, count in counts["train"].items() if 0 < count < FEWEST_OF_A_CLASS}
     if rare:
         listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(rare.items()))
         raise DataError(
             f"{where}: classes with fewer than {FEWEST_OF_A_CLASS} rows in train: {listed}; merge or drop them"
         )
     for role in ("validation", "test"):
-        found = counts.get(role, Counter())
-        unknown = {names[label]: count for label, count in found.items() if label not in counts["train"]}
+        found = counts.get(role, {})
+        unknown = {name: count for name, count in found.items() if count and not counts["train"][name]}
         if unknown:
             listed = ", ".join(f"{name!r} ({count} rows)" for name, count in sorted(unknown.items()))
             source = config.file_of(getattr(config, f"{role}_split") or role)

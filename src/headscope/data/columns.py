@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, List
 
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
@@ -23,13 +23,22 @@ def tuples(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]
 
 
 def numbers(dataset: Dataset, column: str) -> np.ndarray:
-    """Return a column of whole numbers, [N] of int64: eight bytes a row."""
-    found = np.empty(len(dataset), np.int64)
+    """Return a column of whole numbers, [N] of int64, or of lists of C small ones each, [N, C] of int8."""
+    feature = dataset.features[column]
+    width = feature.length if isinstance(feature, List) else None
+    found = np.empty(len(dataset), np.int64) if width is None else np.empty((len(dataset), width), np.int8)
     start = 0
     for rows in dataset.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE):
-        found[start : start + len(rows)] = rows.column(column).to_numpy()
+        some = rows.column(column)
+        flat = some if width is None else some.combine_chunks().flatten()
+        found[start : start + len(rows)] = flat.to_numpy().reshape(-1, *found.shape[1:])
         start += len(rows)
     return found
+
+
+def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return how many texts have each class, [C], from the class of each text, [N], or from what each has, [N, C]."""
+    return np.bincount(labels, minlength=num_classes) if labels.ndim == 1 else labels.sum(axis=0, dtype=np.int64)
 
 
 def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:

@@ -32,6 +32,12 @@ class DataConfig:
     text_column: str = setting("text", "column with the text")
     text_pair_column: str | None = setting(None, "column with the second text of a pair")
     label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
+    multi_label: bool = setting(
+        False, "a text has any number of labels: the column holds lists of them, or strings that are split"
+    )
+    label_separator: str = setting(
+        ";", "with multi_label: what stands between the labels of a string; an empty one has no label"
+    )
     train_split: str = setting("train", "split to train on")
     validation_split: str | None = setting("validation", "split to choose by; cut from train where the source has none")
     test_split: str | None = setting("test", "split to report on; cut from train where the source has none")
@@ -73,6 +79,8 @@ class DataConfig:
         named = [split for split in (self.train_split, self.validation_split, self.test_split) if split]
         if len(set(named)) < len(named):
             yield "test_split", f"train, validation and test must be three splits, got {', '.join(named)}"
+        if not self.label_separator:
+            yield "label_separator", "is empty; takes what stands between two labels, such as ';'"
 
 
 @dataclass

@@ -1,22 +1,21 @@
 """From a source to three checked splits with the columns text (text_pair) and label."""
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict
+from datasets import Dataset, DatasetDict
 
 from headscope.data.checks import (
     check_classes,
     check_columns,
     check_labels,
+    check_several,
     text_columns,
     warn_of_shared_texts,
     without_empty,
 )
-from headscope.data.columns import values
+from headscope.data.columns import numbers
 from headscope.data.config import DataConfig
+from headscope.data.labels import class_names, name_lists, with_numbers
 from headscope.data.source import load_source
 from headscope.data.splits import cut, limited
 from headscope.errors import DataError
@@ -27,7 +26,8 @@ class Corpus:
     """Texts with labels, ready to be encoded.
 
     Attributes:
-        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index into `labels`.
+        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index into `labels` or,
+            with data.multi_label, a list with 1 at the classes that a text has and 0 at the others.
         labels: the names of the classes.
         facts: what a reader of the results should know: sizes, how splits came about, near-duplicates.
     """
@@ -53,9 +53,10 @@ def load_corpus(config: DataConfig) -> Corpus:
         )
     given = {role: name for role, name in chosen.items() if name is not None and name in source}
     raw = DatasetDict({role: _checked(source[name], name, config) for role, name in given.items()})
-    labels = class_names(raw, config.label_column)
+    labels = class_names(raw, config)
     splits = DatasetDict({role: as_columns(raw[role], name, labels, config) for role, name in given.items()})
     corpus = Corpus(splits, labels)
+    check_several(corpus.splits["train"], config)
     check_classes(corpus.splits, labels, config)
     _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
@@ -63,6 +64,7 @@ def load_corpus(config: DataConfig) -> Corpus:
     check_classes(corpus.splits, labels, config)
     corpus.facts["texts also in train"] = warn_of_shared_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
+    corpus.facts |= _label_facts(corpus.splits["train"], config)
     return corpus
 
 
@@ -73,18 +75,12 @@ def _checked(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
     return dataset
 
 
-def class_names(splits: DatasetDict, column: str) -> list[str]:
-    """Return the names of the classes: a ClassLabel's own, else the labels found, in order, as strings."""
-    feature = splits["train"].features[column]
-    if isinstance(feature, ClassLabel):
-        return list(feature.names)
-    found = {label for split in splits.values() for label in values(split, column)}
-    return [_name(label) for label in sorted(found, key=lambda label: (isinstance(label, str), label))]
-
-
-def _name(label: object) -> str:
-    # pandas reads a column of integers with a gap in it as floating: 3.0 is class 3.
-    return str(int(label)) if isinstance(label, (bool, float)) else str(label)
+def _label_facts(train: Dataset, config: DataConfig) -> dict[str, object]:
+    if not config.multi_label:
+        return {}
+    found = numbers(train, "label").sum(axis=1)
+    without = float((found == 0).mean())
+    return {"mean labels of a text": round(float(found.mean()), 2), "share of texts without a label": without}
 
 
 def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConfig) -> Dataset:
@@ -94,23 +90,16 @@ def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConf
     dataset = dataset.select_columns(names).rename_columns(
         {old: new for old, new in zip(names, [*roles, "label"], strict=True) if old != new}
     )
-    index = {name: number for number, name in enumerate(labels)}
-    unknown = Counter(name for name in _names(dataset) if name not in index)
+    known = set(labels)
+    unknown = [found for row in name_lists(dataset, "label", config) if (found := set(row) - known)]
     if unknown:
+        listed = ", ".join(sorted(set().union(*unknown))[:10])
         raise DataError(
-            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {unknown.total()} of "
-            f"{len(dataset)} rows have unknown labels {', '.join(sorted(unknown)[:10])}; "
+            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {len(unknown)} of "
+            f"{len(dataset)} rows have unknown labels {listed}; "
             f"takes {', '.join(labels[:20])} (a split without labels is often marked -1: name another split)"
         )
-    numbers = np.fromiter(map(index.__getitem__, _names(dataset)), dtype=np.int64, count=len(dataset))
-    return dataset.remove_columns("label").add_column("label", numbers)
-
-
-def _names(dataset: Dataset) -> Iterator[str]:
-    """Yield the name of each row's class: a ClassLabel's own, or the number where it has none."""
-    feature = dataset.features["label"]
-    names = dict(enumerate(feature.names)) if isinstance(feature, ClassLabel) else {}
-    return (names[value] if value in names else _name(value) for value in values(dataset, "label"))
+    return with_numbers(dataset, labels, config)
 
 
 def _cut_missing(corpus: Corpus, config: DataConfig) -> None:

@@ -49,7 +49,7 @@ class TextDataModule(LightningDataModule):
         return 2 if self.config.text_pair_column else 1
 
     def labels(self, role: str) -> np.ndarray:
-        """Return the class of each text of a split."""
+        """Return the class of each text of a split, [N], or, with multi_label, 1 at each class it has, [N, C]."""
         return numbers(self.corpus.splits[role], "label")
 
     def sampler(self, role: str) -> TokenBudgetSampler:

@@ -22,6 +22,7 @@ from headscope.errors import DataError
 # it would take "None", "NA" or "null" for nothing at all, which are words like others in a text or a label.
 ONLY_EMPTY_IS_NULL = {"keep_default_na": False, "na_values": [""]}
 WITHOUT_MARK = "utf-8-sig"  # some editors put a byte order mark first
+LABEL = "__label__"  # as fastText marks a label
 READERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("csv", ONLY_EMPTY_IS_NULL),
     ".tsv": ("csv", {"sep": "\t", **ONLY_EMPTY_IS_NULL}),
@@ -36,7 +37,7 @@ def load_source(config: DataConfig) -> DatasetDict:
 
     `data.path` may be `licenses` (embedded), a Hub id, a folder in Hub layout (data files, perhaps a card), a folder
     with one folder of .txt files per class (below train/ and test/ or not), or a file: csv, tsv, json, jsonl, parquet,
-    or txt with lines of `__label__name text`, as fastText reads them.
+    or txt with lines of `__label__name text`, as fastText reads them, with any number of labels if data.multi_label.
 
     Raises:
         DataError: if the source cannot be found or read; the message names it and the reason.
@@ -103,7 +104,7 @@ def _load_file(path: Path, config: DataConfig) -> Dataset:
     if path.stat().st_size == 0:
         raise DataError(f"{path}: is empty")
     if path.suffix == ".txt":
-        return _rows(_labelled_lines(path), config)
+        return _rows(_labelled_lines(path, config), config)
     _check_encoding(path)
     reader, options = READERS[path.suffix]
     try:
@@ -148,19 +149,25 @@ def _write_rows(rows: Iterator[tuple[str, str]], columns: tuple[str, str], file:
     return digest.hexdigest()
 
 
-def _labelled_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (text, label) of each line `__label__name text`; blank lines are passed over."""
+def _labelled_lines(path: Path, config: DataConfig) -> Iterator[tuple[str, str]]:
+    """Yield (text, label) of each line `__label__name text`; blank lines are passed over. Labels are joined again."""
     # Not splitlines(): a text may contain the signs that it also takes for line ends, such as U+2028.
     _check_encoding(path)
     with path.open(encoding=WITHOUT_MARK) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            label, text = [*line.split(maxsplit=1), ""][:2]
-            if not label.startswith("__label__") or text.startswith("__label__"):
+            labels, text = [], line.lstrip()
+            while text.startswith(LABEL):
+                label, text = [*text.split(maxsplit=1), ""][:2]
+                labels.append(label.removeprefix(LABEL))
+            if len(labels) != 1 and not config.multi_label:
                 shown = line.removesuffix("\n")[:60]
-                raise DataError(f"{path}, line {number}: takes lines of one '__label__name' and a text, got {shown!r}")
-            yield text.strip(), label.removeprefix("__label__")
+                hint = " (for lines with several set data.multi_label=true)" if labels else ""
+                raise DataError(
+                    f"{path}, line {number}: takes lines of one '__label__name' and a text, got {shown!r}{hint}"
+                )
+            yield text.strip(), config.label_separator.join(labels)
 
 
 def _class_folders(path: Path) -> bool:

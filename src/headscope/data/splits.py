@@ -1,4 +1,7 @@
-"""Cutting a split into two, stratified by label, with near-duplicates on one side."""
+"""Cutting a split into two, stratified by label, with near-duplicates on one side.
+
+Labels are [N], the class of each text, or [N, C], 1 at each class that a text has.
+"""
 
 import math
 import re
@@ -35,7 +38,9 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     """Cut off a share of the rows: (what stays, what was cut off, how many rows repeat another one nearly).
 
     Groups of near-duplicates go to one side whole. Each group counts once, under the label of its first text, in
-    a split that keeps the shares of the labels.
+    a split that keeps the shares of the labels. Where a text has any number of labels, the shares of the frequent
+    combinations are kept and otherwise those of the rarest labels (see `strata`), and a text with a label of which
+    not even one could be cut off fairly stays.
 
     Raises:
         ValueError: if there are too few groups for two sides.
@@ -45,8 +50,9 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     _, first_rows = np.unique(groups, return_index=True)
     labels = numbers(dataset, "label")[first_rows]
     num_off = math.ceil(share * len(first_rows))
-    wanted = stratification(labels, num_off)
-    _, off = train_test_split(np.arange(len(first_rows)), test_size=num_off, random_state=seed, stratify=wanted)
+    rows = movable(labels, num_off)
+    wanted = stratification(strata(labels[rows], num_off), num_off)
+    _, off = train_test_split(rows, test_size=num_off, random_state=seed, stratify=wanted)
     is_off = np.isin(groups, off)
     return (
         dataset.select(np.flatnonzero(~is_off)),
@@ -60,9 +66,46 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     if limit is None or len(dataset) <= limit:
         return dataset
     labels = numbers(dataset, "label")
-    wanted = stratification(labels, limit)
+    wanted = stratification(strata(labels, limit), limit)
     rows, _ = train_test_split(np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted)
     return dataset.select(np.sort(rows))
+
+
+def movable(labels: np.ndarray, size: int) -> np.ndarray:
+    """Return the rows that a side of this size may take: all, but for those with a label that is too rare to divide.
+
+    Of a label that fewer than `_fewest` texts have, the side's share is less than one text; drawn by chance it might
+    take most of them, and they would be missing where the model learns.
+    """
+    rows = np.arange(len(labels))
+    if labels.ndim == 1:
+        return rows
+    is_rare = labels.sum(axis=0, dtype=np.int64) < _fewest(len(labels), size)
+    found = rows[~labels[:, is_rare].any(axis=1)]
+    return found if len(found) > size else rows
+
+
+def strata(labels: np.ndarray, size: int) -> np.ndarray:
+    """Return a number for each text, [N], by which to stratify a side of this size: its class, where it has one.
+
+    Where a text has any number of labels it is its combination of labels, if enough texts have the same one, else the
+    rarest of its labels; what is still too small is one stratum together.
+    """
+    if labels.ndim == 1:
+        return labels
+    fewest, frequencies = _fewest(len(labels), size), labels.sum(axis=0, dtype=np.int64)
+    _, combinations, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    rarest = np.where(labels, frequencies, len(labels) + 1).argmin(axis=1)
+    wanted = np.where(counts[combinations] >= fewest, combinations, len(counts) + rarest)
+    _, found, counts = np.unique(wanted, return_inverse=True, return_counts=True)
+    rest = counts[found] < fewest
+    found[rest] = len(counts) if rest.sum() >= fewest else counts.argmax()
+    return found
+
+
+def _fewest(total: int, size: int) -> int:
+    """Return how many texts a stratum needs so that either side's share of it is a text or more."""
+    return max(2, math.ceil(total / max(1, min(size, total - size))))
 
 
 def stratification(labels: np.ndarray, size: int) -> np.ndarray | None:

@@ -6,8 +6,7 @@ Every function runs the model in eval mode and leaves weights, gradients and mod
 from collections.abc import Iterable
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.inspection.intervention import (
@@ -23,14 +22,20 @@ from headscope.inspection.intervention import (
     mean_outputs,
 )
 from headscope.inspection.measures import Summary, mean_and_error
+from headscope.model.objective import ONE_CLASS, Objective
 
 CHANGES: dict[str, Change] = {"zeroed": "zero", "averaged": "mean"}
 
 
-def ablation(model: nn.Module, batches: Iterable[LabelledBatch], means: Means | None = None) -> Summary:
+def ablation(
+    model: nn.Module,
+    batches: Iterable[LabelledBatch],
+    means: Means | None = None,
+    objective: Objective = ONE_CLASS,
+) -> Summary:
     """Return what every head's absence does: layer -> measure -> (mean of each head, standard error of each head).
 
-    loss_zeroed and loss_averaged are the change of the cross-entropy in nats, accuracy_zeroed and accuracy_averaged
+    loss_zeroed and loss_averaged are the change of a text's loss in nats, accuracy_zeroed and accuracy_averaged
     that of the share of texts given their label, with the head ablated less with the model whole: of a head that
     helps, the first are above 0 and the others below. Means are over texts, and standard errors are those of the
     paired differences. One head at a time, so heads that stand in for each other all look idle (Michel et al. 2019,
@@ -40,6 +45,7 @@ def ablation(model: nn.Module, batches: Iterable[LabelledBatch], means: Means | 
         model: called with token ids, key padding mask and segment ids; returns logits.
         batches: a sample of texts with their classes.
         means: what "averaged" puts in a head's place; by default its mean over the tokens of these texts.
+        objective: what the labels are, which decides about loss and hits.
 
     Raises:
         ValueError: if a text's class is not known, or there are no texts.
@@ -48,11 +54,11 @@ def ablation(model: nn.Module, batches: Iterable[LabelledBatch], means: Means | 
     means = mean_outputs(model, sample) if means is None else means
     result: Summary = {}
     with evaluating(model), torch.no_grad():
-        whole = _outcomes(model, sample)  # [N, 2]
+        whole = _outcomes(model, sample, objective)  # [N, 2]
         for name, layer in headed_layers(model).items():
             for suffix, change in CHANGES.items():
                 heads = [{(name, head): change} for head in range(layer.num_heads)]
-                loss, accuracy = _effects(model, sample, heads, means, whole)
+                loss, accuracy = _effects(model, sample, heads, means, whole, objective)
                 result.setdefault(name, {})[f"loss_{suffix}"] = mean_and_error(loss)
                 result[name][f"accuracy_{suffix}"] = mean_and_error(accuracy)
     return result
@@ -64,25 +70,27 @@ def _effects(
     heads: list[dict[tuple[str, int], Change]],
     means: Means,
     whole: Float[Tensor, "N 2"],
+    objective: Objective,
 ) -> Float[Tensor, "2 N H"]:
     """Return, for each of these changes, every text's loss and accuracy less those of the whole model."""
     differences = []
     for changes in heads:
         with intervene(model, changes, means):
-            differences.append(_outcomes(model, batches) - whole)
+            differences.append(_outcomes(model, batches, objective) - whole)
     return torch.stack(differences, dim=-1).transpose(0, 1)  # [N, 2, H] -> [2, N, H]
 
 
-def gate_gradient(model: nn.Module, batches: Iterable[LabelledBatch]) -> Summary:
+def gate_gradient(model: nn.Module, batches: Iterable[LabelledBatch], objective: Objective = ONE_CLASS) -> Summary:
     """Return I_h = mean over texts of |d loss / d g_h| at g_h = 1: layer -> "gate_gradient" -> (means, errors).
 
-    g_h multiplies what head h gives before the heads are joined, and the loss is a text's cross-entropy in nats
+    g_h multiplies what head h gives before the heads are joined, and the loss is that of a text in nats
     (Michel et al. 2019, section 4.1, which goes on to normalize each layer's I to length 1; that is not done here).
     One forward and one backward pass: the cheap forecast of `ablation`, for small changes.
 
     Args:
         model: called with token ids, key padding mask and segment ids; returns logits.
         batches: a sample of texts with their classes.
+        objective: what the labels are, which decides about the loss.
 
     Raises:
         ValueError: if a text's class is not known, or there are no texts.
@@ -90,12 +98,12 @@ def gate_gradient(model: nn.Module, batches: Iterable[LabelledBatch]) -> Summary
     parts: dict[str, list[Float[Tensor, "B H"]]] = {name: [] for name in headed_layers(model)}
     with evaluating(model), torch.inference_mode(False), torch.enable_grad():
         for batch in _labelled(batches):
-            for name, gradient in _gate_gradients(model, batch).items():
+            for name, gradient in _gate_gradients(model, batch, objective).items():
                 parts[name].append(gradient.abs().cpu())
     return {name: {"gate_gradient": mean_and_error(torch.cat(values))} for name, values in parts.items()}
 
 
-def _gate_gradients(model: nn.Module, batch: LabelledBatch) -> dict[str, Float[Tensor, "B H"]]:
+def _gate_gradients(model: nn.Module, batch: LabelledBatch, objective: Objective) -> dict[str, Float[Tensor, "B H"]]:
     """Return d loss_b / d g_bh, with a gate for each text, so that one backward pass serves all of them."""
     B, device = len(batch.labels), device_of(model)
     gates = {name: torch.ones(B, layer.num_heads, dtype=torch.float64, device=device, requires_grad=True)
@@ -103,7 +111,7 @@ def _gate_gradients(model: nn.Module, batch: LabelledBatch) -> dict[str, Float[T
     interventions = {name: lambda sums, gate=gate: sums * gate.to(sums.dtype)[:, :, None, None]
                      for name, gate in gates.items()}  # fmt: skip
     with intervening(model, interventions):
-        loss = _losses(logits_of(model, batch), batch.labels).sum()
+        loss = objective.losses(logits_of(model, batch).double(), batch.labels.to(device)).sum()
     # Not backward(): that would add to the parameters' own gradients.
     gradients = torch.autograd.grad(loss, list(gates.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(gates, gradients, strict=True))
@@ -116,15 +124,12 @@ def _labelled(batches: Iterable[LabelledBatch]) -> list[LabelledBatch]:
     return found
 
 
-def _outcomes(model: nn.Module, batches: list[LabelledBatch]) -> Float[Tensor, "N 2"]:
+def _outcomes(model: nn.Module, batches: list[LabelledBatch], objective: Objective) -> Float[Tensor, "N 2"]:
     """Return each text's loss, and 1 if it was given its label, else 0."""
     parts = []
     for batch in batches:
         logits = logits_of(model, batch)
-        hits = (logits.argmax(dim=-1).cpu() == batch.labels.cpu()).double()
-        parts.append(torch.stack([_losses(logits, batch.labels).cpu(), hits], dim=1))
+        labels = batch.labels.to(logits.device)
+        outcome = [objective.losses(logits.double(), labels), objective.hits(logits, labels).double()]
+        parts.append(torch.stack(outcome, dim=1).cpu())
     return torch.cat(parts)
-
-
-def _losses(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    return F.cross_entropy(logits.double(), labels.to(logits.device), reduction="none")

@@ -24,6 +24,7 @@ from headscope.inspection.capture import capture
 from headscope.inspection.intervention import LabelledBatch, device_of, evaluating, headed_layers
 from headscope.inspection.measures import Summary, mean_and_error
 from headscope.inspection.rollout import received, rollout
+from headscope.model.objective import ONE_CLASS, Objective
 
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the bins of ERASER, section 4
 TOKENS_AT_ONCE = 2**13  # run through the model together: memory does not depend on heads, and a CPU's cache is met
@@ -57,6 +58,7 @@ def faithfulness(
     embedding: nn.Module | None = None,
     rankings: int = 5,
     seed: int = 0,
+    objective: Objective = ONE_CLASS,
 ) -> Faithfulness:
     """Measure every head as a chooser of tokens, beside rollout, gradient x input, and chance.
 
@@ -74,6 +76,7 @@ def faithfulness(
         embedding: the module that gives a vector [B, T, D] for each token; by default the first nn.Embedding.
         rankings: random ones, whose mean is chance.
         seed: of these.
+        objective: what the labels are, which decides about probabilities; the predicted class is the likeliest one.
 
     Raises:
         ValueError: if no text can be measured.
@@ -83,8 +86,10 @@ def faithfulness(
     with evaluating(model), torch.inference_mode(False):
         for batch in batches:
             inputs = _Inputs.of(model, batch, special_ids)
-            scores = torch.cat([_scores(model, inputs, embedding), _random_scores(inputs, rankings, random)])
-            parts.append(_differences(model, inputs, scores, shares)[..., inputs.choosable.sum(-1) >= 2].cpu())
+            scores = torch.cat([_scores(model, inputs, embedding, objective), _random_scores(inputs, rankings, random)])
+            parts.append(
+                _differences(model, inputs, scores, shares, objective)[..., inputs.choosable.sum(-1) >= 2].cpu()
+            )
     values = torch.cat(parts, dim=-1) if parts else torch.empty(2, 0, 0)
     if not values.shape[-1]:
         raise ValueError("needs texts with at least two tokens that are not special")
@@ -109,11 +114,11 @@ class _Inputs:
         return cls(ids, padding, None if segments is None else segments.to(device), ~padding & ~special)
 
 
-def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module) -> Float[Tensor, "C B T"]:
+def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective) -> Float[Tensor, "C B T"]:
     """Return how each head, rollout and gradient x input rank the tokens."""
     with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
         logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids)
-        likeliest = logits.log_softmax(dim=-1).amax(dim=-1).sum()
+        likeliest = objective.log_probabilities(logits).amax(dim=-1).sum()
     gradient = torch.autograd.grad(likeliest, leaves[0])[0]
     saliency = (gradient * leaves[0].detach()).sum(dim=-1).abs()  # [B, T]
     heads = torch.cat([received(maps[name], inputs.padding) for name in headed_layers(model)], dim=1)  # [B, N, T]
@@ -143,17 +148,21 @@ def _random_scores(inputs: _Inputs, rankings: int, random: torch.Generator) -> F
 
 @torch.no_grad()
 def _differences(
-    model: nn.Module, inputs: _Inputs, scores: Float[Tensor, "C B T"], shares: Sequence[float]
+    model: nn.Module,
+    inputs: _Inputs,
+    scores: Float[Tensor, "C B T"],
+    shares: Sequence[float],
+    objective: Objective,
 ) -> Float[Tensor, "2 C B"]:
     """Return comprehensiveness and sufficiency of each chooser and text, means over the shares."""
-    whole = _probabilities(model, inputs, inputs.padding[None])[0]  # [B, classes]
+    whole = _probabilities(model, inputs, inputs.padding[None], objective)[0]  # [B, classes]
     predicted = whole.argmax(dim=-1)  # [B]
     # Short texts have one number for several shares: it is tried once.
     counts, share_of = _counts(inputs.choosable, shares).unique(dim=0, return_inverse=True)
     chosen = _ranks(scores, inputs.choosable)[:, None] < counts[:, :, None]  # [C, S, B, T]
     others = inputs.choosable & ~chosen
     hidden = torch.stack([chosen, others]) | inputs.padding  # [2, C, S, B, T]
-    found = _probabilities(model, inputs, hidden.flatten(0, 2))  # [2 C S, B, classes]
+    found = _probabilities(model, inputs, hidden.flatten(0, 2), objective)  # [2 C S, B, classes]
     likely = found.gather(-1, predicted[None, :, None].expand(len(found), -1, 1))[..., 0]
     change: Tensor = whole.gather(-1, predicted[:, None])[:, 0] - likely.unflatten(0, hidden.shape[:3])  # [2, C, S, B]
     return change[:, :, share_of].mean(dim=2)
@@ -174,7 +183,9 @@ def _ranks(scores: Float[Tensor, "C B T"], choosable: Bool[Tensor, "B T"]) -> In
     return torch.empty_like(order).scatter_(-1, order, places).masked_fill(~choosable, scores.shape[-1])
 
 
-def _probabilities(model: nn.Module, inputs: _Inputs, hidden: Bool[Tensor, "V B T"]) -> Float[Tensor, "V B classes"]:
+def _probabilities(
+    model: nn.Module, inputs: _Inputs, hidden: Bool[Tensor, "V B T"], objective: Objective
+) -> Float[Tensor, "V B classes"]:
     """Return what the model predicts of each text, with what is hidden in each variant."""
     B, T = inputs.token_ids.shape
     found = []
@@ -182,7 +193,7 @@ def _probabilities(model: nn.Module, inputs: _Inputs, hidden: Bool[Tensor, "V B 
         ids = inputs.token_ids.repeat(len(part), 1)
         segments = None if inputs.segment_ids is None else inputs.segment_ids.repeat(len(part), 1)
         logits = model(ids, part.flatten(0, 1), segments)
-        found.append(logits.double().softmax(dim=-1).unflatten(0, (len(part), B)))
+        found.append(objective.probabilities(logits.double()).unflatten(0, (len(part), B)))
     return torch.cat(found)
 
 

@@ -19,7 +19,7 @@ Means = dict[str, Float[Tensor, "H E"]]
 
 @runtime_checkable
 class LabelledBatch(Protocol):
-    """Some texts with their classes, such as headscope.data.batching.Batch."""
+    """Some texts with their classes, [B] or, of any number, [B, C], such as headscope.data.batching.Batch."""
 
     @property
     def token_ids(self) -> Int[Tensor, "B T"]: ...  # noqa: D102
@@ -31,7 +31,7 @@ class LabelledBatch(Protocol):
     def segment_ids(self) -> Int[Tensor, "B T"] | None: ...  # noqa: D102
 
     @property
-    def labels(self) -> Int[Tensor, " B"]: ...  # noqa: D102
+    def labels(self) -> Int[Tensor, "B *C"]: ...  # noqa: D102
 
 
 def headed_layers(model: nn.Module) -> dict[str, HeadedAttention]:

@@ -62,7 +62,8 @@ class Report:
 
     ``probabilities`` goes from class name to probability, ``label`` is the true class where it is known, and
     ``notes`` says where all this comes from: the run, the model's size, and so on. ``pooling`` [tokens], where
-    the model has one, says how much each token counts in the text's vector; it sums to 1.
+    the model has one, says how much each token counts in the text's vector; it sums to 1. ``prediction`` is what
+    the text is given, where that is not the likeliest class but any number of them, written as ``label`` is.
     """
 
     title: str
@@ -73,6 +74,7 @@ class Report:
     label: str | None
     notes: dict[str, str]
     pooling: NDArray[np.floating[Any]] | None = None
+    prediction: str | None = None
 
 
 def page(report: Report) -> str:
@@ -134,6 +136,7 @@ def encode_report(report: Report) -> dict[str, Any]:
         "layers": layers,
         "probabilities": [[name, finite(value)] for name, value in report.probabilities.items()],
         "label": report.label,
+        "prediction": report.prediction,
         "notes": list(report.notes.items()),
         "pooling": None if report.pooling is None else encode_map(report.pooling[None]),  # a map of one row
         "colors": to_base64(color_table()),

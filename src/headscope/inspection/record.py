@@ -57,6 +57,11 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def label_text(label: str | list[str]) -> str:
+    """Return the class of a text, or any number of them, in one piece for a person."""
+    return label if isinstance(label, str) else ", ".join(label) or "none"
+
+
 @dataclass(frozen=True)
 class Step:
     """A step that was kept: its number, its file beside the index, its size, and when it was written (seconds)."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.inspection.record import Arrays, Index, RecordError, weights_from
+from headscope.inspection.record import Arrays, Index, RecordError, label_text, weights_from
 
 LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
 ALIGNMENT = 8
@@ -207,8 +207,16 @@ def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> s
             shown.label,
             told,
             arrays.get(f"{own}/pooling"),
+            _prediction(names, arrays.get(f"{own}/given")),
         )
     )
+
+
+def _prediction(names: list[str], given: np.ndarray | None) -> str | None:
+    """Return the classes that a text is given as one; None where it is given the likeliest."""
+    if given is None:
+        return None
+    return label_text([name for name, is_given in zip(names, given.tolist(), strict=False) if is_given])
 
 
 def _weights(arrays: Arrays, layer: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What counting words would have reached on the same split: TF-IDF and logistic regression."""
 
 import time
+import warnings
 from collections.abc import Iterator
 from itertools import islice
 
@@ -9,11 +10,15 @@ import torch
 from datasets import Dataset, DatasetDict
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
+from torch import Tensor
 
 from headscope.data.columns import numbers, tuples
 from headscope.data.splits import limited
+from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.scoring import Scores, scores
+from headscope.training.thresholds import best_thresholds
 
 WITHOUT_SPACES = 0.05  # texts with a smaller share of white space are read by characters
 # Every pair of words is a weight for every class, and the solver keeps some twenty copies of them, so memory and time
@@ -28,18 +33,34 @@ def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
 
     Words and pairs of words, or runs of 1 to 3 characters for text without spaces; terms in two texts or more,
     log term frequency; C = 10. Of more than 200,000 training texts so many are drawn, with the shares of the classes.
+    Where a text has any number of labels there is a regression for each class, and a threshold chosen on validation.
     """
     start = time.perf_counter()
     train = limited(splits["train"], MOST_TEXTS, seed=0)
     by_characters = _white_space_share(train) < WITHOUT_SPACES
-    pipeline = _pipeline(by_characters).fit(_texts(train), numbers(train, "label"))
-    probabilities = _probabilities(pipeline, splits["test"])
-    # A class that train lacks cannot be, since that is checked; but the columns must be in the order of the labels.
-    logits = torch.from_numpy(np.log(np.clip(probabilities, 1e-12, 1.0))).float()
+    labels = numbers(train, "label")
+    is_one = labels.ndim == 1
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Label not .* is present in all training examples")
+        pipeline = _pipeline(by_characters, is_one).fit(_texts(train), labels)
+    objective: Objective = ONE_CLASS
+    if not is_one:
+        objective = AnyClasses(best_thresholds(*_logits(pipeline, splits["validation"])))
     name = f"TF-IDF ({'characters 1-3' if by_characters else 'words 1-2'}) + logistic regression"
     if len(train) < len(splits["train"]):
         name += f" on {len(train):,} of {len(splits['train']):,} training texts"
-    return scores(logits, torch.from_numpy(numbers(splits["test"], "label"))), name, time.perf_counter() - start
+    return scores(*_logits(pipeline, splits["test"]), objective), name, time.perf_counter() - start
+
+
+def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
+    """Return logits [N, C] that give the pipeline's probabilities, and the labels.
+
+    A class that train lacks cannot be, since that is checked; but the columns must be in the order of the labels.
+    """
+    labels = torch.from_numpy(numbers(split, "label"))
+    probabilities = torch.from_numpy(np.clip(_probabilities(pipeline, split), 1e-12, 1.0))
+    logits = probabilities.log() if labels.dim() == 1 else probabilities.logit(eps=1e-12)
+    return logits.float(), labels
 
 
 def _texts(split: Dataset) -> Iterator[str]:
@@ -61,7 +82,8 @@ def _white_space_share(split: Dataset) -> float:
     return sum(map(str.isspace, sample)) / max(1, len(sample))
 
 
-def _pipeline(by_characters: bool) -> Pipeline:
+def _pipeline(by_characters: bool, is_one: bool) -> Pipeline:
     analyzer, ngrams = ("char", (1, 3)) if by_characters else ("word", (1, 2))
     vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=ngrams, min_df=2, sublinear_tf=True)
-    return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000))
+    regression = LogisticRegression(C=10, max_iter=1000)
+    return make_pipeline(vectorizer, regression if is_one else OneVsRestClassifier(regression))

@@ -23,17 +23,19 @@ from headscope.training.study import Study
 
 
 def write_scores(writer: SummaryWriter, report: Report) -> None:
-    """Write the test split's scores beside the baseline's, the confusion matrix, PR curves and hyper-parameters."""
+    """Write the test split's scores beside the baseline's, confusion matrices, PR curves and hyper-parameters."""
     step = report.facts_of_training["steps"]
     named = {"test": report.test, "baseline": report.baseline}
-    values = {f"{who}/{name}": asdict(found)[name] for who, found in named.items() if found for name in SCORES}
+    found = {f"{who}/{name}": value for who, part in named.items() if part for name, value in asdict(part).items()}
+    values = {name: value for name, value in found.items() if name.split("/")[1] in SCORES}
     for name, value in values.items():
         writer.add_scalar(name, value, step)
-    picture = confusion_picture(report.test.confusion, report.labels, report.config.inspection.font)
-    add_picture(writer, "test/confusion", picture, step)
-    probabilities = report.logits.softmax(dim=-1)
+    for name, (sides, counts) in report.test.tables(report.labels).items():
+        add_picture(writer, f"test/{name}", confusion_picture(counts, sides, report.config.inspection.font), step)
+    probabilities = report.objective.probabilities(report.logits)
+    classes = report.objective.has(report.targets, len(report.labels))
     for number, label in enumerate(report.labels):
-        writer.add_pr_curve(f"test/{label}", report.targets == number, probabilities[:, number], step)
+        writer.add_pr_curve(f"test/{label}", classes[:, number], probabilities[:, number], step)
     # In the run's own event file: SummaryWriter.add_hparams would open a run of its own.
     for summary in hparams(flat(report.config), values):
         writer._get_file_writer().add_summary(summary)
@@ -49,7 +51,8 @@ def write_probes(
 ) -> None:
     """Write the kept model's maps of every probe, layer by layer, large, with the tokens on both axes."""
     for number, probe in enumerate(subjects.probes):
-        shown = shortened(probe, read_probe(model, probe, subjects.labels, device), config.max_tokens)
+        reading = read_probe(model, probe, subjects.labels, device, subjects.objective)
+        shown = shortened(probe, reading, config.max_tokens)
         write_labelled(writer, f"probe_{number}", *shown, step, config.font)
 
 

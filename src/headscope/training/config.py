@@ -32,9 +32,13 @@ class OptimizerConfig:
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
     gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)
-    label_smoothing: float = setting(0.0, "share of the target spread over all classes", minimum=0, below=1)
+    label_smoothing: float = setting(
+        0.0, "share of the target spread over all classes, or over yes and no with data.multi_label", minimum=0, below=1
+    )
     class_weights: str = setting(
-        "balanced", "balanced: rare classes weigh as much as frequent ones in the loss", choices=("none", "balanced")
+        "balanced",
+        "balanced: rare classes weigh as much as frequent ones; with data.multi_label, having a class as much as not",
+        choices=("none", "balanced"),
     )
 
 

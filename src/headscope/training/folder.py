@@ -6,6 +6,7 @@
         encoder.json         what the encoder of a checkpoint looks like, where model.path named one
         labels.json          the classes' names, in the order of the logits
         model.safetensors    the best weights by validation macro-F1
+        thresholds.json      with data.multi_label: the probability from which on a text is given each class
         metrics.json         scores, baseline, facts about the data, seconds
         checkpoints/         best.ckpt and last.ckpt, to go on from
         events.out.tfevents… what TensorBoard shows
@@ -19,20 +20,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
 from headscope.files import write_whole
 from headscope.model.classifier import TextClassifier
+from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.model.pretrained.architecture import Architecture, architecture_json, load_architecture
 from headscope.training.config import TrainConfig
 
-ENCODER = "encoder.json"
+ENCODER, THRESHOLDS = "encoder.json", "thresholds.json"
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Run:
     tokenizer: Tokenizer
     labels: list[str]
     model: TextClassifier
+    objective: Objective = ONE_CLASS
 
 
 def build_model(
@@ -87,6 +92,33 @@ def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
     return None if config.model.path is None else load_architecture(folder / ENCODER)
 
 
+def objective_of(config: TrainConfig) -> Objective:
+    """Return what the configuration says that labels are."""
+    return AnyClasses() if config.data.multi_label else ONE_CLASS
+
+
+def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, " C"]) -> None:
+    """Write thresholds.json."""
+    save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
+
+
+def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
+    """Return what labels are, with the thresholds of thresholds.json if there is one.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    path, objective = folder / THRESHOLDS, objective_of(config)
+    if not config.data.multi_label or not path.exists():
+        return objective
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        thresholds = torch.tensor([kept[label] for label in labels], dtype=torch.float64)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{THRESHOLDS}: takes a number for each of {', '.join(labels[:20])}") from error
+    return AnyClasses(thresholds)
+
+
 def save_weights(folder: Path, model: TextClassifier) -> None:
     """Write model.safetensors."""
     write_whole(folder / "model.safetensors", lambda path: save_model(model, str(path)))
@@ -127,9 +159,10 @@ def load_run(folder: Path) -> Run:
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
         model = build_model(config, tokenizer, labels, kept_architecture(folder, config))
         load_model(model, str(folder / "model.safetensors"))
+        objective = kept_objective(folder, config, labels)
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
-    return Run(folder, config, tokenizer, labels, model.eval())
+    return Run(folder, config, tokenizer, labels, model.eval(), objective)
 
 
 def flat(config: TrainConfig) -> dict[str, Any]:

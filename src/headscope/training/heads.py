@@ -16,6 +16,7 @@ from headscope.inspection.config import InspectionConfig
 from headscope.inspection.intervention import evaluating
 from headscope.inspection.measures import Summary
 from headscope.inspection.recorder import HeadRecorder
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.images import head_grid
 from headscope.tensorboard.marker import marker_summary
 from headscope.tensorboard.text import probe_markdown
@@ -36,12 +37,14 @@ class Subjects:
         labels: names of the classes.
         special: ids of the tokens that are no words.
         text_of: the text of a row of the validation split.
+        objective: what the labels are.
     """
 
     probes: list[Probe]
     labels: list[str]
     special: SpecialTokens
     text_of: Callable[[int], str]
+    objective: Objective = ONE_CLASS
 
 
 class HeadLogger(Callback):
@@ -154,7 +157,8 @@ class HeadLogger(Callback):
     ) -> list[Reading]:
         """Keep the probes' maps, and the numbers and examples if there are any."""
         self._last_step = step
-        readings = [read_probe(model, probe, self.subjects.labels, device) for probe in self.subjects.probes]
+        labels, objective = self.subjects.labels, self.subjects.objective
+        readings = [read_probe(model, probe, labels, device, objective) for probe in self.subjects.probes]
         if readings:
             extra = examples_of(self._watch.examples, self.subjects.text_of) if summary and self._watch else {}
             keep_readings(self.recorder, step, readings, summary, extra)

@@ -15,7 +15,7 @@ def split_logits(
     device: torch.device,
     precision: torch.dtype = torch.float32,
     tick: Callable[[], object] = lambda: None,
-) -> tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]:
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N *C"]]:
     """Return the logits and labels of all texts, in the split's own order, by the model in eval mode.
 
     Args:

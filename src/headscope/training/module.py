@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
@@ -13,8 +12,10 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from headscope.data.batching import Batch
+from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.config import OptimizerConfig
 from headscope.training.layers import parameter_groups
+from headscope.training.thresholds import AtBestThresholds
 
 
 class ClassifierModule(LightningModule):
@@ -27,6 +28,7 @@ class ClassifierModule(LightningModule):
         total_steps: optimizer steps of the whole run, which the learning rate's course is laid out over.
         class_weights: weight of each class in the loss, or None.
         fused: let one kernel step all weights. In float16 that would unscale the gradients after they are clipped.
+        objective: what the labels are, which decides about the loss and the metrics.
     """
 
     def __init__(
@@ -37,18 +39,15 @@ class ClassifierModule(LightningModule):
         total_steps: int,
         class_weights: Float[Tensor, " C"] | None = None,
         fused: bool = True,
+        objective: Objective = ONE_CLASS,
     ) -> None:
         super().__init__()
         self.model: nn.Module = model
         self.config, self.total_steps, self.fused = config, total_steps, fused
+        self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.validation_metrics = MetricCollection(
-            {
-                "validation/accuracy": MulticlassAccuracy(num_classes, average="micro"),
-                "validation/macro_f1": MulticlassF1Score(num_classes, average="macro"),
-            }
-        )
+        self.validation_metrics = validation_metrics(objective, num_classes)
         self.validation_loss = MeanMetric()
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
@@ -56,10 +55,8 @@ class ClassifierModule(LightningModule):
         return self.model(batch.token_ids, batch.key_padding_mask, batch.segment_ids)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
-        """Return the loss: cross-entropy, smoothed and weighted as configured."""
-        loss = F.cross_entropy(
-            self(batch), batch.labels, self.class_weights, label_smoothing=self.config.label_smoothing
-        )
+        """Return the loss, smoothed and weighted as configured."""
+        loss = self.objective.loss(self(batch), batch.labels, self.class_weights, self.config.label_smoothing)
         self.log("train/loss", loss, batch_size=len(batch.labels))
         return loss
 
@@ -67,7 +64,7 @@ class ClassifierModule(LightningModule):
         """Count the batch in; return its logits, which callbacks may want."""
         logits = self(batch)
         self.validation_metrics.update(logits, batch.labels)
-        self.validation_loss.update(F.cross_entropy(logits.float(), batch.labels), weight=len(batch.labels))
+        self.validation_loss.update(self.objective.loss(logits.float(), batch.labels), weight=len(batch.labels))
         return logits  # type: ignore[no-any-return]
 
     def on_validation_epoch_end(self) -> None:
@@ -126,6 +123,14 @@ class ClassifierModule(LightningModule):
             torch.set_rng_state(state.cpu())
 
 
-def balanced_weights(counts: Float[Tensor, " C"]) -> Float[Tensor, " C"]:
-    """Return n / (C n_c) for each class c, so that every class weighs the same in the loss (King and Zeng 2001)."""
-    return counts.sum() / (len(counts) * counts.clamp(min=1))
+def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
+    """Return what gives validation/accuracy and validation/macro_f1."""
+    if isinstance(objective, AnyClasses):
+        return MetricCollection([AtBestThresholds()], prefix="validation/")
+    return MetricCollection(
+        {
+            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
+            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+        },
+        prefix="validation/",
+    )

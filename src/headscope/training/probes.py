@@ -17,6 +17,8 @@ from headscope.data.display import shown_tokens
 from headscope.data.tokenizer import with_literal_text
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
+from headscope.inspection.record import label_text
+from headscope.model.objective import ONE_CLASS, Answer, Objective
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 
@@ -30,7 +32,7 @@ class Probe:
         tokens: its tokens as a person reads them.
         token_ids: [1, T].
         segment_ids: [1, T] for pairs.
-        label: its class, if known.
+        label: its class, if known, as a person reads it.
     """
 
     texts: tuple[str, ...]
@@ -52,19 +54,21 @@ class Reading:
     Attributes:
         maps: layer name -> weights [H, T, T].
         probabilities: class name -> probability.
+        answer: what the text is given.
         pooling: weight of each token in the text's vector, where the pooling attends.
         difference: the largest one between what a layer's kernel returned and the maps times the values.
     """
 
     maps: dict[str, Float[np.ndarray, "H T T"]]
     probabilities: dict[str, float]
+    answer: Answer
     pooling: Float[np.ndarray, " T"] | None = None
     difference: float = 0.0
 
     @property
     def prediction(self) -> str:
-        """The likeliest class."""
-        return max(self.probabilities, key=self.probabilities.__getitem__)
+        """What the text is given, as a person reads it."""
+        return label_text(self.answer)
 
 
 def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Reading]:
@@ -86,7 +90,7 @@ def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, 
     return Probe(texts, shown_tokens(cutting, encoding, texts), torch.tensor([encoding.ids]), segments, label)
 
 
-def choose_probes(data: TextDataModule, config: InspectionConfig) -> list[Probe]:
+def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
     if config.probes:  # as long as the model reads them
         return [make_probe(data.tokenizer, (text,), None, data.config.max_length) for text in config.probes]
@@ -99,24 +103,32 @@ def choose_probes(data: TextDataModule, config: InspectionConfig) -> list[Probe]
     order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
     chosen = _classes_in_turn(order, labels)[: config.num_probes]
     columns = [column for column in ("text", "text_pair") if column in split.column_names]
+    classes = objective.has(torch.from_numpy(labels[chosen]), len(data.corpus.labels))
     return [
         make_probe(
             data.tokenizer,
             tuple(split[row][column] for column in columns),
-            data.corpus.labels[labels[row]],
+            label_text(name),
             config.max_tokens,
         )
-        for row in chosen
+        for row, name in zip(chosen, objective.names(classes, data.corpus.labels), strict=True)
     ]
 
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
-    """Return the rows so that each class's first comes before any class's second, in the rows' own order otherwise."""
-    by_class = [rows[labels[rows] == label].tolist() for label in np.unique(labels)]
-    return [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    """Return the rows so that each class's first comes before any class's second, in the rows' own order otherwise.
+
+    A row with several classes comes once, and one without any comes last.
+    """
+    members = [labels == label for label in np.unique(labels)] if labels.ndim == 1 else list(labels.T.astype(bool))
+    by_class = [rows[member[rows]].tolist() for member in members]
+    in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    return list(dict.fromkeys([*in_turn, *rows.tolist()]))
 
 
-def read_probe(model: nn.Module, probe: Probe, labels: list[str], device: torch.device) -> Reading:
+def read_probe(
+    model: nn.Module, probe: Probe, labels: list[str], device: torch.device, objective: Objective = ONE_CLASS
+) -> Reading:
     """Run the model in eval mode on one probe alone, so that nothing is padded."""
     maps: dict[str, np.ndarray] = {}
     pooled: list[np.ndarray] = []
@@ -135,5 +147,7 @@ def read_probe(model: nn.Module, probe: Probe, labels: list[str], device: torch.
         segments = None if probe.segment_ids is None else probe.segment_ids.to(device)
         logits = model(probe.token_ids.to(device), None, segments)
     model.train(was_training)
-    probabilities = dict(zip(labels, logits[0].float().softmax(dim=-1).tolist(), strict=True))
-    return Reading(maps, probabilities, pooled[0] if pooled else None, max(differences, default=0.0))
+    found = objective.probabilities(logits.float().cpu())  # [1, C]
+    (answer,) = objective.names(objective.given(found), labels)
+    probabilities = dict(zip(labels, found[0].tolist(), strict=True))
+    return Reading(maps, probabilities, answer, pooled[0] if pooled else None, max(differences, default=0.0))

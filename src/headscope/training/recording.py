@@ -30,7 +30,11 @@ def keep_readings(
     summary: Summary | None = None,
     extra: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Record the maps of every probe, and the numbers of every head if there are any."""
+    """Record the maps of every probe, and the numbers of every head if there are any.
+
+    Where a text may be given any number of classes, those that it is given are recorded too: text_t/given.
+    """
+    given = {f"text_{place}/given": _given(reading) for place, reading in enumerate(readings)}
     recorder.record(
         step,
         [{f"layer {number}": weights for number, weights in enumerate(reading.maps.values())} for reading in readings],
@@ -38,8 +42,15 @@ def keep_readings(
         [reading.pooling for reading in readings],
         [np.array(list(reading.probabilities.values())) for reading in readings],
         [reading.difference for reading in readings],
-        extra,
+        {name: classes for name, classes in given.items() if classes is not None} | dict(extra or {}),
     )
+
+
+def _given(reading: Reading) -> np.ndarray | None:
+    """Return 1 at each class that the text is given and 0 at the others; None where it is given the likeliest one."""
+    if isinstance(reading.answer, str):
+        return None
+    return np.array([name in reading.answer for name in reading.probabilities], dtype=np.uint8)
 
 
 def numbers_of(summary: Summary) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -10,6 +10,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.config import TrainConfig
 from headscope.training.folder import save_json
 from headscope.training.scoring import Scores
@@ -17,6 +18,7 @@ from headscope.training.scoring import Scores
 # The scores that are shown, and how they are called where people read them.
 SCORES = {
     "accuracy": "accuracy",
+    "micro_f1": "micro-F1",  # of texts with any number of labels; of one label a text it is the accuracy
     "macro_f1": "macro-F1",
     "loss": "loss",
     "calibration_error": "calibration error",
@@ -34,7 +36,8 @@ class Report:
         labels: names of the classes.
         test: scores of the best weights on the test split.
         logits: [N, C], what they say of each test text.
-        targets: [N], the labels of the test texts.
+        targets: [N] or [N, C], the labels of the test texts.
+        objective: what the labels are.
         baseline: scores of TF-IDF + logistic regression on the same split, if asked for.
         baseline_name: what was fitted.
         facts_of_data: sizes, cuts, padding.
@@ -47,7 +50,8 @@ class Report:
     labels: list[str]
     test: Scores
     logits: Float[Tensor, "N C"]
-    targets: Int[Tensor, " N"]
+    targets: Int[Tensor, "N *C"]
+    objective: Objective = ONE_CLASS
     baseline: Scores | None = None
     baseline_name: str = ""
     facts_of_data: dict[str, Any] = field(default_factory=dict)

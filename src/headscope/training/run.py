@@ -101,7 +101,8 @@ def _scored(session: Session) -> Report:
     """Score the best weights, and the baseline, on the test split."""
     start, data, labels = time.perf_counter(), session.data, session.data.corpus.labels
     logits, targets = split_logits(session.module.model, data.loader("test"), session.device)
-    report = Report(session.folder, session.config, labels, scores(logits, targets), logits, targets)
+    found = scores(logits, targets, session.objective)
+    report = Report(session.folder, session.config, labels, found, logits, targets, session.objective)
     report.facts_of_training = session.facts()
     report.seconds = {"testing": time.perf_counter() - start}
     if session.head_logger is not None:

@@ -1,5 +1,6 @@
 """What is printed before and after training."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from headscope.training.report import SCORES, Report
-from headscope.training.scoring import Scores
+from headscope.training.scoring import MultiLabelScores, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
+MOST_ROWS = 50
+COUNTS = ("has, given", "has, not given", "has not, given", "neither")
 
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
@@ -50,23 +53,32 @@ def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
     """Print a table with a row for each model."""
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
-    for heading in SCORES.values():
-        table.add_column(heading, justify="right")
+    known = [name for name in SCORES if all(hasattr(found, name) for found in rows.values())]
+    for score in known:
+        table.add_column(SCORES[score], justify="right")
     for name, found in rows.items():
-        table.add_row(escape(name), *(f"{getattr(found, score):.4f}" for score in SCORES))
+        table.add_row(escape(name), *(f"{getattr(found, score):.4f}" for score in known))
     console.print(table)
 
 
 def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
-    """Print the confusion matrix, if it fits on a screen."""
-    if len(labels) > MOST_CLASSES:
+    """Print the confusion matrix, or a row of counts for each class where a text has several, if it fits a screen."""
+    if isinstance(found, MultiLabelScores):
+        rows = [[both, missed, alone, neither] for (neither, alone), (missed, both) in found.confusion]
+        _show_counts(console, "texts that have the class, and are given it", COUNTS, labels[:MOST_ROWS], rows)
+    elif len(labels) <= MOST_CLASSES:
+        _show_counts(console, "rows: label, columns: prediction", labels, labels, found.confusion)
+
+
+def _show_counts(
+    console: Console, title: str, headings: Sequence[str], labels: list[str], rows: list[list[int]]
+) -> None:
+    if not rows:
         return
-    table = Table(
-        title="rows: label, columns: prediction", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", overflow="fold")
-    for label in labels:
-        table.add_column(escape(label), justify="right", overflow="fold")  # cut names may look alike
-    for label, counts in zip(labels, found.confusion, strict=True):
+    for heading in headings:
+        table.add_column(escape(heading), justify="right", overflow="fold")  # cut names may look alike
+    for label, counts in zip(labels, rows, strict=False):
         table.add_row(escape(label), *map(str, counts))
     console.print(table)

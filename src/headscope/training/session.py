@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -11,16 +12,19 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
 from headscope.data.batching import TextBatches
+from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
+from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
 from headscope.training.closing import write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig, TrainerConfig
-from headscope.training.folder import build_model, kept_architecture, save_weights
+from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
 from headscope.training.heads import HeadLogger, Subjects
 from headscope.training.layers import freeze
-from headscope.training.module import ClassifierModule, balanced_weights
+from headscope.training.logits import split_logits
+from headscope.training.module import ClassifierModule
 from headscope.training.precision import chosen_precision
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
@@ -28,6 +32,7 @@ from headscope.training.recording import new_recorder
 from headscope.training.report import Report
 from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
+from headscope.training.thresholds import best_thresholds
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
@@ -53,6 +58,7 @@ class Session:
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self.config, self.folder, self.data = config, folder, data
+        self.objective = objective_of(config)
         self.last = folder / LAST
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module(checkpoint)
@@ -68,17 +74,18 @@ class Session:
         return self.trainer.strategy.root_device
 
     def _module(self, checkpoint: Checkpoint | None) -> ClassifierModule:
-        labels = self.data.corpus.labels
+        labels, settings = self.data.corpus.labels, self.config.optimizer
         weights = None
-        if self.config.optimizer.class_weights == "balanced":
-            counts = torch.bincount(torch.from_numpy(self.data.labels("train")), minlength=len(labels))
-            weights = balanced_weights(counts.float())
+        if settings.class_weights == "balanced":
+            classes = self.data.labels("train")
+            counts = torch.from_numpy(class_counts(classes, len(labels)))
+            weights = self.objective.balanced_weights(counts.float(), len(classes))
         model = build_model(self.config, self.data.tokenizer, labels, kept_architecture(self.folder, self.config))
         if checkpoint is not None:
             load_weights(model, checkpoint)
         freeze(model, self.config.model.frozen_layers)
         fused = chosen_precision(self.config.trainer) != "16-mixed"
-        return ClassifierModule(model, self.config.optimizer, len(labels), self.total_steps, weights, fused)
+        return ClassifierModule(model, settings, len(labels), self.total_steps, weights, fused, self.objective)
 
     def _head_logger(self) -> HeadLogger | None:
         if not self.config.inspection.enabled:
@@ -91,9 +98,13 @@ class Session:
     def _subjects(self) -> Subjects:
         split, special = self.data.corpus.splits["validation"], special_tokens(self.data.tokenizer)
         columns = [column for column in ("text", "text_pair") if column in split.column_names]
-        probes = choose_probes(self.data, self.config.inspection)
+        probes = choose_probes(self.data, self.config.inspection, self.objective)
         return Subjects(
-            probes, self.data.corpus.labels, special, lambda row: JOIN.join(split[row][column] for column in columns)
+            probes,
+            self.data.corpus.labels,
+            special,
+            lambda row: JOIN.join(split[row][column] for column in columns),
+            self.objective,
         )
 
     def _callbacks(self, console: Console) -> list[Callback]:
@@ -156,7 +167,16 @@ class Session:
             self.kept_step = kept["global_step"]
             self.module.load_state_dict(kept["state_dict"], strict=False)
             save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
+            self._choose_thresholds()
         return time.perf_counter() - start
+
+    def _choose_thresholds(self) -> None:
+        """Choose, on validation, from which probability on a text is given each class; keep them beside the weights."""
+        if isinstance(self.objective, AnyClasses):
+            found = split_logits(self.module.model, self.data.loader("validation"), self.device)
+            thresholds = best_thresholds(*found)
+            save_thresholds(self.folder, self.data.corpus.labels, thresholds)
+            self.objective = AnyClasses(thresholds)
 
     def study(self) -> float:
         """Switch every head off in turn on some validation texts, record what happens, and return the seconds."""
@@ -166,7 +186,8 @@ class Session:
         batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
         texts = sample(batches, inspection.causes, self.config.data.tokens_per_batch, self.config.seed)
         self.module.model.to(self.device)
-        found = causes(self.module.model, texts, self.head_logger.subjects.special, QUICK_SHARES)
+        special = self.head_logger.subjects.special
+        found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective)
         write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
         return time.perf_counter() - start
 
@@ -174,7 +195,8 @@ class Session:
         """Write TensorBoard's closing entries."""
         write_scores(self.writer, report)
         if self.head_logger is not None:
-            subjects, settings = self.head_logger.subjects, self.config.inspection
+            subjects = replace(self.head_logger.subjects, objective=self.objective)
+            settings = self.config.inspection
             write_probes(self.writer, subjects, settings, self.module.model, self.device, self.trainer.global_step)
         self.writer.close()
 

@@ -25,6 +25,7 @@ from headscope.inspection.measures import (
     Summary,
 )
 from headscope.inspection.patterns import Tokens
+from headscope.model.objective import ONE_CLASS, Objective
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,13 @@ class Study:
         }
 
 
-def causes(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens, shares: Sequence[float]) -> Study:
+def causes(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    special: SpecialTokens,
+    shares: Sequence[float],
+    objective: Objective = ONE_CLASS,
+) -> Study:
     """Measure a sample of texts: patterns, ablation, gates, likeness, and which tokens the prediction needs.
 
     Args:
@@ -85,18 +92,24 @@ def causes(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens, s
         batches: the sample, with classes.
         special: ids of tokens that are no words.
         shares: of a text's tokens, for `faithfulness`; fewer are faster.
+        objective: what the labels are.
     """
     patterns, likeness = _patterns(model, batches, special)
-    found = _faithfulness(model, batches, special, shares)
-    parts = [patterns, ablation(model, batches), gate_gradient(model, batches), {} if found is None else found.heads]
-    return Study(reduce(_merged, parts), found, likeness, sum(len(batch.labels) for batch in batches))
+    found = _faithfulness(model, batches, special, shares, objective)
+    effects = [ablation(model, batches, objective=objective), gate_gradient(model, batches, objective)]
+    numbers = reduce(_merged, [patterns, *effects, {} if found is None else found.heads])
+    return Study(numbers, found, likeness, sum(len(batch.labels) for batch in batches))
 
 
 def _faithfulness(
-    model: nn.Module, batches: Sequence[Batch], special: SpecialTokens, shares: Sequence[float]
+    model: nn.Module,
+    batches: Sequence[Batch],
+    special: SpecialTokens,
+    shares: Sequence[float],
+    objective: Objective,
 ) -> Faithfulness | None:
     try:
-        return faithfulness(model, batches, special.fixed, shares)
+        return faithfulness(model, batches, special.fixed, shares, objective=objective)
     except ValueError:  # texts of one word each: there is nothing to choose among
         return None
 

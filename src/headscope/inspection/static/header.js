@@ -27,7 +27,7 @@ function showPrediction(report) {
     if (name === report.label) line.classList.add("true");
     list.append(line);
   }
-  if (classes.length > 0) showVerdict(classes[0][0], report.label);
+  if (classes.length > 0) showVerdict(report.prediction ?? classes[0][0], report.label);
 }
 
 function showVerdict(predicted, label) {

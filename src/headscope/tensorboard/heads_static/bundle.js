@@ -44,6 +44,7 @@ export class Maps {
     }
     this.pooling = arrays.get("pooling")?.values ?? null;
     this.probabilities = arrays.get("probabilities")?.values ?? null;
+    this.given = arrays.get("given")?.values ?? null; // 1 at each class that the text is given, where it may be any number
     this.check = arrays.get("check")?.values[0] ?? null;
     this.long = this.layers.length > 0 && "top_keys" in this.layers[0];
   }

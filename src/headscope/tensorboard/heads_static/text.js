@@ -89,13 +89,15 @@ export class TextView {
     const { label } = this.text;
     const names = (at) => index.classes[at] ?? `class ${at}`;
     const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
+    const { given } = maps;
+    const predicted = given ? [...given.keys()].filter((at) => given[at]).map(names).join(", ") || "none" : names(order[0]);
     const verdict = element("span", "known");
     if (label !== null) {
-      const right = names(order[0]) === label;
+      const right = predicted === label;
       verdict.classList.toggle("wrong", !right);
       verdict.append(right ? " ✓ true label " : " ✗ true label ", isolated(label));
     }
-    place.querySelector("h3").replaceChildren("predicted ", isolated(names(order[0]), "name"), verdict);
+    place.querySelector("h3").replaceChildren("predicted ", isolated(predicted, "name"), verdict);
     const line = (at) => barLine(names(at), probabilities[at], probabilities[at].toFixed(3));
     place.querySelector("ul").replaceChildren(...order.slice(0, 8).map(line));
   }

@@ -1,0 +1,217 @@
+"""Texts with any number of labels: every form that a column may have, and what is refused, each by one message."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, Features, LargeList, List, Value
+
+from headscope.data.columns import class_counts, numbers
+from headscope.data.config import DataConfig
+from headscope.data.corpus import Corpus, load_corpus, load_split
+from headscope.data.datamodule import TextDataModule
+from headscope.errors import DataError
+from headscope.settings import problems
+
+SETS: list[list[str]] = [["x", "z"], [], ["y"], ["z"], ["x", "y", "z"]]
+NAMES = ClassLabel(names=["x", "y", "z"])
+
+
+def texts(count: int) -> list[str]:
+    """Texts that are no near-duplicates of each other."""
+    return [f"text {chr(ord('a') + row // 26)}{chr(ord('a') + row % 26)}" for row in range(count)]
+
+
+def wanted(count: int = 100) -> dict[str, set[str]]:
+    return {text: set(SETS[row % 5]) for row, text in enumerate(texts(count))}
+
+
+def found(corpus: Corpus) -> dict[str, set[str]]:
+    return {
+        row["text"]: {name for name, has in zip(corpus.labels, row["label"], strict=True) if has}
+        for split in corpus.splits.values()
+        for row in split
+    }
+
+
+def written(folder: Path, labels: list[Any], feature: Any = None, **settings: Any) -> DataConfig:
+    """Write parquet, which keeps the features, and return the configuration that reads it."""
+    features = Features({"text": Value("string"), "label": feature}) if feature else None
+    path = folder / "rows.parquet"
+    Dataset.from_dict({"text": texts(len(labels)), "label": labels}, features).to_parquet(path)
+    return DataConfig(path=str(path), cache_dir=str(folder), multi_label=True, **settings)
+
+
+def refused(config: DataConfig) -> str:
+    with pytest.raises(DataError) as caught:
+        load_corpus(config)
+    return str(caught.value).removeprefix(str(Path(config.path).parent) + "/")
+
+
+@pytest.mark.parametrize("kind", [List(Value("string")), LargeList(Value("large_string")), List(NAMES), None])
+def test_lists_of_names_become_a_one_at_each_class(tmp_path: Path, kind: Any) -> None:
+    named = isinstance(kind, List) and isinstance(kind.feature, ClassLabel)
+    rows = [[NAMES.str2int(name) for name in names] if named else names for names in SETS * 20]
+    corpus = load_corpus(written(tmp_path, rows, kind))
+    assert corpus.labels == ["x", "y", "z"]
+    assert found(corpus) == wanted()
+    assert corpus.facts["mean labels of a text"] == 1.4
+    assert corpus.facts["share of texts without a label"] == pytest.approx(0.2)
+
+
+def test_lists_of_integers_are_named_by_their_numbers_in_order(tmp_path: Path) -> None:
+    corpus = load_corpus(written(tmp_path, [[10, 9], [], [9], [2]] * 20))
+    assert corpus.labels == ["2", "9", "10"]
+    assert corpus.splits["train"].features["label"] == List(Value("int8"), length=3)
+    assert set(map(tuple, corpus.splits["train"]["label"])) == {(0, 1, 1), (0, 0, 0), (0, 1, 0), (1, 0, 0)}
+
+
+@pytest.mark.parametrize(("ending", "separator"), [("csv", ";"), ("tsv", " | "), ("csv", ","), ("jsonl", ";")])
+def test_strings_are_split_at_the_separator_and_an_empty_one_has_no_label(
+    tmp_path: Path, ending: str, separator: str
+) -> None:
+    path = tmp_path / f"rows.{ending}"
+    rows = [(text, f" {separator}".join(sorted(names))) for text, names in wanted().items()]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        if ending == "jsonl":
+            file.writelines(json.dumps({"text": text, "label": cell}) + "\n" for text, cell in rows)
+        else:
+            csv.writer(file, delimiter="\t" if ending == "tsv" else ",").writerows([("text", "label"), *rows])
+    config = DataConfig(path=str(path), cache_dir=str(tmp_path), multi_label=True, label_separator=separator.strip())
+    assert found(load_corpus(config)) == wanted()
+
+
+def test_lines_as_fasttext_writes_them_may_have_any_number_of_labels(tmp_path: Path) -> None:
+    lines = [" ".join([*(f"__label__{name}" for name in sorted(names)), text]) for text, names in wanted().items()]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    config = DataConfig(path=str(tmp_path / "lines.txt"), cache_dir=str(tmp_path), multi_label=True)
+    assert found(load_corpus(config)) == wanted()
+    config.multi_label = False
+    assert refused(config).endswith(
+        "lines.txt, line 1: takes lines of one '__label__name' and a text, got '__label__x __label__z text aa' "
+        "(for lines with several set data.multi_label=true)"
+    )
+
+
+def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_whose_cells_hold_several(
+    tmp_path: Path,
+) -> None:
+    rows = {"train": ["3;5", "", "5", "3"] * 10, "test": ["3", "", "5", "5"]}
+    for split, cells in rows.items():
+        lines = [f"{split} {text},{cell}" for text, cell in zip(texts(40), cells, strict=False)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
+    path, test_path = (str(tmp_path / f"{split}.csv") for split in rows)
+    corpus = load_corpus(DataConfig(path=path, test_path=test_path, cache_dir=str(tmp_path), multi_label=True))
+    assert corpus.labels == ["3", "5"]
+    assert corpus.splits["test"]["label"][:] == [[1, 0], [0, 0], [0, 1], [0, 1]]
+
+
+def test_pairs_of_texts_work_as_ever(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.parquet"
+    pairs = {"text": texts(100), "second": texts(100)[::-1], "label": SETS * 20}
+    Dataset.from_dict(pairs).to_parquet(path)
+    config = DataConfig(path=str(path), cache_dir=str(tmp_path), text_pair_column="second", multi_label=True)
+    corpus = load_corpus(config)
+    assert corpus.splits["train"].column_names == ["text", "text_pair", "label"]
+    assert found(corpus) == wanted()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            ["x", "y"] * 20,
+            "rows.parquet, column 'label': every text of train has one label: leave data.multi_label out, or, if a "
+            "string holds several, say what stands between them: data.label_separator=... (it is ';')",
+        ),
+        ([1, 2] * 20, "every text of train has one label"),
+        ([["x"], ["y"]] * 20, "every text of train has one label"),
+        (["a,b", "b", "c"] * 20, "data.label_separator=... (it is ';')"),
+        (
+            [["x"], None, ["y", "x"]],
+            "rows.parquet, split train, column 'label': 1 of 3 rows are empty or null (the first is row 1); "
+            "mend them or set data.drop_empty=true",
+        ),
+        ([["x"], ["y", None], []], "1 of 3 rows are empty or null (the first is row 1)"),
+        ([["x"], ["y", " "], []], "1 of 3 rows are empty or null (the first is row 1)"),
+        (
+            [[1, 0, 0], [0, 1, 1]],
+            "rows.parquet, split train, column 'label', row 0: [1, 0, 0] names a label twice; takes the labels that a "
+            "text has, such as [0, 3], not a 0 or 1 for each class",
+        ),
+        ([[0.5], [1.0, 2.0]], "1 of 2 rows hold fractions such as 0.5: a label is an integer or a string"),
+        (
+            [[["x"]], [["y"]]],
+            "rows.parquet, split train (2 rows): column 'label' holds List; a label is an integer or a string",
+        ),
+        ([[], []], "rows.parquet, column 'label': no text has a label"),
+        (["", "", ""], "rows.parquet, column 'label': no text has a label"),
+        (
+            [["x"], [], ["x"], []],
+            "rows.parquet, column 'label': train (4 rows) has one class only, x; takes two or more",
+        ),
+        (
+            [["x", "y"], ["x"], ["z", "y"], []],
+            "rows.parquet, column 'label': classes with fewer than 2 rows in train: 'z' (1); merge or drop them",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused_with_what_to_do(tmp_path: Path, labels: list[Any], message: str) -> None:
+    said = refused(written(tmp_path, labels))
+    assert said == message if message.startswith("rows.parquet") else message in said
+
+
+def test_a_column_of_lists_is_refused_where_a_text_has_one_label(tmp_path: Path) -> None:
+    config = written(tmp_path, SETS * 20)
+    config.multi_label = False
+    assert refused(config) == (
+        "rows.parquet, split train (100 rows): column 'label' holds List; a label is an integer or a string; "
+        "if a text has any number of them, set data.multi_label=true"
+    )
+
+
+def test_a_separator_is_needed() -> None:
+    assert list(problems(DataConfig(label_separator=""))) == [
+        "label_separator: is empty; takes what stands between two labels, such as ';'"
+    ]
+
+
+def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not(tmp_path: Path) -> None:
+    corpus = load_corpus(written(tmp_path, [["x", "y"], None, [], ["y"]] * 20, drop_empty=True))
+    assert sum(corpus.facts["sizes"].values()) == 60
+    assert set(map(frozenset, found(corpus).values())) == {frozenset("xy"), frozenset(), frozenset("y")}
+
+
+def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -> None:
+    config = written(tmp_path, [["y", "x"], [], ["y"]])
+    dataset, _ = load_split(config, None, ["z", "y", "x"])
+    assert dataset["label"][:] == [[0, 1, 1], [0, 0, 0], [0, 1, 0]]
+    with pytest.raises(DataError, match=r"column 'label': 2 of 3 rows have unknown labels y; takes x, z"):
+        load_split(config, None, ["x", "z"])
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 1000])
+def test_labels_are_read_as_a_table_however_they_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", at_once)
+    dataset, _ = load_split(written(tmp_path, SETS * 3), None, ["x", "y", "z"])
+    table = np.array([[name in names for name in "xyz"] for names in SETS * 3], dtype=np.int8)
+    assert numbers(dataset, "label").dtype == np.int8
+    np.testing.assert_array_equal(numbers(dataset, "label"), table)
+    np.testing.assert_array_equal(numbers(dataset.select([7, 3, 3, 14]), "label"), table[[7, 3, 3, 14]])
+    np.testing.assert_array_equal(numbers(dataset.select(range(2, 9)), "label"), table[2:9])
+    assert numbers(dataset.select([]), "label").shape == (0, 3)
+    assert class_counts(table, 3).tolist() == [6, 6, 9]
+
+
+def test_batches_carry_a_row_of_zeros_and_ones_for_each_text(tmp_path: Path) -> None:
+    from headscope.data.config import TokenizerConfig
+
+    data = TextDataModule(written(tmp_path, SETS * 20), TokenizerConfig(vocab_size=300), seed=0)
+    for batch in data.train_dataloader():
+        np.testing.assert_array_equal(batch.labels.numpy(), data.labels("train")[batch.rows.numpy()])
+        assert batch.labels.shape == (len(batch.rows), 3)

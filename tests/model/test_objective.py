@@ -1,0 +1,77 @@
+"""Any number of classes: loss, probabilities and answers, against torch and by hand."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from headscope.model.objective import AnyClasses, OneClass
+
+LABELS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def drawn() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(50, 3, dtype=torch.float64), torch.randint(0, 2, (50, 3), dtype=torch.int8)
+
+
+def test_the_loss_is_the_mean_over_texts_and_classes(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+    logits, labels = drawn
+    p, y = 1 / (1 + (-logits).exp()), labels.double()
+    entropies = -(y * p.log() + (1 - y) * (1 - p).log())
+    torch.testing.assert_close(AnyClasses().loss(logits, labels), entropies.mean())
+    torch.testing.assert_close(AnyClasses().losses(logits, labels), entropies.mean(dim=1))
+    torch.testing.assert_close(AnyClasses().probabilities(logits), p)
+    torch.testing.assert_close(AnyClasses().log_probabilities(logits), p.log())
+
+
+def test_weights_count_the_texts_that_have_a_class_and_smoothing_moves_both_targets(
+    drawn: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    logits, labels = drawn
+    weights = torch.tensor([1.0, 3.0, 0.5], dtype=torch.float64)
+    log_p, log_q = F.logsigmoid(logits), F.logsigmoid(-logits)
+    y = labels.double() * 0.8 + 0.1
+    wanted = -(weights * y * log_p + (1 - y) * log_q).mean()
+    torch.testing.assert_close(AnyClasses().loss(logits, labels, weights, smoothing=0.2), wanted)
+
+
+def test_the_loss_of_bfloat16_is_computed_in_float32() -> None:
+    logits = torch.tensor([[8.0, -8.0]], dtype=torch.bfloat16)
+    loss = AnyClasses().loss(logits, torch.tensor([[1, 0]]), smoothing=0.001)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(
+        loss, AnyClasses().loss(logits.double(), torch.tensor([[1, 0]]), smoothing=0.001).float()
+    )
+
+
+def test_balanced_weights_give_those_with_a_class_the_say_of_those_without() -> None:
+    weights = AnyClasses().balanced_weights(torch.tensor([10.0, 50.0, 0.0, 100.0]), 100)
+    assert weights.tolist() == pytest.approx([9, 1, 100, 0.01])
+
+
+def test_a_text_is_given_each_class_whose_probability_reaches_its_threshold() -> None:
+    shares = torch.tensor([[0.5, 0.2, 0.9], [0.49, 0.1, 0.1]])
+    chosen = AnyClasses(torch.tensor([0.6, 0.2, 0.9], dtype=torch.float64))
+    assert AnyClasses().given(shares).tolist() == [[True, False, True], [False, False, False]]
+    assert chosen.given(shares).tolist() == [[False, True, True], [False, False, False]]
+    assert chosen.names(chosen.given(shares), LABELS) == [["b", "c"], []]
+
+
+def test_a_hit_is_all_classes_and_no_other() -> None:
+    logits = torch.tensor([[1.0, -1.0, 1.0]]).repeat(3, 1)
+    labels = torch.tensor([[1, 0, 1], [1, 1, 1], [0, 0, 1]], dtype=torch.int8)
+    assert AnyClasses().hits(logits, labels).tolist() == [True, False, False]
+    assert AnyClasses(torch.tensor([0.9, 0.5, 0.5])).hits(logits, labels).tolist() == [False, False, True]
+    assert AnyClasses().has(labels, 3).tolist() == labels.bool().tolist()
+
+
+def test_one_class_is_the_likeliest(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+    logits, objective = drawn[0], OneClass()
+    labels = torch.randint(0, 3, (50,))
+    given = objective.given(objective.probabilities(logits))
+    assert given.sum(dim=1).tolist() == [1] * 50
+    assert objective.names(given, LABELS) == [LABELS[best] for best in logits.argmax(dim=1).tolist()]
+    assert objective.names(objective.has(labels, 3), LABELS) == [LABELS[label] for label in labels.tolist()]
+    assert objective.hits(logits, labels).tolist() == (given == objective.has(labels, 3)).all(dim=1).tolist()
+    torch.testing.assert_close(objective.losses(logits, labels).mean(), objective.loss(logits, labels))
