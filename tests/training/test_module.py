@@ -7,6 +7,7 @@ import torch
 
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
+from headscope.settings import described
 from headscope.training.config import OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule, balanced_weights
 from headscope.training.precision import chosen_precision
@@ -38,6 +39,16 @@ def test_matrices_alone_are_decayed() -> None:
     assert {weight.dim() for weight in groups[0]["params"]} == {2}
     assert {weight.dim() for weight in groups[1]["params"]} == {1}
     assert sum(len(group["params"]) for group in groups) == len(list(trained.model.parameters()))
+
+
+def test_learned_places_and_tokens_are_decayed_as_in_bert() -> None:
+    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, positions="learned"), 11, 2, 7, num_segments=2)
+    optimizer = ClassifierModule(model, OptimizerConfig(weight_decay=0.3), 2, 9).configure_optimizers()["optimizer"]
+    decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
+    tables = (model.embedding.token.weight, model.embedding.position, model.embedding.segment.weight)
+    assert [decay[id(table)] for table in tables] == [0.3] * 3
+    meaning = {key: rule.meaning for key, _, rule in described(OptimizerConfig())}["weight_decay"]
+    assert "tables of tokens and places among them" in meaning  # what the help says is what is done
 
 
 def test_a_layer_learns_slower_the_deeper_it_lies() -> None:

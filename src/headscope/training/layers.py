@@ -13,6 +13,9 @@ from headscope.training.config import OptimizerConfig
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
     """Return AdamW's groups of parameters, in which matrices alone are decayed.
 
+    Tables are matrices, that of learned places too: BERT's own optimizer leaves out norms and biases and nothing else
+    (Devlin et al. 2019; exclude_from_weight_decay in optimization.py of their code).
+
     A layer's learning rate is config.learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
     it: what lies deep, and is the same for all texts and tasks, changes least (Clark et al. 2020, ELECTRA, appendix B;
     Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate. Frozen
