@@ -171,6 +171,7 @@ def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
         ({"path": ""}, "model.path: is missing; give it as model.path=..."),
         ({"path": "./nowhere"}, "model.path: got './nowhere', takes a folder that exists"),
         ({"frozen_layers": 1}, "model.frozen_layers: got 1, takes null without model.path"),
+        ({"revision": "v1"}, "model.revision: got 'v1', takes null without model.path"),
         ({"path": "some/id", "window": 3}, "model.window: got 3, but model.path was trained with None"),
         ({"path": "some/id", "attention": "shared_projection"}, "model.attention: got 'shared_projection'"),
     ],
