@@ -293,3 +293,50 @@ def test_a_broken_index_is_named(spoil: Callable[[Any], Any], words: str, in_sev
     with pytest.raises(ConfigError, match=words) as refusal:
         ours_from(in_several_files)
     assert str(in_several_files) in str(refusal.value)
+
+
+def pooled(model: TextClassifier, ids: Tensor, padding: Tensor | None = None) -> Tensor:
+    return model.pool(model.encoder(model.embedding(ids), padding), padding)
+
+
+@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification", "ForPreTraining"])
+def test_berts_pooler_is_that_of_transformers(head: str, tmp_path: Path) -> None:
+    theirs = peer("bert", head)
+    ours, ids = ours_from(save(theirs, tmp_path), pooling="pooler"), torch.arange(FIRST_WORD, FIRST_WORD + 11)[None]
+    expected = getattr(theirs, "bert", theirs)(ids).pooler_output
+    assert expected.std() > 0.1
+    torch.testing.assert_close(pooled(ours, ids), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["distilbert", "roberta"])
+def test_a_pooler_is_drawn_where_the_checkpoint_has_none(family: str, tmp_path: Path) -> None:
+    theirs = peer(family, "ForMaskedLM")
+    torch.manual_seed(7)
+    one = ours_from(save(theirs, tmp_path), pooling="pooler")
+    torch.manual_seed(8)
+    other = ours_from(tmp_path, pooling="pooler")
+    assert 0.01 < one.pool.dense.weight.std() < 1
+    assert not torch.equal(one.pool.dense.weight, other.pool.dense.weight)
+    assert torch.equal(one.embedding.token.weight, other.embedding.token.weight)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda tensors: tensors.pop("pooler.dense.bias"), "has no tensor pooler.dense.bias"),
+        (
+            lambda tensors: tensors.update({"pooler.dense.bias": torch.zeros(3)}),
+            "pooler.dense.bias is [3], not [33] as its config.json says",
+        ),
+    ],
+    ids=["half", "another width"],
+)
+def test_a_pooler_that_does_not_fit_is_refused(spoil: Callable[[Any], Any], words: str, tmp_path: Path) -> None:
+    path = save(peer("bert"), tmp_path) / "model.safetensors"
+    tensors = load_file(path)
+    spoil(tensors)
+    save_file(tensors, path)
+    with pytest.raises(ConfigError) as refusal:
+        ours_from(tmp_path, pooling="pooler")
+    assert words in str(refusal.value)
+    ours_from(tmp_path)  # without a pooler it is not looked at

@@ -7,7 +7,7 @@ from headscope.settings import setting
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
 ATTENTIONS = ("multi_head", "shared_projection")
-POOLINGS = ("first", "mean", "max", "additive", "dot", "general", "concat")
+POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
 
 
 @dataclass
@@ -33,7 +33,7 @@ class ModelConfig:
     positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
     pooling: str = setting(
         "mean",
-        "how the tokens' vectors become the text's; from additive on by a learned query",
+        "how the tokens' vectors become the text's; pooler: BERT's, of the first; from additive on by a learned query",
         choices=POOLINGS,
     )
     dropout: float = setting(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headscope.errors import ConfigError
 from headscope.model.pretrained.architecture import Architecture, read_architecture
-from headscope.model.pretrained.names import POSITIONS, block_folder, names_in_checkpoint
+from headscope.model.pretrained.names import POSITIONS, block_folder, names_in_checkpoint, names_of_pooler
 from headscope.model.pretrained.tensors import INDEX, SHARDS, WEIGHTS, Tensors, open_tensors
 
 FILES = (  # all that is ever read
@@ -75,8 +75,8 @@ def _without_weights(path: str, folder: Path) -> str:
 def load_weights(model: nn.Module, checkpoint: Checkpoint) -> None:
     """Fill `embedding` and `encoder` of a model with a checkpoint's weights, in the model's own type.
 
-    What else the model has, such as its head, stays as it is; what else the checkpoint has, such as BERT's pooler, is
-    passed over, but not blocks, or parts of blocks, that the model lacks.
+    So is a `Pooler`, where the checkpoint has its weights. What else the model has, such as its head, stays as it is;
+    what else the checkpoint has is passed over, but not blocks, or parts of blocks, that the model lacks.
 
     Raises:
         ConfigError: if a file or a tensor is missing, of another shape or no floating-point one, or a block has more of
@@ -96,6 +96,9 @@ def _fill(model: nn.Module, tensors: Tensors, architecture: Architecture) -> Non
     if others := sorted(name for name in tensors.stored if name.startswith(folder) and name not in known):
         raise ConfigError(f"model.path: {tensors.path} has {others[0]}, which its config.json does not speak of")
     parameters: Mapping[str, Tensor] = dict(model.named_parameters())
+    pooler = dict(names_of_pooler())
+    if pooler.keys() <= parameters.keys() and any(name in tensors.stored for (name,) in pooler.values()):
+        wanted |= pooler
     for ours, theirs in wanted.items():
         tensor = tensors.joined(theirs)
         if theirs == (POSITIONS,):
