@@ -148,7 +148,9 @@ def test_the_model_is_a_whole_bert_with_the_runs_classes_and_dropout(family: str
     assert loss > 0  # it can be trained on
 
 
-@pytest.mark.parametrize("options", [{"hidden_act": "relu"}, {"hidden_act": "gelu_new"}, {"layer_norm_eps": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"hidden_act": "relu"}, {"hidden_act": "gelu_new"}, {"layer_norm_eps": 0.1}], ids=str
+)
 def test_activation_and_epsilon_are_kept(options: dict[str, Any], tmp_path: Path) -> None:
     run = write_run(tmp_path, "bert", **options)
     folder = exported(run)
@@ -185,7 +187,9 @@ def test_token_ids_are_ours(family: str, tmp_path: Path) -> None:
 def test_a_tokenizer_without_padding_pads_with_what_ends_a_text(tmp_path: Path) -> None:
     run = write_run(tmp_path, "bert")
     content = json.loads((run / "tokenizer.json").read_text())
-    content["model"]["vocab"] = {"[unused]" if name == "[PAD]" else name: number for name, number in content["model"]["vocab"].items()}
+    content["model"]["vocab"] = {
+        "[unused]" if name == "[PAD]" else name: number for name, number in content["model"]["vocab"].items()
+    }
     content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] != "[PAD]"]
     (run / "tokenizer.json").write_text(json.dumps(content))
     folder = exported(run)
@@ -222,7 +226,9 @@ def test_what_is_exported_can_be_trained_on_by_us(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pooling", ["mean", "max", "additive"])
 def test_another_pooling_is_refused_by_name(pooling: str, tmp_path: Path) -> None:
     run = write_run(tmp_path, "bert", pooling)
-    with pytest.raises(RunError, match=rf"has model\.pooling={pooling}, .* trained with model\.pooling=pooler") as refusal:
+    with pytest.raises(
+        RunError, match=rf"has model\.pooling={pooling}, .* trained with model\.pooling=pooler"
+    ) as refusal:
         exported(run)
     assert str(run) in str(refusal.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "run"]
@@ -231,7 +237,9 @@ def test_another_pooling_is_refused_by_name(pooling: str, tmp_path: Path) -> Non
 def test_an_output_that_holds_something_is_refused_and_an_empty_one_is_filled(tmp_path: Path) -> None:
     run = write_run(tmp_path, "bert")
     (tmp_path / "empty").mkdir()
-    given = {name: ExportConfig(str(run), str(tmp_path / name)) for name in ("run", "run/config.yaml", "empty", "a/new")}
+    given = {
+        name: ExportConfig(str(run), str(tmp_path / name)) for name in ("run", "run/config.yaml", "empty", "a/new")
+    }
     found = {name: list(problems(config)) for name, config in given.items()}
     for name in ("run", "run/config.yaml"):
         assert found[name] == [f"output: got '{tmp_path / name}', takes a folder that does not exist or is empty"]

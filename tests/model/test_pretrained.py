@@ -279,7 +279,10 @@ def test_weights_in_several_files_are_read(in_several_files: Path, tmp_path: Pat
         (lambda index: {"weight_map": 3}, r"index\.json cannot be read"),
         (lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "../out.safetensors")}, r"names '\.\./out"),
         (lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "weights.bin")}, r"names 'weights\.bin'"),
-        (lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "a.safetensors")}, r"a\.safetensors cannot be"),
+        (
+            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "a.safetensors")},
+            r"a\.safetensors cannot be",
+        ),
         (
             lambda index: {"weight_map": dict.fromkeys(index["weight_map"], index["weight_map"][TOKENS])},
             r"index\.json: \S+ cannot be read: .*does not contain tensor",

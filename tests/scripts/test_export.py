@@ -20,7 +20,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def tuned(script: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run that began with a tiny checkpoint."""
     folder, rng = tmp_path_factory.mktemp("tuned"), random.Random(0)
-    words = "the a film book day it was and very quite rather so in of with".split()
+    words = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of"]
     texts = [" ".join(rng.choices(words, k=rng.randint(3, 17))) for _ in range(120)]
     with (folder / "texts.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *((text, "ab"[len(text) % 2]) for text in texts)])

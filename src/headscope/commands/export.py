@@ -66,7 +66,7 @@ def _exportable(run: Run) -> Architecture:
 
 
 def _write(folder: Path, run: Run, architecture: Architecture) -> None:
-    settings = tokenizer_settings(run.tokenizer, with_types=architecture.num_segments > 1)
+    settings = tokenizer_settings(run.tokenizer, architecture.max_positions, with_types=architecture.num_segments > 1)
     padding_id = run.tokenizer.token_to_id(settings["pad_token"])
     save_json(folder / "config.json", bert_config(run.config.model, architecture, run.labels, padding_id))
     save_tokenizer(folder, run.tokenizer)

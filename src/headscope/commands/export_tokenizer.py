@@ -10,7 +10,7 @@ from headscope.training.study import special_tokens
 NAMES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
 
 
-def tokenizer_settings(tokenizer: Tokenizer, with_types: bool) -> dict[str, Any]:
+def tokenizer_settings(tokenizer: Tokenizer, max_positions: int, with_types: bool) -> dict[str, Any]:
     """Return tokenizer_config.json.
 
     Texts are cut where ours are, if asked (`truncation=True`). The letters "[SEP]" in a text stay letters, as they are
@@ -19,6 +19,7 @@ def tokenizer_settings(tokenizer: Tokenizer, with_types: bool) -> dict[str, Any]
 
     Args:
         tokenizer: of the run.
+        max_positions: most tokens that the network takes, where the tokenizer does not cut shorter.
         with_types: whether the network tells the texts of a pair apart by their token types.
     """
     around = [tokenizer.id_to_token(number) for number in special_tokens(tokenizer).fixed]
@@ -29,7 +30,7 @@ def tokenizer_settings(tokenizer: Tokenizer, with_types: bool) -> dict[str, Any]
     named = {"cls_token": around[0], "sep_token": around[-1], "pad_token": around[-1]}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it is, whatever the family
-        "model_max_length": tokenizer.truncation["max_length"],
+        "model_max_length": (tokenizer.truncation or {"max_length": max_positions})["max_length"],
         "model_input_names": ["input_ids", *(["token_type_ids"] if with_types else []), "attention_mask"],
         "padding_side": "right",
         "truncation_side": "right",

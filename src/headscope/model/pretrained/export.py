@@ -19,7 +19,7 @@ LINEAR = 2.0**-12  # tanh(y) is y to float32's rounding for |y| up to this: y^2 
 
 
 def bert_config(
-    config: ModelConfig, architecture: Architecture, labels: list[str], padding_id: int
+    config: ModelConfig, architecture: Architecture, labels: list[str], padding_id: int | None
 ) -> dict[str, Any]:
     """Return config.json. Every family becomes BERT, whose layers are the same; dropout is that of the run.
 

@@ -95,7 +95,9 @@ def _file_names(path: Path) -> dict[str, str]:
     """Return the name of the file of each tensor, as an index has it; none that leads out of its folder."""
     try:
         named = dict(json.loads(path.read_text(encoding="utf-8"))["weight_map"])
-        if others := [name for name in named.values() if Path(name).name != name or Path(name).suffix != ".safetensors"]:
+        if others := [
+            name for name in named.values() if Path(name).name != name or Path(name).suffix != ".safetensors"
+        ]:
             raise ValueError(f"it names {others[0]!r}, which is no .safetensors file beside it")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
