@@ -1,4 +1,4 @@
-"""Hand a run to `transformers`: `python scripts/export.py run=outputs/<name> output=folder`; `--help` lists the keys."""
+"""Hand a run to `transformers`: `python scripts/export.py run=outputs/<name> output=folder`; `--help` says more."""
 
 import sys
 from pathlib import Path

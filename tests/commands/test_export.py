@@ -43,6 +43,7 @@ SINGLE: Texts = [
     ("the film was lovely",),
     ("it was, so they say, the warmest day in years; nobody knows why",),
     ("why",),
+    ("a day",),
     (WORDS * 3,),  # is cut
 ]
 PAIRS: Texts = [
@@ -50,6 +51,7 @@ PAIRS: Texts = [
     ("rain", WORDS * 2),
     (WORDS * 2, "rain"),
     ("a", "b"),
+    ("it", "was so"),
 ]
 ODD = ["", " ", "\n\t", "zzz qqq", "Ünïcödé 東京 🎬", "[SEP]", "a [CLS] b [MASK] c [PAD]", "<s> a </s><pad>", "<mask>"]
 
@@ -112,7 +114,7 @@ def test_logits_are_ours(family: str, pooling: str, texts: Texts, tmp_path: Path
     folder = exported(run)
     expected = our_logits(run, texts)
     assert their_inputs(folder, texts)["attention_mask"].sum(dim=1).unique().numel() > 2  # a padded batch
-    assert expected.std(dim=0).min() > 0.1
+    assert expected.std(dim=0).min() > 0.03
     torch.testing.assert_close(their_logits(folder, texts), expected, rtol=0, atol=1e-5)
     alone = torch.cat([their_logits(folder, [text]) for text in texts])
     torch.testing.assert_close(alone, expected, rtol=0, atol=1e-5)
@@ -144,7 +146,7 @@ def test_the_model_is_a_whole_bert_with_the_runs_classes_and_dropout(family: str
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
     names = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in folder.iterdir()} == names
-    loss = model(**their_inputs(folder, SINGLE), labels=torch.tensor([0, 1, 2, 0])).loss
+    loss = model(**their_inputs(folder, SINGLE), labels=torch.arange(len(SINGLE)) % 3).loss
     assert loss > 0  # it can be trained on
 
 
@@ -172,9 +174,11 @@ def test_token_ids_are_ours(family: str, tmp_path: Path) -> None:
         assert theirs(text, truncation=True)["input_ids"] == ours.encode(text).ids, text
     for one in (*ODD, WORDS * 2):
         for two in (*ODD, WORDS * 2):
-            found, expected = theirs(one, two, truncation=True, return_token_type_ids=True), ours.encode(one, two)
-            assert found["input_ids"] == expected.ids, (one, two)
-            assert found["token_type_ids"] == expected.type_ids
+            expected = ours.encode(one, two)
+            # Lists, as an empty second text given alone is no second text to transformers.
+            found = theirs([one], [two], truncation=True, return_token_type_ids=True)
+            assert found["input_ids"] == [expected.ids], (one, two)
+            assert found["token_type_ids"] == [expected.type_ids]
     assert theirs.model_max_length == 17
     assert {len(theirs(text, truncation=True)["input_ids"]) for text in texts} >= {2, 17}
     assert len(theirs(WORDS)["input_ids"]) > 17  # transformers cuts where it is asked to
