@@ -9,7 +9,14 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig, TraceConfig, VerifyConfig
+from headscope.commands.config import (
+    EvaluateConfig,
+    ExportConfig,
+    InspectConfig,
+    PredictConfig,
+    TraceConfig,
+    VerifyConfig,
+)
 from headscope.model.classifier import TextClassifier
 from headscope.settings import described, problems
 from headscope.training.config import TrainConfig
@@ -21,6 +28,7 @@ SCHEMAS = {
     "evaluate": EvaluateConfig,
     "predict": PredictConfig,
     "inspect": InspectConfig,
+    "export": ExportConfig,
     "verify": VerifyConfig,
     "trace": TraceConfig,
 }
@@ -61,8 +69,9 @@ def test_every_file_says_at_its_head_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_script_has_its_configuration(name: str) -> None:
-    given = {"evaluate": ["run=."], "predict": ["run=."], "inspect": ["run=.", "text=words"]}.get(name, [])
-    assert list(problems(composed(name, given))) == []
+    wanted = {"inspect": ["text=words"], "export": ["output=nowhere"]}
+    given = ["run=."] if name in ("evaluate", "predict", "inspect", "export") else []
+    assert list(problems(composed(name, given + wanted.get(name, [])))) == []
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()
 
 

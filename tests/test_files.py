@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headscope.files import write_whole
+from headscope.files import replacing_folder, write_whole
 
 
 def test_a_file_is_put_in_place_with_its_folder(tmp_path: Path) -> None:
@@ -46,3 +46,23 @@ def test_a_folder_in_its_place_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="taken"):
         write_whole(tmp_path / "taken", lambda temporary: temporary.write_text("content"))
     assert [found.name for found in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_folder_is_put_in_place_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder"
+    with replacing_folder(path) as temporary:
+        (temporary / "inside").write_text("content")
+        assert not path.exists()
+    assert [found.name for found in path.parent.iterdir()] == ["folder"]
+    assert (path / "inside").read_text() == "content"
+    with pytest.raises(OSError, match="folder"), replacing_folder(path) as temporary:
+        (temporary / "other").write_text("content")
+    assert [found.name for found in path.iterdir()] == ["inside"]
+    assert [found.name for found in path.parent.iterdir()] == ["folder"]
+
+
+def test_a_folder_that_fails_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="disk full"), replacing_folder(tmp_path / "folder") as temporary:
+        (temporary / "half").write_text("half")
+        raise RuntimeError("disk full")
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """Writing files whole or not at all, so that nothing is ever half there after a failure, a kill or a full disk."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,3 +28,20 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     with replacing(path) as temporary:
         write(temporary)
     return path
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Give an empty temporary folder beside `path`; leaving the block puts it in place, an error removes it.
+
+    Raises:
+        OSError: if `path` is there already and is no empty folder, or cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        temporary.replace(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

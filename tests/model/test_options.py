@@ -133,7 +133,7 @@ def test_a_model_shows_its_pooling_beside_its_heads(pooling: str) -> None:
         ({"num_kv_heads": 2, "attention": "shared_projection"}, "num_kv_heads: the heads of model.attention=shared"),
         ({"attention": "sparse"}, "attention: got 'sparse', takes one of multi_head, shared_projection"),
         ({"window": 0}, "window: got 0, takes at least 1"),
-        ({"pooling": "last"}, "pooling: got 'last', takes one of first, mean, max, additive"),
+        ({"pooling": "last"}, "pooling: got 'last', takes one of first, mean, max, pooler, additive"),
     ],
     ids=["no divisor", "shared twice", "unknown", "no window", "no pooling"],
 )

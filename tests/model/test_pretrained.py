@@ -1,6 +1,7 @@
 """Checkpoints of the BERT family in our layers: hidden states, maps and gradients are those of `transformers`."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.model.pretrained.architecture import architecture_json, load_architecture
 from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
-from headscope.model.pretrained.names import names_in_checkpoint
+from headscope.model.pretrained.names import TOKENS, names_in_checkpoint
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -255,3 +256,90 @@ def test_what_is_neither_folder_nor_on_the_hub_is_said_in_one_message() -> None:
     ) as refusal:
         find_checkpoint("nobody/nothing")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.fixture
+def in_several_files(tmp_path: Path) -> Path:
+    peer("bert").save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    return tmp_path
+
+
+def test_weights_in_several_files_are_read(in_several_files: Path, tmp_path: Path) -> None:
+    several, one = ours_from(in_several_files), ours_from(save(peer("bert"), tmp_path / "whole"))
+    kept = {name: weight for name, weight in one.state_dict().items() if not name.startswith("head")}
+    assert len(kept) > 40
+    assert all(torch.equal(weight, several.state_dict()[name]) for name, weight in kept.items())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda index: [], r"index\.json cannot be read"),
+        (lambda index: {"weight_map": 3}, r"index\.json cannot be read"),
+        (lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "../out.safetensors")}, r"names '\.\./out"),
+        (lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "weights.bin")}, r"names 'weights\.bin'"),
+        (
+            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "a.safetensors")},
+            r"a\.safetensors cannot be",
+        ),
+        (
+            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], index["weight_map"][TOKENS])},
+            r"index\.json: \S+ cannot be read: .*does not contain tensor",
+        ),
+    ],
+    ids=["no index", "no map", "out of the folder", "a pickle", "a missing file", "another file"],
+)
+def test_a_broken_index_is_named(spoil: Callable[[Any], Any], words: str, in_several_files: Path) -> None:
+    path = in_several_files / "model.safetensors.index.json"
+    path.write_text(json.dumps(spoil(json.loads(path.read_text()))))
+    with pytest.raises(ConfigError, match=words) as refusal:
+        ours_from(in_several_files)
+    assert str(in_several_files) in str(refusal.value)
+
+
+def pooled(model: TextClassifier, ids: Tensor, padding: Tensor | None = None) -> Tensor:
+    return model.pool(model.encoder(model.embedding(ids), padding), padding)
+
+
+@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification", "ForPreTraining"])
+def test_berts_pooler_is_that_of_transformers(head: str, tmp_path: Path) -> None:
+    theirs = peer("bert", head)
+    ours, ids = ours_from(save(theirs, tmp_path), pooling="pooler"), torch.arange(FIRST_WORD, FIRST_WORD + 11)[None]
+    expected = getattr(theirs, "bert", theirs)(ids).pooler_output
+    assert expected.std() > 0.1
+    torch.testing.assert_close(pooled(ours, ids), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["distilbert", "roberta"])
+def test_a_pooler_is_drawn_where_the_checkpoint_has_none(family: str, tmp_path: Path) -> None:
+    theirs = peer(family, "ForMaskedLM")
+    torch.manual_seed(7)
+    one = ours_from(save(theirs, tmp_path), pooling="pooler")
+    torch.manual_seed(8)
+    other = ours_from(tmp_path, pooling="pooler")
+    assert 0.01 < one.pool.dense.weight.std() < 1
+    assert not torch.equal(one.pool.dense.weight, other.pool.dense.weight)
+    assert torch.equal(one.embedding.token.weight, other.embedding.token.weight)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda tensors: tensors.pop("pooler.dense.bias"), "has no tensor pooler.dense.bias"),
+        (
+            lambda tensors: tensors.update({"pooler.dense.bias": torch.zeros(3)}),
+            "pooler.dense.bias is [3], not [33] as its config.json says",
+        ),
+    ],
+    ids=["half", "another width"],
+)
+def test_a_pooler_that_does_not_fit_is_refused(spoil: Callable[[Any], Any], words: str, tmp_path: Path) -> None:
+    path = save(peer("bert"), tmp_path) / "model.safetensors"
+    tensors = load_file(path)
+    spoil(tensors)
+    save_file(tensors, path)
+    with pytest.raises(ConfigError) as refusal:
+        ours_from(tmp_path, pooling="pooler")
+    assert words in str(refusal.value)
+    ours_from(tmp_path)  # without a pooler it is not looked at

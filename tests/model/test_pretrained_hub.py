@@ -13,15 +13,15 @@ from headscope.errors import ConfigError
 from headscope.model.pretrained.checkpoint import find_checkpoint
 
 try:
-    checkpoint = find_checkpoint(sys.argv[1])
+    checkpoint = find_checkpoint(*sys.argv[1:])
     print(checkpoint.architecture.d_model, sorted(path.name for path in checkpoint.folder.iterdir()))
 except ConfigError as error:
     print(error)
 """
 
 
-def found(environment: dict[str, str], name: str) -> str:
-    command = [sys.executable, "-c", FIND, name]
+def found(environment: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "-c", FIND, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -46,3 +46,22 @@ def test_the_few_files_that_are_read_are_loaded_and_kept(tmp_path: Path) -> None
         )
         assert "\n" not in message
     assert found(environment, "some-org/some-bert") == expected  # the Hub is gone, the cache is there
+
+
+def test_a_revision_and_weights_in_several_files_are_loaded(tmp_path: Path) -> None:
+    wide, narrow = peer("bert"), peer("bert", hidden_size=WIDTH - 3)
+    wide.save_pretrained(tmp_path / "main", max_shard_size="20KB")
+    save(narrow, tmp_path / "older")
+    with HubServer({"some-org/some-bert": {"main": tmp_path / "main", "v1": tmp_path / "older"}}) as hub:
+        environment = hub.environment(tmp_path / "hub")
+        width, names = found(environment, "some-org/some-bert").split(" ", 1)
+        assert int(width) == WIDTH
+        assert "'model-00002-of-" in names
+        assert "'model.safetensors.index.json'" in names
+        assert found(environment, "some-org/some-bert", "v1").startswith(str(WIDTH - 3))
+        message = found(environment, "some-org/some-bert", "v2")
+        assert message.startswith("model.path=some-org/some-bert model.revision=v2: there is no such folder, and it")
+        assert "\n" not in message
+    message = found(environment, str(tmp_path / "main"), "v1")
+    assert message.startswith("model.revision: got 'v1', but model.path=")
+    assert "has no revisions; leave it out" in message

@@ -30,7 +30,7 @@ def test_a_run_leaves_its_folder_whole(trained: Path) -> None:
     assert len(metrics["labels"]) == 7
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "predict", "inspect"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "predict", "inspect", "export"])
 def test_help_lists_every_key_with_its_meaning(script: Command, name: str) -> None:
     shown = script(name, "--help").stdout
     key, meaning = {
@@ -38,6 +38,7 @@ def test_help_lists_every_key_with_its_meaning(script: Command, name: str) -> No
         "evaluate": ("split", "validation or test"),
         "predict": ("input", "standard input"),
         "inspect": ("max_tokens", "cut the text"),
+        "export": ("output", "must not exist"),
     }[name]
     assert f"  {key} = " in shown
     assert meaning in shown
@@ -54,6 +55,7 @@ def test_help_lists_every_key_with_its_meaning(script: Command, name: str) -> No
         ("evaluate", "run=nowhere", "run: got 'nowhere'"),
         ("predict", "split=test", "split: unknown key"),
         ("inspect", "text=words", "run: is missing"),
+        ("export", "run=.", "output: is missing"),
     ],
 )
 def test_a_mistake_is_one_message_and_exit_code_2(script: Command, name: str, argument: str, words: str) -> None:

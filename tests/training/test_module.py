@@ -1,6 +1,7 @@
 """The learning rate's course, what is decayed, and class weights."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.model.objective import OneClass
+from headscope.settings import described
 from headscope.training.config import OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule
 from headscope.training.precision import chosen_precision
@@ -41,6 +43,16 @@ def test_matrices_alone_are_decayed() -> None:
     assert sum(len(group["params"]) for group in groups) == len(list(trained.model.parameters()))
 
 
+def test_learned_places_and_tokens_are_decayed_as_in_bert() -> None:
+    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, positions="learned"), 11, 2, 7, num_segments=2)
+    optimizer = ClassifierModule(model, OptimizerConfig(weight_decay=0.3), 2, 9).configure_optimizers()["optimizer"]
+    decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
+    tables = (model.embedding.token.weight, model.embedding.position, model.embedding.segment.weight)
+    assert [decay[id(table)] for table in tables] == [0.3] * 3
+    meaning = {key: rule.meaning for key, _, rule in described(OptimizerConfig())}["weight_decay"]
+    assert "tables of tokens and places among them" in meaning  # what the help says is what is done
+
+
 def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
     model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5), 11, 2, 7)
     trained = ClassifierModule(model, OptimizerConfig(learning_rate=0.1, layer_decay=0.5, weight_decay=0.3), 2, 100)
@@ -54,6 +66,46 @@ def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
     for group in optimizer.param_groups:
         assert group["weight_decay"] == (0.3 if group["params"][0].dim() == 2 else 0)
         assert group["lr"] == pytest.approx(group["initial_lr"] / 10)  # the first of ten steps of warm-up
+
+
+def stepped(model: TextClassifier, **options: float) -> dict[str, Any]:
+    """Return what Lightning keeps of an optimizer after three steps."""
+    parts = ClassifierModule(model, OptimizerConfig(**options), 2, 100).configure_optimizers()
+    optimizer, schedule = parts["optimizer"], parts["lr_scheduler"]["scheduler"]
+    for _ in range(3):
+        model(torch.arange(1, 8)[None]).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    return {"optimizer_states": [optimizer.state_dict()], "lr_schedulers": [schedule.state_dict()]}
+
+
+@pytest.mark.parametrize("before", [1.0, 0.5])
+@pytest.mark.parametrize("after", [1.0, 0.5, 0.25])
+def test_a_run_goes_on_with_other_rates_and_what_was_remembered_of_each_weight(before: float, after: float) -> None:
+    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5), 11, 2, 7)
+    for weight in model.encoder.blocks[0].parameters():
+        weight.requires_grad_(False)  # nothing is remembered of what is frozen
+    kept = stepped(model, layer_decay=before, learning_rate=0.1)
+    layout = ClassifierModule(model, OptimizerConfig(layer_decay=before), 2, 100).configure_optimizers()["optimizer"]
+    layout.load_state_dict(kept["optimizer_states"][0])
+    on = ClassifierModule(model, OptimizerConfig(layer_decay=after, learning_rate=0.2, weight_decay=0.7), 2, 100)
+    on.on_load_checkpoint(kept)
+    parts = on.configure_optimizers()
+    optimizer, schedule = parts["optimizer"], parts["lr_scheduler"]["scheduler"]
+    optimizer.load_state_dict(kept["optimizer_states"][0])
+    schedule.load_state_dict(kept["lr_schedulers"][0])
+    assert len(optimizer.state) == len(layout.state) == len([w for w in model.parameters() if w.requires_grad])
+    for weight, memory in layout.state.items():
+        assert memory["step"] == 3
+        assert all(torch.equal(memory[name], optimizer.state[weight][name]) for name in memory)
+    rates = {id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]}
+    assert rates[id(model.head.weight)] == pytest.approx(0.2 * 0.4)  # the fourth of ten steps of warm-up
+    assert rates[id(model.embedding.token.weight)] == pytest.approx(0.2 * 0.4 * after**3)
+    assert {group["weight_decay"] for group in optimizer.param_groups} == {0.7, 0.0}
+    optimizer.step()
+    schedule.step()
+    assert max(schedule.get_last_lr()) == pytest.approx(0.2 * 0.5)
 
 
 def test_balanced_weights_give_every_class_the_same_say() -> None:

@@ -171,6 +171,7 @@ def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
         ({"path": ""}, "model.path: is missing; give it as model.path=..."),
         ({"path": "./nowhere"}, "model.path: got './nowhere', takes a folder that exists"),
         ({"frozen_layers": 1}, "model.frozen_layers: got 1, takes null without model.path"),
+        ({"revision": "v1"}, "model.revision: got 'v1', takes null without model.path"),
         ({"path": "some/id", "window": 3}, "model.window: got 3, but model.path was trained with None"),
         ({"path": "some/id", "attention": "shared_projection"}, "model.attention: got 'shared_projection'"),
     ],
@@ -189,3 +190,23 @@ def test_the_checkpoints_tokenizer_is_the_runs(configured: Maker, tmp_path: Path
     )
     assert kept["truncation"]["max_length"] == 16
     assert {**kept, "truncation": 0, "padding": 0} == {**theirs, "truncation": 0, "padding": 0}
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.0, 0.5), (0.5, 1.0), (0.5, 0.8)])
+def test_a_resumed_run_takes_other_rates_for_its_layers(before: float, after: float, configured: Maker) -> None:
+    config = configured()
+    config.optimizer.layer_decay = before
+    folder = train(config).folder
+    again = replace(
+        config,
+        resume=str(folder),
+        trainer=replace(config.trainer, max_epochs=2),
+        optimizer=replace(config.optimizer, layer_decay=after, learning_rate=0.25),
+    )
+    assert train(again).facts_of_training["epochs"] == 2
+    (state,) = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["optimizer_states"]
+    peaks = {group["initial_lr"] for group in state["param_groups"]}
+    expected = {0.25 * after**distance for distance in range(LAYERS + 2)}
+    assert sorted(peaks) == pytest.approx(sorted(expected))
+    steps = {int(memory["step"]) for memory in state["state"].values()}
+    assert steps == {torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["global_step"]}

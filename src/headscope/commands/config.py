@@ -68,6 +68,21 @@ class PredictConfig:
 
 
 @dataclass
+class ExportConfig:
+    """Write a finished run, which began with a checkpoint, as a folder that `transformers` loads."""
+
+    run: str = setting(MISSING, "run folder; trained with model.path=... and model.pooling=pooler")
+    output: str = setting(MISSING, "folder to be written; must not exist, or be empty")
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        yield from _run_conflicts(self.run)
+        path = Path(self.output)
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            yield "output", f"got {self.output!r}, takes a folder that does not exist or is empty"
+
+
+@dataclass
 class InspectConfig:
     """Show what every head does: with one text, or, without one, over the run's validation split."""
 

@@ -7,7 +7,7 @@ from headscope.settings import setting
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
 ATTENTIONS = ("multi_head", "shared_projection")
-POOLINGS = ("first", "mean", "max", "additive", "dot", "general", "concat")
+POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
 
 
 @dataclass
@@ -33,7 +33,7 @@ class ModelConfig:
     positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
     pooling: str = setting(
         "mean",
-        "how the tokens' vectors become the text's; from additive on by a learned query",
+        "how the tokens' vectors become the text's; pooler: BERT's, of the first; from additive on by a learned query",
         choices=POOLINGS,
     )
     dropout: float = setting(
@@ -48,6 +48,7 @@ class ModelConfig:
     path: str | None = setting(
         None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
     )
+    revision: str | None = setting(None, "with path: branch, tag or commit of a Hub id; null for its main branch")
     frozen_layers: int | None = setting(
         None, "with path: embeddings and so many of the first blocks do not learn; null: all learn", minimum=0
     )
@@ -59,6 +60,8 @@ class ModelConfig:
             return
         if self.frozen_layers is not None:
             yield "frozen_layers", f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet"
+        if self.revision is not None:
+            yield "revision", f"got {self.revision!r}, takes null without model.path: nothing is loaded"
         if self.num_heads < 1 or self.d_model < 1:
             return
         if self.d_model % self.num_heads:

@@ -38,6 +38,27 @@ def max_pooling(
     return tokens.amax(dim=1)
 
 
+class Pooler(nn.Module):
+    """Return tanh(W x_0 + b) of the first token's vector x_0, as BERT does.
+
+    (Devlin et al. 2019; get_pooled_output in modeling.py of their code.) A checkpoint may bring W and b, which BERT
+    learned by telling whether one text follows another; else they are drawn.
+
+    Args:
+        d_model: D, width of a token's vector and of the text's.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+
+    def forward(
+        self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B D"]:
+        """Return the text's vector; what is padding makes no difference."""
+        return torch.tanh(self.dense(first_pooling(tokens)))
+
+
 class AttentionPooling(nn.Module):
     """Return sum_j a_j x_j, the tokens averaged by how well each fits a query q that is learned.
 
@@ -76,4 +97,6 @@ SCORES: dict[str, Callable[[int], ScoredAttention]] = {
 
 def build_pooling(name: str, d_model: int) -> Pooling:
     """Return the pooling of that name, one of `headscope.model.config.POOLINGS`."""
-    return POOLINGS[name] if name in POOLINGS else AttentionPooling(SCORES[name](d_model), d_model)
+    if name in POOLINGS:
+        return POOLINGS[name]
+    return Pooler(d_model) if name == "pooler" else AttentionPooling(SCORES[name](d_model), d_model)

@@ -24,7 +24,9 @@ class OptimizerConfig:
     final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
     warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
     weight_decay: float = setting(
-        0.01, "decay of matrices; biases, norms and embeddings of places have none", minimum=0
+        0.01,
+        "decay of matrices, tables of tokens and places among them; biases, norms and other vectors have none",
+        minimum=0,
     )
     layer_decay: float = setting(
         1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1

@@ -72,9 +72,15 @@ def save_json(path: Path, content: Any) -> None:
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """Write tokenizer.json."""
+    text = tokenizer.to_str(pretty=True)  # its own `save` raises no OSError where the disk is full
+    write_whole(folder / "tokenizer.json", lambda path: path.write_text(text, encoding="utf-8"))
+
+
 def save_vocabulary(folder: Path, tokenizer: Tokenizer, labels: list[str]) -> None:
     """Write tokenizer.json and labels.json."""
-    write_whole(folder / "tokenizer.json", lambda path: tokenizer.save(str(path)))
+    save_tokenizer(folder, tokenizer)
     save_json(folder / "labels.json", labels)
 
 

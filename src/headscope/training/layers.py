@@ -13,25 +13,38 @@ from headscope.training.config import OptimizerConfig
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
     """Return AdamW's groups of parameters, in which matrices alone are decayed.
 
+    Tables are matrices, that of learned places too: BERT's own optimizer leaves out norms and biases and nothing else
+    (Devlin et al. 2019; exclude_from_weight_decay in optimization.py of their code).
+
     A layer's learning rate is config.learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
     it: what lies deep, and is the same for all texts and tasks, changes least (Clark et al. 2020, ELECTRA, appendix B;
     Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate. Frozen
     parameters are among them and get no gradient, so a run may be resumed with fewer or more of them.
     """
-    grouped: dict[tuple[int, bool], list[nn.Parameter]] = {}
-    found = list(depths(model))
-    deepest = max((depth for _, depth in found), default=0)
-    for weight, depth in found:
-        distance = deepest - depth if config.layer_decay < 1 else 0
-        grouped.setdefault((distance, weight.dim() >= 2), []).append(weight)
     return [
         {
             "params": weights,
             "lr": config.learning_rate * config.layer_decay**distance,
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
-        for (distance, is_matrix), weights in sorted(grouped.items(), key=lambda entry: (entry[0][0], not entry[0][1]))
+        for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()
     ]
+
+
+def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.Parameter]]:
+    """Return the parameters by their layer's distance from the top and by whether they are matrices, in AdamW's order.
+
+    Args:
+        model: with parts named as in `TextClassifier`.
+        by_layer: False counts every distance as 0, which leaves two groups.
+    """
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    found = list(depths(model))
+    deepest = max((depth for _, depth in found), default=0)
+    for weight, depth in found:
+        distance = deepest - depth if by_layer else 0
+        groups.setdefault((distance, weight.dim() >= 2), []).append(weight)
+    return dict(sorted(groups.items(), key=lambda entry: (entry[0][0], not entry[0][1])))
 
 
 def depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:

@@ -16,6 +16,7 @@ from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.config import OptimizerConfig
 from headscope.training.layers import parameter_groups
 from headscope.training.thresholds import AtBestThresholds
+from headscope.training.optimizer_state import take_up
 
 
 class ClassifierModule(LightningModule):
@@ -76,15 +77,18 @@ class ClassifierModule(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""
-        optimizer = torch.optim.AdamW(
+        optimizer = self._adamw()
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.learning_rate_share(step))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _adamw(self) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
             parameter_groups(self.model, self.config),
             lr=self.config.learning_rate,
             betas=(self.config.beta1, self.config.beta2),
             # One kernel for all weights: three times as fast as the default on a CPU.
             fused=self.fused,
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.learning_rate_share(step))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
         self,
@@ -114,8 +118,9 @@ class ClassifierModule(LightningModule):
         checkpoint["random_state"] = torch.get_rng_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the state of the random numbers up again when training does."""
+        """Take up the random numbers again when training does, and the optimizer with the settings of today."""
         self.random_state = checkpoint.get("random_state")
+        take_up(checkpoint, self.model, self._adamw(), self.learning_rate_share)
 
     def on_train_start(self) -> None:
         """Set the random numbers to where the checkpoint left them."""

@@ -26,7 +26,7 @@ def starting_point(config: TrainConfig, last: Path) -> Checkpoint | None:
     """
     if config.model.path is None or (config.resume is not None and last.exists()):
         return None
-    checkpoint = find_checkpoint(config.model.path)
+    checkpoint = find_checkpoint(config.model.path, config.model.revision)
     _adopt(config.model, checkpoint.architecture)
     config.data.max_length = min(config.data.max_length, checkpoint.architecture.max_positions)
     return checkpoint

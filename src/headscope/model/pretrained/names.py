@@ -23,6 +23,7 @@ BERT_HEADS = ("attention.self.query", "attention.self.key", "attention.self.valu
 DISTILBERT_HEADS = ("attention.q_lin", "attention.k_lin", "attention.v_lin")
 TOKENS = "embeddings.word_embeddings.weight"  # every family has it: what stands before it in a file is the prefix
 POSITIONS = "embeddings.position_embeddings.weight"
+SEGMENTS = "embeddings.token_type_embeddings.weight"
 
 
 def names_in_checkpoint(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -34,7 +35,7 @@ def names_in_checkpoint(architecture: Architecture) -> Iterator[tuple[str, tuple
     yield "embedding.token.weight", (TOKENS,)
     yield "embedding.position", (POSITIONS,)
     if architecture.num_segments:
-        yield "embedding.segment.weight", ("embeddings.token_type_embeddings.weight",)
+        yield "embedding.segment.weight", (SEGMENTS,)
     for kind in ("weight", "bias"):
         yield f"embedding.norm.{kind}", (f"embeddings.LayerNorm.{kind}",)
     for number in range(architecture.num_layers):
@@ -49,6 +50,12 @@ def _names_of_block(is_distilbert: bool, number: int) -> Iterator[tuple[str, tup
         yield f"{ours}.attention.in_proj_{kind}", tuple(f"{theirs}.{name}.{kind}" for name in heads)
         for name, other in single.items():
             yield f"{ours}.{name}.{kind}", (f"{theirs}.{other}.{kind}",)
+
+
+def names_of_pooler() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (our name, the checkpoint's name) for the tensors of BERT's pooler, which not every checkpoint has."""
+    for kind in ("weight", "bias"):
+        yield f"pool.dense.{kind}", (f"pooler.dense.{kind}",)
 
 
 def block_folder(is_distilbert: bool) -> str:

@@ -1,0 +1,76 @@
+"""export(config): a folder that `transformers` loads as BertForSequenceClassification, with the same logits.
+
+    config.json            sizes, classes, dropout
+    model.safetensors      weights, in float32
+    tokenizer.json         the run's own
+    tokenizer_config.json  what AutoTokenizer cannot read from that
+
+`transformers` is not needed to write it, and nothing of it is a pickle.
+"""
+
+from pathlib import Path
+
+from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from headscope.commands.config import ExportConfig
+from headscope.commands.export_tokenizer import tokenizer_settings
+from headscope.errors import RunError
+from headscope.files import replacing_folder, write_whole
+from headscope.model.pretrained.architecture import Architecture
+from headscope.model.pretrained.export import POOLINGS, bert_config, bert_tensors
+from headscope.training.folder import Run, kept_architecture, load_run, save_json, save_tokenizer
+
+
+def export(config: ExportConfig, console: Console | None = None) -> Path:
+    """Write a finished run, which began with a checkpoint, as a folder for `transformers`; return the folder.
+
+    Raises:
+        RunError: if `transformers` has no such network, or the folder cannot be written; nothing is left of it then.
+    """
+    console, output = console or Console(), Path(config.output)
+    run = load_run(Path(config.run))
+    architecture = _exportable(run)
+    try:
+        with replacing_folder(output.resolve()) as folder:
+            _write(folder, run, architecture)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"output={output}: cannot be written: {error}") from error
+    say = f"{len(run.labels)} classes, {architecture.num_layers} layers, written to {output}; in Python:"
+    call = f"transformers.AutoModelForSequenceClassification.from_pretrained({str(output)!r})"
+    console.print(f"{say}\n{call}", highlight=False, markup=False, soft_wrap=True)
+    if run.config.model.pooling != "pooler":
+        console.print(
+            "note: model.pooling=first is written as a pooler that is linear to rounding in float32 and bfloat16; "
+            "for float16, or to train on in transformers, train with model.pooling=pooler"
+        )
+    return output
+
+
+def _exportable(run: Run) -> Architecture:
+    """Return what the encoder looks like; refuse what BERT cannot compute."""
+    model = run.config.model
+    architecture = kept_architecture(run.folder, run.config)
+    if architecture is None:
+        raise RunError(
+            f"run={run.folder}: was trained from scratch, as a network that transformers lacks (norms before each "
+            f"branch, {model.positions} positions); takes a run with model.path=... and model.pooling=pooler"
+        )
+    if model.pooling not in POOLINGS:
+        raise RunError(
+            f"run={run.folder}: has model.pooling={model.pooling}, and BERT's head reads the first token alone; "
+            "takes a run that was trained with model.pooling=pooler, or first"
+        )
+    return architecture
+
+
+def _write(folder: Path, run: Run, architecture: Architecture) -> None:
+    settings = tokenizer_settings(run.tokenizer, architecture.max_positions, with_types=architecture.num_segments > 1)
+    padding_id = run.tokenizer.token_to_id(settings["pad_token"])
+    save_json(folder / "config.json", bert_config(run.config.model, architecture, run.labels, padding_id))
+    save_tokenizer(folder, run.tokenizer)
+    save_json(folder / "tokenizer_config.json", settings)
+    tensors = bert_tensors(run.model, architecture)
+    # Without this entry `transformers` refuses the file: it might be another library's.
+    write_whole(folder / "model.safetensors", lambda path: save_file(tensors, path, {"format": "pt"}))
