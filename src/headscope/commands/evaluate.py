@@ -13,6 +13,7 @@ from headscope.data.cache import cache_folder
 from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded import encode
 from headscope.errors import DataError
+from headscope.training.calibration import Calibration
 from headscope.training.folder import Run, best_device, load_run, save_json
 from headscope.training.logits import split_logits
 from headscope.training.scoring import Scores, scores
@@ -33,13 +34,12 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         best_device(config.accelerator),
     )
     found = scores(logits, targets)
+    calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
     name = f"{Path(data.path).stem}-{split}"
     kept = run.folder / "evaluations" / f"{name}.json"
-    save_json(
-        kept,
-        {"path": data.path, "split": split, "texts": len(dataset), "labels": run.labels, **asdict(found)},
-    )
-    show_scores(console, f"{name}, {len(dataset)} texts", {str(run.folder): found})
+    facts = {"path": data.path, "split": split, "texts": len(dataset), "labels": run.labels}
+    save_json(kept, {**facts, **asdict(found), "calibration": calibration.content()})
+    show_scores(console, f"{name}, {len(dataset)} texts", {str(run.folder): found, **calibration.row(split)})
     show_confusion(console, run.labels, found)
     console.print(f"kept in {kept}", highlight=False, soft_wrap=True)
     return found

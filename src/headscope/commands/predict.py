@@ -44,7 +44,7 @@ def predict(config: PredictConfig) -> int:
     columns = _columns(config, run)
 
     def label(texts: EncodedTexts) -> Tensor:
-        return probabilities(run.model, texts, positions, device, precision)
+        return probabilities(run.model, texts, positions, device, precision, run.temperature)
 
     rows = read_rows(config.input, config.format, columns[0])
     done = 0
@@ -129,12 +129,16 @@ def probabilities(
     tokens_per_batch: int,
     device: torch.device,
     precision: torch.dtype = torch.float32,
+    temperature: float = 1.0,
 ) -> Tensor:
-    """Return [N, C] probabilities in the order of the texts, computed in batches of like length."""
+    """Return [N, C] probabilities in the order of the texts, computed in batches of like length.
+
+    Logits are divided by the temperature, in float64, so that a text keeps its label.
+    """
     batches = TextBatches(texts)
     ordered = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
     logits, _ = split_logits(model, ordered, device, precision)
-    return logits.softmax(dim=-1)
+    return (logits.double() / temperature).softmax(dim=-1)
 
 
 def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:

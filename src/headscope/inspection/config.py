@@ -19,7 +19,14 @@ class InspectionConfig:
         minimum=2,
     )
     numbers: bool = setting(True, "numbers of every head over texts of the validation split")
-    texts: int | None = setting(
+    texts: int |    most_wrong: int | None = setting(
+        20,
+        "so many of the misclassified test texts, those with the highest loss, are shown with all heads in "
+        "most_wrong.html; 0 or null for none",
+        minimum=0,
+        maximum=200,
+    )
+ None = setting(
         300, "so many of the validation texts, drawn once at random, give these numbers; null for all", minimum=1
     )
     every: int | None = setting(

@@ -6,7 +6,9 @@
         encoder.json         what the encoder of a checkpoint looks like, where model.path named one
         labels.json          the classes' names, in the order of the logits
         model.safetensors    the best weights by validation macro-F1
+        calibration.json     the temperature that probabilities are taken at; older runs have none, which is 1
         metrics.json         scores, baseline, facts about the data, seconds
+        most_wrong.html      the test texts that the model is most wrong about, with all heads
         checkpoints/         best.ckpt and last.ckpt, to go on from
         events.out.tfevents… what TensorBoard shows
 
@@ -33,6 +35,7 @@ from headscope.model.pretrained.architecture import Architecture, architecture_j
 from headscope.training.config import TrainConfig
 
 ENCODER = "encoder.json"
+CALIBRATION, MOST_WRONG = "calibration.json", "most_wrong.html"  # made of the weights, and of no others
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Run:
     tokenizer: Tokenizer
     labels: list[str]
     model: TextClassifier
+    temperature: float = 1.0  # by which logits are divided before they become probabilities
 
 
 def build_model(
@@ -88,7 +92,9 @@ def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
 
 
 def save_weights(folder: Path, model: TextClassifier) -> None:
-    """Write model.safetensors."""
+    """Write model.safetensors, and remove what was made of the weights that it held."""
+    for name in (CALIBRATION, MOST_WRONG):
+        (folder / name).unlink(missing_ok=True)
     write_whole(folder / "model.safetensors", lambda path: save_model(model, str(path)))
 
 
@@ -106,6 +112,25 @@ def load_config(folder: Path) -> TrainConfig:
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
+
+
+def load_temperature(folder: Path) -> float:
+    """Read the temperature in calibration.json; 1 for a run that has none, as older ones.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return 1.0
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON: {error}") from error
+    temperature = content.get("temperature") if isinstance(content, dict) else None
+    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
+        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
+    return float(temperature)
 
 
 def load_run(folder: Path) -> Run:
@@ -127,9 +152,10 @@ def load_run(folder: Path) -> Run:
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
         model = build_model(config, tokenizer, labels, kept_architecture(folder, config))
         load_model(model, str(folder / "model.safetensors"))
+        temperature = load_temperature(folder)
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
-    return Run(folder, config, tokenizer, labels, model.eval())
+    return Run(folder, config, tokenizer, labels, model.eval(), temperature)
 
 
 def flat(config: TrainConfig) -> dict[str, Any]:
