@@ -75,14 +75,17 @@ def test_each_bin_shows_its_accuracy_how_far_its_confidence_is_from_it_and_its_t
         assert [seen(number, place, base - offset) for offset in (1, height, height + 1)] == [TEXTS, TEXTS, BACKGROUND]
     assert picture.shape[0] > base
     assert SIDE == BINS * CELL
-    assert height_of(1) == MARGIN
+    assert height_of(1.0) == MARGIN
 
 
 def test_titles_and_numbers_of_texts_are_written() -> None:
     one, other = (panel(bin_9=(count, 0.6, 0.6)) for count in (7, 12_345))
     picture = reliability_picture({"a title": one})
-    assert (picture[3:MARGIN - 2, LEFT : LEFT + 60] < 128).any()
-    above = slice(place_of_counts() - COUNTS - 12, place_of_counts() - COUNTS - 1), slice(LEFT + 9 * CELL, LEFT + 10 * CELL)
+    assert (picture[3 : MARGIN - 2, LEFT : LEFT + 60] < 128).any()
+    above = (
+        slice(place_of_counts() - COUNTS - 12, place_of_counts() - COUNTS - 1),
+        slice(LEFT + 9 * CELL, LEFT + 10 * CELL),
+    )
     assert (picture[above] < 128).any()
     assert not np.array_equal(picture, reliability_picture({"a title": other}))  # 12k
     assert (reliability_picture({"empty": panel()}) == 255).mean() > 0.9

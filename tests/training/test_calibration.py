@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -161,10 +162,16 @@ def test_a_broken_file_is_named(trained_once: Path, content: str) -> None:
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run of one step."""
     data = tmp_path_factory.mktemp("data") / "reviews.csv"
-    data.write_text("text,label\n" + "\n".join(f"a text {number},{number % 2}" for number in range(100)))
+    rows = (f"{one}{other},{number % 2}" for number, (one, other) in enumerate(product("abcdefghijkl", repeat=2)))
+    data.write_text("\n".join(["text,label", *rows]))
     config = TrainConfig(name="run", outputs_dir=str(data.parent), baseline=False, data=DataConfig(path=str(data)))
     config.data.cache_dir = str(data.parent)
-    config.trainer.max_steps, config.inspection.enabled, config.trainer.accelerator = 1, False, "cpu"
+    config.tokenizer.kind, config.trainer.max_steps, config.inspection.enabled, config.trainer.accelerator = (
+        "wordpiece",
+        1,
+        False,
+        "cpu",
+    )
     return train(config, Console(file=io.StringIO())).folder
 
 

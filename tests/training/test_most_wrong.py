@@ -97,7 +97,7 @@ def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
         assert prediction == cells[4] != text["label"]
         assert float(cells[1]) == pytest.approx(loss, abs=1e-3)
         assert [float(cells[3]), float(cells[5])] == pytest.approx([min(shares), max(shares)], abs=1e-3)
-        assert cells[6].split() == text["text"][: module.IN_THE_TABLE].split()
+        assert cells[6] == module.clipped(text["text"], 160)
         assert dict(text["notes"])["text"].startswith(f"row {row} ")
         assert len(text["tokens"]) <= 16
         assert [len(layer["heads"]) for layer in text["layers"]] == [3, 3]

@@ -19,14 +19,7 @@ class InspectionConfig:
         minimum=2,
     )
     numbers: bool = setting(True, "numbers of every head over texts of the validation split")
-    texts: int |    most_wrong: int | None = setting(
-        20,
-        "so many of the misclassified test texts, those with the highest loss, are shown with all heads in "
-        "most_wrong.html; 0 or null for none",
-        minimum=0,
-        maximum=200,
-    )
- None = setting(
+    texts: int | None = setting(
         300, "so many of the validation texts, drawn once at random, give these numbers; null for all", minimum=1
     )
     every: int | None = setting(
@@ -42,5 +35,12 @@ class InspectionConfig:
         32,
         "texts of the validation split on which, at the end, each head is switched off in turn; 0 for none",
         minimum=0,
+    )
+    most_wrong: int | None = setting(
+        20,
+        "so many of the misclassified test texts, those of the highest loss, are shown with all heads in "
+        "most_wrong.html; 0 or null for none",
+        minimum=0,
+        maximum=200,
     )
     font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")

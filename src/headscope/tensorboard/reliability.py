@@ -11,7 +11,7 @@ from headscope.tensorboard.fonts import font_for
 from headscope.tensorboard.images import BACKGROUND, GAP, INK, MARGIN, write
 
 BINS = 15
-# In pixels: a bin's width, the side of the square above, the height of the counts below, room for the numbers on the left.
+# In pixels: a bin's width, the side of the square, the height of the counts, room for the numbers on the left.
 CELL, SIDE, COUNTS, LEFT = 26, 26 * BINS, 96, 40
 ACCURACY, DIFFERENCE, TEXTS, DIAGONAL = (66, 106, 160), (240, 160, 150), (150, 160, 170), (120, 120, 120)
 
@@ -91,7 +91,7 @@ def _draw_axes(draw: ImageDraw.ImageDraw, left: int) -> None:
 def _draw_bin(draw: ImageDraw.ImageDraw, left: int, panel: Reliability, place: int, most: int) -> None:
     accuracy, confidence = float(panel.accuracy[place]), float(panel.confidence[place])
     count, right, base = int(panel.counts[place]), left + CELL - 2, place_of_counts()
-    draw.rectangle((left, height_of(accuracy), right, height_of(0)), fill=ACCURACY)
+    draw.rectangle((left, height_of(accuracy), right, height_of(0.0)), fill=ACCURACY)
     draw.rectangle((left, height_of(max(accuracy, confidence)), right, height_of(min(accuracy, confidence))),
                    fill=DIFFERENCE)  # fmt: skip
     draw.line((left, height_of(accuracy), right, height_of(accuracy)), fill=INK, width=2)

@@ -85,7 +85,7 @@ def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) 
         found.backward()
         return found
 
-    optimizer.step(loss)  # type: ignore[arg-type]
+    optimizer.step(loss)
     temperature = float(_temperature(u.detach()))
     helps = F.cross_entropy(logits / temperature, labels) < F.cross_entropy(logits, labels)
     return temperature if bool(helps) else 1.0

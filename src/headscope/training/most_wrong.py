@@ -91,7 +91,7 @@ def _read(session: Session, row: int, loss: float, texts: int, temperature: floa
 
 
 def tokens_that_fit(maps: int) -> int:
-    """Return the largest T of so many maps that take MOST_BYTES: a byte a weight, four a row, in base64 a third more."""
+    """Return the T at which so many maps take MOST_BYTES: a byte a weight, four a row, in base64 a third more."""
     return max(2, math.isqrt(MOST_BYTES * 3 // 4 // maps + 4) - 2)
 
 

@@ -25,7 +25,7 @@ function showReport(raw, head, top) {
 /* Another text gets new elements: what listened to those of the one before goes with them. */
 function main() {
   const data = readData();
-  const empty = ["header", "main"].map((name) => document.querySelector(name).cloneNode(true));
+  const empty = (data.reports ? ["header", "main"] : []).map((name) => document.querySelector(name).cloneNode(true));
   let shown = showReport(data.reports ? data.reports[0] : data, 0, 1);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") shown.selection.release();
