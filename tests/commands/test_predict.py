@@ -180,3 +180,21 @@ def test_shares_are_rounded_as_python_rounds_them() -> None:
     for row, values in zip(rows, shares.tolist(), strict=True):
         assert [row[f"probability_{label}"] for label in LABELS] == [round(value, 6) for value in values]
         assert row["prediction"] == LABELS[values.index(max(values))]
+
+
+def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", [{"text": text} for text in TEXTS])
+    outputs = [tmp_path / "without.jsonl", tmp_path / "with.jsonl"]
+    kept = run / "calibration.json"
+    for out in outputs:
+        predict(PredictConfig(str(run), source, str(out), accelerator="cpu"))
+        kept.write_text('{"temperature": 2.5}')
+    kept.unlink()
+    before, after = map(read, outputs)
+    assert [row["prediction"] for row in before] == [row["prediction"] for row in after]
+    shares, softened = (
+        torch.tensor([[row[f"probability_{label}"] for label in LABELS] for row in rows], dtype=torch.float64)
+        for rows in (before, after)
+    )
+    torch.testing.assert_close(softened, (shares.log() / 2.5).softmax(dim=-1), rtol=0, atol=1e-4)
+    assert (softened.max(dim=-1).values < shares.max(dim=-1).values).all()

@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 from headscope.inspection import page as page_module
-from headscope.inspection.page import HeadReport, LayerReport, Report, page, write_page
+from headscope.inspection.page import (
+    HeadReport,
+    LayerReport,
+    Report,
+    page,
+    page_of_texts,
+    write_page,
+    write_page_of_texts,
+)
 from headscope.inspection.record import levels_of
 
 LAYERS, HEADS, TOKENS = 2, 3, 7  # all different, so that a swapped axis cannot pass
@@ -218,8 +226,11 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
         complaints.append(dialog.message)
         dialog.dismiss()
 
-    def opener(report: Report, **options: Any) -> Any:
-        write_page(path, report)
+    def opener(shown: Report | list[Report], **options: Any) -> Any:
+        if isinstance(shown, Report):
+            write_page(path, shown)
+        else:
+            write_page_of_texts(path, "Several texts", shown)
         contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options}))
         tab = contexts[-1].new_page()
         tab.set_default_timeout(5000)
@@ -555,3 +566,122 @@ def test_arabic_runs_from_the_right_and_each_token_is_isolated(open_page: Opener
     boxes = [token.bounding_box()["x"] for token in tab.locator(".token").all()]
     assert boxes == sorted(boxes, reverse=True)
     assert tab.locator(".token > bdi").count() == tab.locator(".keys bdi").count() == 4
+
+
+# --- several texts ---
+
+
+def make_reports(count: int = 3, **changes: Any) -> list[Report]:
+    """Return texts of different lengths, labels and weights, each of which was taken for cats."""
+    names = ["7", "1", "cats"]
+    return [
+        make_report(WORDS[: 5 + number % 3], title=f"Text {number}", label=names[number % 3], **changes)
+        for number in range(count)
+    ]
+
+
+def test_a_page_of_texts_needs_one_and_refuses_what_a_page_does() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        page_of_texts("none", [])
+    with pytest.raises(ValueError, match="pooling: vector of shape"):
+        page_of_texts("two", [make_report(), make_report(pooling=POOLING[1:])])
+    content = page_of_texts("</title><script>", make_reports())
+    assert "<title>&lt;/title&gt;&lt;script&gt;</title>" in content
+    assert data_of(content)["reports"] == [data_of(page(report)) for report in make_reports()]
+
+
+def test_one_text_has_no_list(open_page: Opener) -> None:
+    assert open_page(make_report()).locator("#chooser").is_hidden()
+
+
+def test_the_list_says_what_each_text_is_and_was_taken_for(open_page: Opener) -> None:
+    tab = open_page([*make_reports(), make_report(label=None), make_report(label="none of them")])
+    assert tab.title() == tab.locator("#chooser-title").text_content() == "Several texts"
+    lines = tab.locator("#choices .choice")
+    shown = [[part.text_content() for part in line.locator("> *").all()] for line in lines.all()]
+    assert shown[0] == ["1", "7", "0.250", "cats", "0.700", "[CLS] 猫 は the cat"]
+    assert shown[1][:5] == ["2", "1", "0.050", "cats", "0.700"]
+    assert shown[2][:3] == ["3", "cats", "0.700"]
+    assert shown[3][:3] == ["4", "–", "–"]
+    assert shown[4][:3] == ["5", "none of them", "–"]
+
+
+def test_the_chosen_text_is_shown_as_on_a_page_of_its_own(open_page: Opener) -> None:
+    reports = make_reports()
+    reports[2] = replace(reports[2], pooling=POOLING)
+    tab = open_page(reports)
+    assert tab.locator("#pooling").is_hidden()
+    for number in (2, 1, 0, 2):
+        tab.locator(".choice[role=radio]").nth(number).click()
+        assert tab.locator("h1").text_content() == f"Text {number}"
+        assert tab.locator("#tokens .token").all_text_contents() == reports[number].tokens
+        assert tab.locator("#pooling").is_visible() == (number == 2)
+        assert tab.locator(".map").count() == LAYERS * HEADS
+        assert tab.locator("tbody tr").count() == LAYERS * HEADS
+        assert tab.locator("#verdict").text_content().startswith("cats")
+        chosen = tab.locator(".choice[aria-checked=true]")
+        assert chosen.count() == 1
+        assert chosen.locator(".place").text_content() == str(number + 1)
+        tab.locator("#tokens .token").nth(3).hover()
+        weights = head_of(reports[number], 0).weights
+        assert_close(tab.locator("#tokens .token").nth(1).get_attribute("data-weight"), weights, 3, 1)
+
+
+def test_the_head_and_the_scale_stay_when_another_text_is_chosen(open_page: Opener) -> None:
+    reports = make_reports()
+    tab = open_page(reports)
+    tab.locator(".map").nth(4).click()
+    tab.locator("#top").select_option("0.2")
+    tab.locator("#tokens .token").nth(2).click()
+    tab.locator(".choice[role=radio]").nth(1).click()
+    assert tab.locator("#head-caption").text_content() == "layer 1, head 1"
+    assert tab.locator("#top").input_value() == "0.2"
+    assert tab.locator("#release").is_hidden()
+    tab.locator("h1").hover()
+    tab.set_viewport_size({"width": 900, "height": 720})  # the map of the text before must not write into this one's
+    tab.wait_for_timeout(100)
+    assert tab.locator("#readout").text_content() == "query 0[CLS]"
+    size = tab.locator("#large").evaluate("canvas => [canvas.width, canvas.height]")
+    assert size == [len(reports[1].tokens)] * 2
+    tab.locator("#tokens .token").nth(1).click()
+    tab.keyboard.press("Escape")
+    assert tab.locator("#release").is_hidden()
+
+
+def test_the_list_is_walked_with_the_keyboard(open_page: Opener) -> None:
+    tab = open_page(make_reports(30))
+    for key in ["Tab", "ArrowUp", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft"]:
+        tab.keyboard.press(key)
+    assert tab.locator("h1").text_content() == "Text 2"
+    assert tab.evaluate("document.activeElement.getAttribute('aria-checked')") == "true"
+    for _ in range(40):
+        tab.keyboard.press("ArrowDown")
+    assert tab.locator("h1").text_content() == "Text 29"
+    inside = "line => { const [one, all] = [line, line.parentElement].map(node => node.getBoundingClientRect());"
+    assert tab.locator(".choice[aria-checked=true]").evaluate(
+        inside + "return one.top >= all.top && one.bottom <= all.bottom; }"
+    )
+    assert tab.evaluate("scrollY") == 0
+
+
+def test_hostile_texts_are_listed_as_they_are(open_page: Opener) -> None:
+    reports = [make_report(text=text, label=text, probabilities={text: 0.1, "b": 0.9}) for text in HOSTILE]
+    tab = open_page(reports, viewport={"width": 400, "height": 720})
+    lines = tab.locator(".choice[role=radio]")
+    for line, text in zip(lines.all(), HOSTILE, strict=True):
+        assert line.locator(".name").first.text_content() == text
+        assert line.locator(".beginning").text_content() == text[:200]
+        line.click()
+        assert tab.locator("#text").text_content() == text
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.locator("img, svg").count() == 0
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
+def test_the_list_stays_readable(open_page: Opener, scheme: str, width: int) -> None:
+    tab = open_page(make_reports(20), color_scheme=scheme, viewport={"width": width, "height": 720})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("#chooser").bounding_box()["height"] < 360
+    line = tab.locator(".choice[role=radio]").first
+    assert line.locator(".beginning").bounding_box()["width"] > 150
+    assert line.locator(".name").first.bounding_box()["width"] > 60

@@ -28,7 +28,7 @@ class Run:
         whole: the command from start to end.
         training: from the first step to the last, step 0's record included.
         recording: of it, by the recording's own clock.
-        causes: after training, by their own clock.
+        causes: after training, by their own clock, with the page of the texts that the model is most wrong about.
         steps: optimizer steps.
         records: how many were made.
         record_bytes: mean size of a record's file.
@@ -86,7 +86,7 @@ def _read(folder: Path, whole: float) -> Run:
         whole,
         seconds["training"],
         seconds.get("inspection (within training)", 0.0),
-        seconds.get("causes (after training)", 0.0),
+        seconds.get("causes (after training)", 0.0) + seconds.get("most wrong", 0.0),
         metrics["training"]["steps"],
         len(steps),
         statistics.fmean(step.bytes for step in steps) if steps else 0.0,
@@ -105,7 +105,7 @@ def _measured(recorded: Sequence[Run], plain: Sequence[Run]) -> Table:
         rows.append((title, *(f"{cell:.1f}" for cell in cells), f"{difference:+.1f}", f"{ratio:.3f}x"))
     own = {
         "recording, its own clock, s": _median(run.recording for run in recorded),
-        "causes after training, their own clock, s": _median(run.causes for run in recorded),
+        "causes and most wrong texts after training, their own clock, s": _median(run.causes for run in recorded),
         "one record, s": _median(run.recording / run.records for run in recorded),
     }
     rows += [(title, f"{seconds:.2f}", "-", "-", "-") for title, seconds in own.items()]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from datasets import Dataset
 from rich.console import Console
+from torch import Tensor
 
 from headscope.commands.config import EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
@@ -13,6 +14,7 @@ from headscope.data.columns import numbers
 from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded import encode
 from headscope.errors import ConfigError, DataError
+from headscope.training.calibration import Calibration
 from headscope.training.folder import Run, best_device, load_run, save_json
 from headscope.training.logits import split_logits
 from headscope.training.scoring import Scores, scores
@@ -33,16 +35,23 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         best_device(config.accelerator),
     )
     found = scores(logits, targets, run.objective)
+    calibration = _calibration(run, split, logits, targets)
     name = f"{Path(data.path).stem}-{split}"
     kept = run.folder / "evaluations" / f"{name}.json"
-    save_json(
-        kept,
-        {"path": data.path, "split": split, "texts": len(dataset), "labels": run.labels, **asdict(found)},
-    )
-    show_scores(console, f"{name}, {len(dataset)} texts", {str(run.folder): found})
+    facts = {"path": data.path, "split": split, "texts": len(dataset), "labels": run.labels}
+    save_json(kept, {**facts, **asdict(found), "calibration": calibration.content() if calibration else None})
+    tempered = calibration.row(split) if calibration else {}
+    show_scores(console, f"{name}, {len(dataset)} texts", {str(run.folder): found, **tempered})
     show_confusion(console, run.labels, found)
     console.print(f"kept in {kept}", highlight=False, soft_wrap=True)
     return found
+
+
+def _calibration(run: Run, split: str, logits: Tensor, targets: Tensor) -> Calibration | None:
+    """Return what the run's temperature does to the split; None where a text has any number of labels."""
+    if run.config.data.multi_label:
+        return None
+    return Calibration(run.temperature, {}).with_split(split, logits, targets)
 
 
 def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:

@@ -4,7 +4,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -13,8 +12,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.commands.config import InspectConfig
 from headscope.errors import ConfigError
-from headscope.inspection.measures import MEASURES, HeadStatistics, Summary
-from headscope.inspection.page import HeadReport, LayerReport, Report, write_page
+from headscope.inspection.measures import MEASURES, Summary
+from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
@@ -22,6 +21,7 @@ from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
 from headscope.training.probes import Probe, Reading, make_probe, read_probe
 from headscope.training.recording import keep_readings, new_recorder
+from headscope.training.text_report import head_numbers, reading_numbers, text_report
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
@@ -30,8 +30,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     run = load_run(Path(config.run))
     probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens)
     device = best_device(config.accelerator)
-    reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective)
-    summary = _summary(reading)
+    reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
+    summary = reading_numbers(reading)
     numbers = head_numbers(summary)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
@@ -76,46 +76,14 @@ def _label(config: InspectConfig, run: Run) -> str | None:
     return label_text([label for label in run.labels if label in found])
 
 
-def _summary(reading: Reading) -> Summary:
-    statistics = HeadStatistics()
-    for layer, maps in reading.maps.items():
-        statistics.update(layer, torch.from_numpy(maps)[None])  # [1, H, T, T]
-    return statistics.summary()
-
-
-def head_numbers(summary: Summary) -> list[list[dict[str, float]]]:
-    """Return the numbers turned around: layer by layer and head by head, each measure's mean."""
-    return [
-        [
-            dict(zip(measures, values, strict=True))
-            for values in zip(*(means for means, _ in measures.values()), strict=True)
-        ]
-        for measures in summary.values()
-    ]
-
-
 def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
-    layers = [
-        LayerReport(f"layer {number}", [HeadReport(*pair) for pair in zip(maps, numbers[number], strict=True)])
-        for number, maps in enumerate(reading.maps.values())
-    ]
     model = run.config.model
     notes = {
         "run": str(run.folder),
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(probe.tokens)} tokens",
     }
-    return Report(
-        "Attention heads",
-        probe.text,
-        probe.tokens,
-        layers,
-        reading.probabilities,
-        probe.label,
-        notes,
-        reading.pooling,
-        reading.prediction,
-    )
+    return text_report(probe, reading, numbers, "Attention heads", notes)
 
 
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:

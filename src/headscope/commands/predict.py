@@ -48,7 +48,7 @@ def predict(config: PredictConfig) -> int:
     join = run.config.data.label_separator.join if Path(config.output).suffix == ".csv" else None
 
     def label(texts: EncodedTexts) -> Tensor:
-        return probabilities(run.model, texts, positions, device, precision, run.objective)
+        return probabilities(run.model, texts, positions, device, precision, run.objective, run.temperature)
 
     rows = read_rows(config.input, config.format, columns[0])
     done = 0
@@ -134,12 +134,16 @@ def probabilities(
     device: torch.device,
     precision: torch.dtype = torch.float32,
     objective: Objective = ONE_CLASS,
+    temperature: float = 1.0,
 ) -> Tensor:
-    """Return [N, C] probabilities in the order of the texts, computed in batches of like length."""
+    """Return [N, C] probabilities in the order of the texts, computed in batches of like length.
+
+    Logits are divided by the temperature, in float64, so that a text keeps its label.
+    """
     batches = TextBatches(texts)
     ordered = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
     logits, _ = split_logits(model, ordered, device, precision)
-    return objective.probabilities(logits)
+    return objective.probabilities(logits.double() / temperature)
 
 
 def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:

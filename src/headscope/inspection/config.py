@@ -36,4 +36,11 @@ class InspectionConfig:
         "texts of the validation split on which, at the end, each head is switched off in turn; 0 for none",
         minimum=0,
     )
+    most_wrong: int | None = setting(
+        20,
+        "so many of the misclassified test texts, those of the highest loss, are shown with all heads in "
+        "most_wrong.html; 0 or null for none",
+        minimum=0,
+        maximum=200,
+    )
     font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")

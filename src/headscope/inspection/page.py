@@ -1,4 +1,4 @@
-"""One HTML file that shows every attention head of a text, with nothing fetched from elsewhere.
+"""One HTML file that shows every attention head of a text, or of several, with nothing fetched from elsewhere.
 
 The page is ``static/page.html`` with the style sheet, the scripts and the report put inside it. Text and
 tokens are untrusted: they travel as JSON without any character that HTML reads as markup, the scripts write
@@ -11,6 +11,7 @@ import hashlib
 import html
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -36,6 +37,7 @@ SCRIPTS = (
     "text.js",
     "pooling.js",
     "numbers.js",
+    "chooser.js",
     "main.js",
 )
 
@@ -80,22 +82,50 @@ class Report:
 def page(report: Report) -> str:
     """Return the whole page as one string of HTML, to be stored as UTF-8."""
     check(report)
+    return filled(report.title, encode_report(report))
+
+
+def page_of_texts(title: str, reports: Sequence[Report]) -> str:
+    """Return a page with a list of texts, of which one at a time is shown as `page` shows it.
+
+    Raises:
+        ValueError: if there is no text, or one that `check` refuses.
+    """
+    if not reports:
+        raise ValueError("a page of texts needs at least one")
+    for report in reports:
+        check(report)
+    return filled(title, {"title": title, "reports": list(map(encode_report, reports))})
+
+
+def filled(title: str, data: dict[str, Any]) -> str:
+    """Return the template with the style sheet, the scripts and what they show put in."""
     style = (STATIC / "page.css").read_text("utf-8")
     script = join_scripts()
     template = Template((STATIC / "page.html").read_text("utf-8"))
     return template.substitute(
         policy=content_security_policy(script, style),
-        title=html.escape(encodable(report.title)),
+        title=html.escape(encodable(title)),
         style=style,
-        data=inert_json(encode_report(report)),
+        data=inert_json(data),
         script=script,
     )
 
 
 def write_page(path: Path, report: Report) -> None:
     """Write the page to ``path`` whole or not at all, so that a failure leaves an older page as it was."""
-    content = page(report).encode("utf-8")
-    write_whole(path, lambda temporary: temporary.write_bytes(content))
+    write_content(path, page(report))
+
+
+def write_page_of_texts(path: Path, title: str, reports: Sequence[Report]) -> None:
+    """Write the page of several texts to ``path``, whole or not at all too."""
+    write_content(path, page_of_texts(title, reports))
+
+
+def write_content(path: Path, content: str) -> None:
+    """Write a page as UTF-8, whole or not at all."""
+    encoded = content.encode("utf-8")
+    write_whole(path, lambda temporary: temporary.write_bytes(encoded))
 
 
 def check(report: Report) -> None:

@@ -1,6 +1,6 @@
 """Text for TensorBoard's text tab, which reads Markdown: what a data set holds must come out as it stands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def literal(text: str) -> str:
@@ -35,3 +35,15 @@ def probe_markdown(
         ("probabilities", ", ".join(f"{literal(name)} {share:.3f}" for name, share in ranked)),
     ]
     return "\n\n".join(f"**{name}** &#160; {content}" for name, content in rows)
+
+
+def table_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose cells are shown as they stand.
+
+    Args:
+        columns: headings.
+        rows: a cell for each column.
+    """
+    cells = [list(map(literal, row)) for row in (columns, *rows)]
+    cells.insert(1, ["---"] * len(columns))
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)

@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -13,6 +14,8 @@ from headscope.inspection.measures import MEASURES, TOKEN_MEASURES, Summary
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.confusion import confusion_picture
 from headscope.tensorboard.images import labelled_heads, labelled_pooling
+from headscope.tensorboard.reliability import Reliability, reliability, reliability_picture
+from headscope.training.calibration import CHANGED
 from headscope.training.folder import flat
 from headscope.training.heads import Subjects, write_numbers
 from headscope.training.pictures import add_picture
@@ -39,6 +42,27 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
     # In the run's own event file: SummaryWriter.add_hparams would open a run of its own.
     for summary in hparams(flat(report.config), values):
         writer._get_file_writer().add_summary(summary)
+
+
+def write_calibration(writer: SummaryWriter, report: Report) -> None:
+    """Write the temperature, the test split's scores with it, and how often it is right by how sure it is."""
+    if report.calibration is None:
+        return
+    step, temperature = report.facts_of_training["steps"], report.calibration.temperature
+    before, after = report.calibration.splits["test"]
+    writer.add_scalar("test/temperature", temperature, step)
+    for name in CHANGED:
+        writer.add_scalar(f"test/calibrated/{name}", getattr(after, name), step)
+    panels = {}
+    for when, found, divisor in (("before", before, 1.0), (f"at temperature {temperature:.3f}", after, temperature)):
+        title = f"{when}: calibration error {found.calibration_error:.4f}"
+        panels[title] = _reliability(report.logits.double() / divisor, report.targets)
+    add_picture(writer, "test/reliability", reliability_picture(panels), step)
+
+
+def _reliability(logits: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> Reliability:
+    confidence, prediction = logits.softmax(dim=-1).max(dim=-1)
+    return reliability(confidence.numpy(), (prediction == targets).numpy())
 
 
 def write_probes(

@@ -7,7 +7,9 @@
         labels.json          the classes' names, in the order of the logits
         model.safetensors    the best weights by validation macro-F1
         thresholds.json      with data.multi_label: the probability from which on a text is given each class
+        calibration.json     the temperature that probabilities are taken at; older runs have none, which is 1
         metrics.json         scores, baseline, facts about the data, seconds
+        most_wrong.html      the test texts that the model is most wrong about, with all heads
         checkpoints/         best.ckpt and last.ckpt, to go on from
         events.out.tfevents… what TensorBoard shows
 
@@ -37,6 +39,7 @@ from headscope.model.pretrained.architecture import Architecture, architecture_j
 from headscope.training.config import TrainConfig
 
 ENCODER, THRESHOLDS = "encoder.json", "thresholds.json"
+CALIBRATION, MOST_WRONG = "calibration.json", "most_wrong.html"  # made of the weights, and of no others
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Run:
     labels: list[str]
     model: TextClassifier
     objective: Objective = ONE_CLASS
+    temperature: float = 1.0  # by which logits are divided before they become probabilities
 
 
 def build_model(
@@ -126,7 +130,9 @@ def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Obje
 
 
 def save_weights(folder: Path, model: TextClassifier) -> None:
-    """Write model.safetensors."""
+    """Write model.safetensors, and remove what was made of the weights that it held."""
+    for name in (CALIBRATION, MOST_WRONG):
+        (folder / name).unlink(missing_ok=True)
     write_whole(folder / "model.safetensors", lambda path: save_model(model, str(path)))
 
 
@@ -144,6 +150,25 @@ def load_config(folder: Path) -> TrainConfig:
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
+
+
+def load_temperature(folder: Path) -> float:
+    """Read the temperature in calibration.json; 1 for a run that has none, as older ones.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return 1.0
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON: {error}") from error
+    temperature = content.get("temperature") if isinstance(content, dict) else None
+    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
+        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
+    return float(temperature)
 
 
 def load_run(folder: Path) -> Run:
@@ -165,10 +190,10 @@ def load_run(folder: Path) -> Run:
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
         model = build_model(config, tokenizer, labels, kept_architecture(folder, config))
         load_model(model, str(folder / "model.safetensors"))
-        objective = kept_objective(folder, config, labels)
+        objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
-    return Run(folder, config, tokenizer, labels, model.eval(), objective)
+    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature)
 
 
 def flat(config: TrainConfig) -> dict[str, Any]:

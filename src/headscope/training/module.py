@@ -15,8 +15,8 @@ from headscope.data.batching import Batch
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.config import OptimizerConfig
 from headscope.training.layers import parameter_groups
-from headscope.training.thresholds import AtBestThresholds
 from headscope.training.optimizer_state import take_up
+from headscope.training.thresholds import AtBestThresholds
 
 
 class ClassifierModule(LightningModule):

@@ -75,7 +75,8 @@ def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Readi
     """Return the first tokens of a probe, and of its maps, for pictures, which would grow with the square."""
     if len(probe.tokens) <= tokens:
         return probe, reading
-    maps = {layer: weights[:, :tokens, :tokens] for layer, weights in reading.maps.items()}
+    # Copies, so that the whole maps can be let go.
+    maps = {layer: weights[:, :tokens, :tokens].copy() for layer, weights in reading.maps.items()}
     pooling = None if reading.pooling is None else reading.pooling[:tokens]
     return replace(probe, tokens=probe.tokens[:tokens]), replace(reading, maps=maps, pooling=pooling)
 
@@ -85,9 +86,14 @@ def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, 
     cutting = with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     cutting.enable_truncation(limit)
-    encoding = cutting.encode(texts[0], texts[1] if len(texts) == 2 else None)
+    return encoded_probe(cutting, texts, label)
+
+
+def encoded_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None) -> Probe:
+    """Encode a text or pair, cut as the tokenizer cuts."""
+    encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
     segments = torch.tensor([encoding.type_ids]) if len(texts) == 2 else None
-    return Probe(texts, shown_tokens(cutting, encoding, texts), torch.tensor([encoding.ids]), segments, label)
+    return Probe(texts, shown_tokens(tokenizer, encoding, texts), torch.tensor([encoding.ids]), segments, label)
 
 
 def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
@@ -127,9 +133,14 @@ def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
 
 
 def read_probe(
-    model: nn.Module, probe: Probe, labels: list[str], device: torch.device, objective: Objective = ONE_CLASS
+    model: nn.Module,
+    probe: Probe,
+    labels: list[str],
+    device: torch.device,
+    objective: Objective = ONE_CLASS,
+    temperature: float = 1.0,
 ) -> Reading:
-    """Run the model in eval mode on one probe alone, so that nothing is padded."""
+    """Run the model in eval mode on one probe alone, so that nothing is padded; logits are divided by temperature."""
     maps: dict[str, np.ndarray] = {}
     pooled: list[np.ndarray] = []
     differences: list[float] = []
@@ -147,7 +158,7 @@ def read_probe(
         segments = None if probe.segment_ids is None else probe.segment_ids.to(device)
         logits = model(probe.token_ids.to(device), None, segments)
     model.train(was_training)
-    found = objective.probabilities(logits.float().cpu())  # [1, C]
+    found = objective.probabilities(logits.float().cpu() / temperature)  # [1, C]
     (answer,) = objective.names(objective.given(found), labels)
     probabilities = dict(zip(labels, found[0].tolist(), strict=True))
     return Reading(maps, probabilities, answer, pooled[0] if pooled else None, max(differences, default=0.0))

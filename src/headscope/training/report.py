@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscope.model.objective import ONE_CLASS, Objective
+from headscope.training.calibration import Calibration
 from headscope.training.config import TrainConfig
 from headscope.training.folder import save_json
 from headscope.training.scoring import Scores
@@ -40,6 +41,8 @@ class Report:
         objective: what the labels are.
         baseline: scores of TF-IDF + logistic regression on the same split, if asked for.
         baseline_name: what was fitted.
+        calibration: the temperature, and what it does to validation and test.
+        most_wrong: the page of the texts that the model is most wrong about, if there are any.
         facts_of_data: sizes, cuts, padding.
         facts_of_training: steps, parameters, precision.
         seconds: what took how long.
@@ -54,15 +57,23 @@ class Report:
     objective: Objective = ONE_CLASS
     baseline: Scores | None = None
     baseline_name: str = ""
+    calibration: Calibration | None = None
+    most_wrong: Path | None = None
     facts_of_data: dict[str, Any] = field(default_factory=dict)
     facts_of_training: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def temperature(self) -> float:
+        """By which logits are divided before they become probabilities."""
+        return self.calibration.temperature if self.calibration else 1.0
 
     def save(self) -> None:
         """Write metrics.json."""
         content = {
             "test": asdict(self.test),
             "baseline": {"name": self.baseline_name, **asdict(self.baseline)} if self.baseline else None,
+            "calibration": self.calibration.content() if self.calibration else None,
             "labels": self.labels,
             "training": self.facts_of_training,
             "data": self.facts_of_data,

@@ -13,11 +13,14 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.pretrained_tokenizer import pretrained_tokenizer
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
+from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint
 from headscope.training.baseline import baseline_scores
+from headscope.training.calibration import calibrate
 from headscope.training.config import TrainConfig
 from headscope.training.folder import save_architecture, save_config, save_vocabulary
 from headscope.training.logits import split_logits
+from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
 from headscope.training.report import Report
 from headscope.training.scoring import scores
@@ -105,9 +108,24 @@ def _scored(session: Session) -> Report:
     report = Report(session.folder, session.config, labels, found, logits, targets, session.objective)
     report.facts_of_training = session.facts()
     report.seconds = {"testing": time.perf_counter() - start}
+    _calibrate(session, report)
     if session.head_logger is not None:
         report.seconds["inspection (within training)"] = session.head_logger.seconds
     report.seconds["causes (after training)"] = session.study()
+    start = time.perf_counter()
+    report.most_wrong = write_most_wrong(session, report)
+    report.seconds["most wrong"] = time.perf_counter() - start
     if session.config.baseline:
         report.baseline, report.baseline_name, report.seconds["baseline"] = baseline_scores(data.corpus.splits)
     return report
+
+
+def _calibrate(session: Session, report: Report) -> None:
+    """Fit the temperature on the validation split, keep it, and see what it does to the test split."""
+    if isinstance(session.objective, AnyClasses):  # thresholds were chosen for it instead
+        return
+    start = time.perf_counter()
+    validation = split_logits(session.module.model, session.data.loader("validation"), session.device)
+    found = calibrate(session.folder, *validation)
+    report.calibration = found.with_split("test", report.logits, report.targets)
+    report.seconds["calibration"] = time.perf_counter() - start

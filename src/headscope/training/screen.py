@@ -34,7 +34,8 @@ def _readable(value: object) -> str:
 
 def show_report(console: Console, report: Report) -> None:
     """Print the table of scores, the confusion matrix, where the time went, and the line to type next."""
-    rows = {"headscope": report.test, report.baseline_name: report.baseline}
+    tempered = report.calibration.row("test") if report.calibration else {}
+    rows = {"headscope": report.test, **tempered, report.baseline_name: report.baseline}
     title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     show_confusion(console, report.labels, report.test)
@@ -42,6 +43,8 @@ def show_report(console: Console, report: Report) -> None:
         "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False, soft_wrap=True
     )
     console.print(f"run folder: {escape(str(report.folder))}", highlight=False, soft_wrap=True)
+    if report.most_wrong is not None:
+        console.print(f"most wrong: {escape(str(report.most_wrong))}", highlight=False, soft_wrap=True)
     console.print(
         f"now look:   [bold]tensorboard --logdir {escape(report.config.outputs_dir)}[/]",
         highlight=False,

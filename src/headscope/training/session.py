@@ -18,7 +18,7 @@ from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
-from headscope.training.closing import write_probes, write_scores, write_study
+from headscope.training.closing import write_calibration, write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
 from headscope.training.heads import HeadLogger, Subjects
@@ -194,6 +194,7 @@ class Session:
     def write_closing(self, report: Report) -> None:
         """Write TensorBoard's closing entries."""
         write_scores(self.writer, report)
+        write_calibration(self.writer, report)
         if self.head_logger is not None:
             subjects = replace(self.head_logger.subjects, objective=self.objective)
             settings = self.config.inspection

@@ -11,9 +11,9 @@ function pixelsOf(colors) {
 }
 
 class Palette {
-  constructor(colors) {
+  constructor(colors, top) {
     this.pixels = pixelsOf(colors);
-    this.top = 1;
+    this.top = top;
     this.listeners = [];
   }
 
@@ -47,5 +47,6 @@ function showLegend(palette) {
   new Uint32Array(image.data.buffer).set(palette.pixels);
   document.getElementById("legend").getContext("2d").putImageData(image, 0, 0);
   const select = document.getElementById("top");
+  select.value = String(palette.top);
   select.addEventListener("change", () => palette.setTop(Number(select.value)));
 }

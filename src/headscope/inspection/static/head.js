@@ -37,6 +37,7 @@ class HeadView {
 
   /* Whole pixels per cell, as many as fit beside the labels; a map that still does not fit scrolls. */
   layout() {
+    if (!this.root.isConnected) return; // another text has taken this one's place
     const room = this.root.clientWidth - this.axes.measure() - 16;
     this.cell = Math.min(LARGEST_CELL, Math.max(SMALLEST_CELL, Math.floor(room / this.report.count)));
     this.root.style.setProperty("--cell", `${this.cell}px`);

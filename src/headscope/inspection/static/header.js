@@ -19,11 +19,15 @@ function showNotes(notes) {
 }
 
 /* Classes by falling probability; one without a number comes last. */
+function rankedClasses(report) {
+  return [...report.probabilities].sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1));
+}
+
 function showPrediction(report) {
-  const classes = [...report.probabilities].sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1));
+  const classes = rankedClasses(report);
   const list = document.getElementById("classes");
   for (const [name, probability] of classes) {
-    const line = barLine(name, probability ?? 0, probability === null ? "–" : probability.toFixed(3));
+    const line = barLine(name, probability ?? 0, formatShare(probability));
     if (name === report.label) line.classList.add("true");
     list.append(line);
   }

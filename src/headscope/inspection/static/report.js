@@ -24,9 +24,13 @@ function decodeHead(raw, layer, layerName, position) {
   };
 }
 
+/* What the page carries: a report, or a title and a list of reports. */
+function readData() {
+  return JSON.parse(document.getElementById("data").textContent);
+}
+
 /* All heads stand in one list, layer after layer: a head's index in it names the head everywhere. */
-function readReport() {
-  const raw = JSON.parse(document.getElementById("data").textContent);
+function decodeReport(raw) {
   const heads = raw.layers.flatMap((layer, index) =>
     layer.heads.map((head, position) => decodeHead(head, index, layer.name, position)),
   );
@@ -51,6 +55,11 @@ function decimalsOf(scale) {
 
 function formatWeight(report, map, query, key) {
   return weightOf(report, map, query, key).toFixed(decimalsOf(map.scales[query]));
+}
+
+/* A probability as a number; a dash where there is none. */
+function formatShare(probability) {
+  return probability === null ? "–" : probability.toFixed(3);
 }
 
 /* An element with text inside; text is only ever set as textContent, so it cannot become markup. */

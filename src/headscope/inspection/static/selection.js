@@ -2,8 +2,8 @@
    Views subscribe to "head" (another head) or "token" (another query, key or lock). */
 
 class Selection {
-  constructor() {
-    this.head = 0;
+  constructor(head) {
+    this.head = head;
     this.query = 0;
     this.key = null;
     this.lock = null;

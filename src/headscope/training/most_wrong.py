@@ -1,0 +1,137 @@
+"""The test texts that a model is most wrong about: a page with the heads of each, and a table for TensorBoard."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headscope.inspection.page import Report as TextReport
+from headscope.inspection.page import write_page_of_texts
+from headscope.inspection.record import label_text
+from headscope.model.objective import ONE_CLASS, Answer, Objective
+from headscope.tensorboard.text import table_markdown
+from headscope.training.folder import MOST_WRONG
+from headscope.training.probes import Probe, Reading, encoded_probe, read_probe, shortened
+from headscope.training.report import Report
+from headscope.training.session import Session
+from headscope.training.text_report import head_numbers, reading_numbers, text_report
+
+MOST_BYTES = 10 * 2**20  # of all maps on the page
+ON_THE_PAGE, IN_THE_TABLE = 4_000, 160  # characters of a text that are shown
+COLUMNS = ("", "loss", "label", "its probability", "prediction", "its probability", "text")
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A text that was misclassified.
+
+    Attributes:
+        row: its place in the test split.
+        loss: cross-entropy of its label, in nats.
+        probe: the text and the tokens that are shown.
+        reading: what the model makes of the text, with the maps of the tokens that are shown.
+        numbers: of each head, layer by layer, over all tokens that the model read.
+        tokens: how many it read.
+        label: its class, or classes.
+    """
+
+    row: int
+    loss: float
+    probe: Probe
+    reading: Reading
+    numbers: list[list[dict[str, float]]]
+    tokens: int
+    label: Answer
+
+
+def most_wrong(
+    logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], count: int, objective: Objective = ONE_CLASS
+) -> dict[int, float]:
+    """Return the loss of the misclassified texts that have most of it: row -> nats, the most first.
+
+    Args:
+        logits: of all texts, divided by the temperature.
+        labels: their classes.
+        count: so many at most.
+        objective: what the labels are.
+    """
+    losses = objective.losses(logits, labels)  # [N]
+    (wrong,) = (~objective.hits(logits, labels)).nonzero(as_tuple=True)
+    rows = wrong[losses[wrong].argsort(descending=True, stable=True)[:count]]
+    return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
+
+
+def write_most_wrong(session: Session, report: Report) -> Path | None:
+    """Write most_wrong.html and TensorBoard's table; None where there is no such text or none is asked for.
+
+    The model reads each text anew, as long as it read it in the test; of its maps the first
+    `inspection.max_tokens` tokens are shown, or fewer where the page would be larger than about 10 MiB.
+    """
+    settings, temperature = session.config.inspection, report.temperature
+    if not settings.enabled or not settings.most_wrong:
+        return None
+    found = most_wrong(report.logits.double() / temperature, report.targets, settings.most_wrong, report.objective)
+    texts = [_read(session, row, loss, len(found), temperature) for row, loss in found.items()]
+    if not texts:
+        return None
+    session.writer.add_text("test/most_wrong", _table(texts), report.facts_of_training["steps"])
+    title = f"{report.folder.name}: the {len(texts)} of {len(report.targets)} test texts that it is most wrong about"
+    path = report.folder / MOST_WRONG
+    write_page_of_texts(path, title, [_on_the_page(wrong, report.folder) for wrong in texts])
+    return path
+
+
+def _read(session: Session, row: int, loss: float, texts: int, temperature: float) -> Wrong:
+    data = session.data
+    found = data.corpus.splits["test"][row]
+    columns = [column for column in ("text", "text_pair") if column in found]
+    classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
+    (label,) = session.objective.names(classes, data.corpus.labels)
+    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label))
+    reading = read_probe(
+        session.module.model, probe, data.corpus.labels, session.device, session.objective, temperature
+    )
+    numbers = head_numbers(reading_numbers(reading))
+    fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
+    shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
+    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label)
+
+
+def tokens_that_fit(maps: int) -> int:
+    """Return the T at which so many maps take MOST_BYTES: a byte a weight, four a row, in base64 a third more."""
+    return max(2, math.isqrt(MOST_BYTES * 3 // 4 // maps + 4) - 2)
+
+
+def _on_the_page(wrong: Wrong, folder: Path) -> TextReport:
+    shown = len(wrong.probe.tokens)
+    cut = f"{shown} of {wrong.tokens} tokens; a row's weights on the others are left out, its numbers count all"
+    notes = {
+        "run": str(folder),
+        "text": f"row {wrong.row} of the test split, counted from 0",
+        "loss": f"{wrong.loss:.3f} nats",
+        "shown": f"{shown} tokens" if shown == wrong.tokens else cut,
+    }
+    report = text_report(wrong.probe, wrong.reading, wrong.numbers, "Attention heads", notes)
+    return replace(report, text=clipped(wrong.probe.text, ON_THE_PAGE))
+
+
+def _table(texts: list[Wrong]) -> str:
+    rows = []
+    for place, wrong in enumerate(texts, start=1):
+        both = (*_named(wrong.label, wrong.reading), *_named(wrong.reading.answer, wrong.reading))
+        rows.append((str(place), f"{wrong.loss:.3f}", *both, clipped(wrong.probe.text, IN_THE_TABLE)))
+    return table_markdown(COLUMNS, rows)
+
+
+def _named(answer: Answer, reading: Reading) -> tuple[str, str]:
+    """Return a class, or any number of them, and the probability of each."""
+    names = [answer] if isinstance(answer, str) else answer
+    return label_text(answer), ", ".join(f"{reading.probabilities[name]:.3f}" for name in names)
+
+
+def clipped(text: str, length: int) -> str:
+    """Return a text of at most `length` characters, the last of which says that there are more."""
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,55 @@
+"""From what a model makes of a text to the page that shows it."""
+
+import torch
+
+from headscope.inspection.measures import HeadStatistics, Summary
+from headscope.inspection.page import HeadReport, LayerReport, Report
+from headscope.training.probes import Probe, Reading
+
+
+def reading_numbers(reading: Reading) -> Summary:
+    """Return the numbers of every head over this one text."""
+    statistics = HeadStatistics()
+    for layer, maps in reading.maps.items():
+        statistics.update(layer, torch.from_numpy(maps)[None])  # [1, H, T, T]
+    return statistics.summary()
+
+
+def head_numbers(summary: Summary) -> list[list[dict[str, float]]]:
+    """Return the numbers turned around: layer by layer and head by head, each measure's mean."""
+    return [
+        [
+            dict(zip(measures, values, strict=True))
+            for values in zip(*(means for means, _ in measures.values()), strict=True)
+        ]
+        for measures in summary.values()
+    ]
+
+
+def text_report(
+    probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]], title: str, notes: dict[str, str]
+) -> Report:
+    """Return what the page shows of a text.
+
+    Args:
+        probe: the text and its tokens.
+        reading: what the model makes of it.
+        numbers: layer by layer and head by head.
+        title: of the text.
+        notes: where all this comes from.
+    """
+    layers = [
+        LayerReport(f"layer {number}", [HeadReport(*pair) for pair in zip(maps, numbers[number], strict=True)])
+        for number, maps in enumerate(reading.maps.values())
+    ]
+    return Report(
+        title,
+        probe.text,
+        probe.tokens,
+        layers,
+        reading.probabilities,
+        probe.label,
+        notes,
+        reading.pooling,
+        reading.prediction,
+    )

@@ -1,0 +1,160 @@
+"""The texts that a model is most wrong about: which they are, and what the page and TensorBoard show of them."""
+
+import base64
+import csv
+import html
+import io
+import json
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from headscope.inspection.measures import HeadStatistics
+from headscope.training import most_wrong as module
+from headscope.training.config import TrainConfig
+from headscope.training.folder import load_run
+from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
+from headscope.training.probes import make_probe, read_probe
+from headscope.training.run import train
+
+with warnings.catch_warnings():  # what tensorboard imports warns about itself
+    warnings.simplefilter("ignore")
+    from tensorboard import plugin_util
+
+Maker = Callable[..., TrainConfig]
+HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
+CPU = torch.device("cpu")
+
+
+def texts_on(path: Path) -> list[dict[str, Any]]:
+    """Return what the page says of each text."""
+    match = re.search(r'<script id="data" type="application/json">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
+    assert match
+    reports: list[dict[str, Any]] = json.loads(match[1])["reports"]
+    return reports
+
+
+def table_in(folder: Path) -> list[list[str]]:
+    """Return the rows of TensorBoard's table as its page shows them."""
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
+    (entry,) = events.Tensors("test/most_wrong/text_summary")
+    shown = plugin_util.markdown_to_safe_html(entry.tensor_proto.string_val[0])
+    assert set(re.findall(r"<(\w+)", shown)) == {"table", "thead", "tbody", "tr", "th", "td"}
+    rows = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", shown, re.DOTALL)]
+    return [[html.unescape(cell) for cell in row] for row in rows if row]
+
+
+def test_they_are_the_misclassified_texts_of_the_highest_loss() -> None:
+    logits = torch.tensor([[2.0, 0, 0], [0, 3, 0], [0, 0, 9], [1, 0, 0], [0, 0, 5], [0, 5, 0]]).double()
+    labels = torch.tensor([0, 0, 0, 1, 2, 2])
+    found = most_wrong(logits, labels, 3)
+    assert list(found) == [2, 5, 1]  # rows 0 and 4 are right, and row 3 is wrong by less
+    shares = logits.softmax(dim=-1)
+    assert list(found.values()) == pytest.approx([-float(shares[row, labels[row]].log()) for row in found])
+    assert list(most_wrong(logits, labels, 10)) == [2, 5, 1, 3]
+    assert most_wrong(logits[[0, 4]], labels[[0, 4]], 10) == {}
+
+
+@pytest.mark.parametrize("maps", [1, 160, 2_880, 10**9])
+def test_as_many_tokens_are_shown_as_fit(maps: int) -> None:
+    def size(tokens: int) -> float:
+        return maps * (tokens**2 + 4 * tokens) * 4 / 3
+
+    tokens = tokens_that_fit(maps)
+    assert size(tokens) <= MOST_BYTES or tokens == 2
+    assert size(tokens + 1) > MOST_BYTES
+
+
+def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
+    config = small_config(max_epochs=1)
+    put_markup_into(Path(config.data.path))
+    output = io.StringIO()
+    report = train(config, Console(file=output, width=200))
+    found = most_wrong(report.logits.double() / report.temperature, report.targets, 20)
+    assert 2 < len(found) <= 20
+    page = report.folder / "most_wrong.html"
+    assert report.most_wrong == page
+    assert f"most wrong: {page}" in output.getvalue()
+    assert 0 < report.seconds["most wrong"] < 20
+    shown, table = texts_on(page), table_in(report.folder)
+    assert len(shown) == len(table) == len(found)
+    assert any(HOSTILE in text["text"] for text in shown)
+    assert "alert(1)</script>" not in page.read_text("utf-8")
+    for (row, loss), text, cells in zip(found.items(), shown, table, strict=True):
+        shares = (report.logits[row] / report.temperature).softmax(dim=-1).tolist()
+        assert text["label"] == report.labels[report.targets[row]] == cells[2]
+        assert [name for name, _ in text["probabilities"]] == report.labels
+        assert [share for _, share in text["probabilities"]] == pytest.approx(shares, abs=1e-4)
+        prediction = report.labels[int(np.argmax(shares))]
+        assert prediction == cells[4] != text["label"]
+        assert float(cells[1]) == pytest.approx(loss, abs=1e-3)
+        assert [float(cells[3]), float(cells[5])] == pytest.approx([min(shares), max(shares)], abs=1e-3)
+        assert cells[6] == module.clipped(text["text"], 160)
+        assert dict(text["notes"])["text"].startswith(f"row {row} ")
+        assert len(text["tokens"]) <= 16
+        assert [len(layer["heads"]) for layer in text["layers"]] == [3, 3]
+    losses = [float(cells[1]) for cells in table]
+    assert losses == sorted(losses, reverse=True)
+
+
+def put_markup_into(path: Path) -> None:
+    """Put markup in the place of a word of the texts."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [[text.replace("film", HOSTILE), label] for text, label in csv.reader(file)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_config: Maker) -> None:
+    config = small_config(max_epochs=1)
+    config.inspection.max_tokens, config.inspection.most_wrong, config.model.pooling = 5, 4, "additive"
+    report = train(config)
+    run, shown = load_run(report.folder), texts_on(report.folder / "most_wrong.html")
+    assert len(shown) == 4
+    text = max(shown, key=lambda one: len(one["text"]))
+    reading = read_probe(run.model, make_probe(run.tokenizer, (text["text"],), None, 32), run.labels, CPU)
+    (_, weights), statistics = list(reading.maps.items())[1], HeadStatistics()
+    assert weights.shape[-1] > len(text["tokens"]) == 5
+    head = text["layers"][1]["heads"][2]
+    levels = np.frombuffer(base64.b64decode(head["levels"]), np.uint8).reshape(5, 5)
+    scales = np.frombuffer(base64.b64decode(head["scales"]), "<f4")[:, None]
+    np.testing.assert_allclose(levels / 255 * scales, weights[2, :5, :5], atol=3e-3)
+    statistics.update("layer", torch.from_numpy(weights)[None])
+    entropy = statistics.summary()["layer"]["entropy"][0][2]
+    assert head["numbers"][text["columns"].index("entropy")] == pytest.approx(entropy, abs=1e-4)
+    assert f"5 of {weights.shape[-1]} tokens" in dict(text["notes"])["shown"]
+    assert text["pooling"] is not None
+
+
+@pytest.mark.parametrize(("enabled", "count"), [(False, 20), (True, 0), (True, None)])
+def test_it_can_be_left_out(small_config: Maker, enabled: bool, count: int | None) -> None:
+    config = small_config(max_steps=2)
+    config.inspection.enabled, config.inspection.most_wrong = enabled, count
+    output = io.StringIO()
+    report = train(config, Console(file=output))
+    assert report.most_wrong is None
+    assert not (report.folder / "most_wrong.html").exists()
+    assert "most wrong:" not in output.getvalue()
+    tags = EventAccumulator(str(report.folder)).Reload().Tags()
+    assert not [tag for tag in tags["tensors"] if "most_wrong" in tag]
+    assert "test/reliability" in tags["images"]  # a temperature is fitted in any case
+
+
+def test_a_model_without_mistakes_leaves_no_page(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "most_wrong", lambda *_: {})
+    report = train(small_config(max_steps=2))
+    assert report.most_wrong is None
+    assert not (report.folder / "most_wrong.html").exists()
+
+
+def test_a_long_text_is_cut() -> None:
+    assert module.clipped("abcdef", 6) == "abcdef"
+    assert module.clipped("abcdefg", 6) == "abcde…"
