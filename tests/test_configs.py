@@ -9,7 +9,14 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig, TraceConfig, VerifyConfig
+from headscope.commands.config import (
+    BenchmarkConfig,
+    EvaluateConfig,
+    InspectConfig,
+    PredictConfig,
+    TraceConfig,
+    VerifyConfig,
+)
 from headscope.model.classifier import TextClassifier
 from headscope.settings import described, problems
 from headscope.training.config import TrainConfig
@@ -23,6 +30,7 @@ SCHEMAS = {
     "inspect": InspectConfig,
     "verify": VerifyConfig,
     "trace": TraceConfig,
+    "benchmark": BenchmarkConfig,
 }
 GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
 
@@ -61,7 +69,7 @@ def test_every_file_says_at_its_head_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_script_has_its_configuration(name: str) -> None:
-    given = {"evaluate": ["run=."], "predict": ["run=."], "inspect": ["run=.", "text=words"]}.get(name, [])
+    given = {"benchmark": ["suite=train"], "evaluate": ["run=."], "predict": ["run=."], "inspect": ["run=.", "text=words"]}.get(name, [])
     assert list(problems(composed(name, given))) == []
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -23,26 +24,58 @@ MOST_TEXTS = 200_000
 SCORED_AT_ONCE = 10_000  # texts of the test split
 
 
-def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
-    """Fit on train, score on test: (scores, what was fitted, seconds).
+@dataclass(frozen=True)
+class Baseline:
+    """TF-IDF and logistic regression, fitted.
 
-    Words and pairs of words, or runs of 1 to 3 characters for text without spaces; terms in two texts or more,
-    log term frequency; C = 10. Of more than 200,000 training texts so many are drawn, with the shares of the classes.
+    Attributes:
+        pipeline: both.
+        name: what was counted, and on how many texts if not on all.
     """
+
+    pipeline: Pipeline
+    name: str
+
+    @property
+    def parameters(self) -> int:
+        """A weight for each term and class, and one more for each class; two classes share theirs."""
+        return int(self.pipeline[-1].coef_.size + self.pipeline[-1].intercept_.size)
+
+    def scores(self, split: Dataset) -> Scores:
+        """Return the scores of a split."""
+        probabilities = _probabilities(self.pipeline, split)
+        # A class that train lacks cannot be, since that is checked; but the columns must be in the order of the labels.
+        logits = torch.from_numpy(np.log(np.clip(probabilities, 1e-12, 1.0))).float()
+        return scores(logits, torch.from_numpy(numbers(split, "label")))
+
+
+def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
+    """Fit on train, score on test: (scores, what was fitted, seconds)."""
     start = time.perf_counter()
-    train = limited(splits["train"], MOST_TEXTS, seed=0)
-    by_characters = _white_space_share(train) < WITHOUT_SPACES
-    pipeline = _pipeline(by_characters).fit(_texts(train), numbers(train, "label"))
-    probabilities = _probabilities(pipeline, splits["test"])
-    # A class that train lacks cannot be, since that is checked; but the columns must be in the order of the labels.
-    logits = torch.from_numpy(np.log(np.clip(probabilities, 1e-12, 1.0))).float()
+    baseline = fitted(splits["train"])
+    return baseline.scores(splits["test"]), baseline.name, time.perf_counter() - start
+
+
+def fitted(split: Dataset, C: float = 10.0) -> Baseline:
+    """Fit on a split; of more than 200,000 texts so many are drawn, with the shares of the classes.
+
+    Words and pairs of words, or runs of 1 to 3 characters for text without spaces; terms in two texts or more; log
+    term frequency.
+
+    Args:
+        split: texts and labels.
+        C: inverse of the strength of the penalty on squared weights.
+    """
+    train = limited(split, MOST_TEXTS, seed=0)
+    by_characters = is_without_spaces(train)
+    pipeline = _pipeline(by_characters, C).fit(row_texts(train), numbers(train, "label"))
     name = f"TF-IDF ({'characters 1-3' if by_characters else 'words 1-2'}) + logistic regression"
-    if len(train) < len(splits["train"]):
-        name += f" on {len(train):,} of {len(splits['train']):,} training texts"
-    return scores(logits, torch.from_numpy(numbers(splits["test"], "label"))), name, time.perf_counter() - start
+    if len(train) < len(split):
+        name += f" on {len(train):,} of {len(split):,} training texts"
+    return Baseline(pipeline, name)
 
 
-def _texts(split: Dataset) -> Iterator[str]:
+def row_texts(split: Dataset) -> Iterator[str]:
     """Yield each row's text, or both texts of a pair on lines of their own, read from disk as they are asked for."""
     columns = [column for column in ("text", "text_pair") if column in split.column_names]
     return map("\n".join, tuples(split, columns))
@@ -50,18 +83,19 @@ def _texts(split: Dataset) -> Iterator[str]:
 
 def _probabilities(pipeline: Pipeline, split: Dataset) -> np.ndarray:
     """Return [N, C], found for some texts at a time."""
-    texts, found = _texts(split), []
+    texts, found = row_texts(split), []
     while some := list(islice(texts, SCORED_AT_ONCE)):
         found.append(pipeline.predict_proba(some))
     return np.concatenate(found)
 
 
-def _white_space_share(split: Dataset) -> float:
-    sample = "".join(islice(_texts(split), 1000))
-    return sum(map(str.isspace, sample)) / max(1, len(sample))
+def is_without_spaces(split: Dataset) -> bool:
+    """Tell whether the first thousand texts have so little white space that their words cannot be told apart by it."""
+    sample = "".join(islice(row_texts(split), 1000))
+    return sum(map(str.isspace, sample)) < WITHOUT_SPACES * max(1, len(sample))
 
 
-def _pipeline(by_characters: bool) -> Pipeline:
+def _pipeline(by_characters: bool, C: float) -> Pipeline:
     analyzer, ngrams = ("char", (1, 3)) if by_characters else ("word", (1, 2))
     vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=ngrams, min_df=2, sublinear_tf=True)
-    return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000))
+    return make_pipeline(vectorizer, LogisticRegression(C=C, max_iter=1000))
