@@ -69,7 +69,8 @@ def test_every_file_says_at_its_head_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_script_has_its_configuration(name: str) -> None:
-    given = {"benchmark": ["suite=train"], "evaluate": ["run=."], "predict": ["run=."], "inspect": ["run=.", "text=words"]}.get(name, [])
+    runs = {"evaluate": ["run=."], "predict": ["run=."], "inspect": ["run=.", "text=words"]}
+    given = {"benchmark": ["suite=train"], **runs}.get(name, [])
     assert list(problems(composed(name, given))) == []
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-FREE_TEXT = ("text", "text_pair")  # keys whose value is taken as it stands, commas and brackets included
+FREE_TEXT = ("text", "text_pair", "title")  # keys whose value is taken as it stands, commas and brackets included
 OVERRIDES = re.compile(r"(train|variants\.[\w-]+)=\[(.*)\]", re.DOTALL)  # lists of arguments of another script
 QUOTES = "\"'"
 

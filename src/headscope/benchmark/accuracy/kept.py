@@ -1,4 +1,4 @@
-"""Results of single runs, kept on disk: a suite that was stopped goes on where it was, and rows can be run one by one."""
+"""Results of single runs, kept on disk: a suite that was stopped goes on where it was; rows can be run one by one."""
 
 import hashlib
 import json

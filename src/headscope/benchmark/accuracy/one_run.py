@@ -40,8 +40,8 @@ def counted_words(config: TrainConfig, chosen: str | None) -> Result:
     """Run TF-IDF and logistic regression, with the C whose validation accuracy is best."""
     begun = time.perf_counter()
     corpus = load_corpus(config.data)
-    loading = time.perf_counter() - begun
-    return best_of({f"C = {C:g}": partial(fitted, corpus.splits["train"], C) for C in STRENGTHS}, chosen, corpus, loading)
+    candidates = {f"C = {C:g}": partial(fitted, corpus.splits["train"], C) for C in STRENGTHS}
+    return best_of(candidates, chosen, corpus, time.perf_counter() - begun)
 
 
 def fast_text(config: TrainConfig, chosen: str | None) -> Result:

@@ -1,4 +1,4 @@
-"""Which runs the suite asks for: every row on every data set with every seed, their settings composed by train.py itself."""
+"""Which runs the suite asks for: every row on every data set with every seed, with settings that train.py composes."""
 
 import subprocess
 import sys
