@@ -69,7 +69,7 @@ class FastText:
 
 
 def write_lines(file: Path, split: Dataset, by_characters: bool, seed: int) -> None:
-    """Write a line `__label__<class> text` for each row, drawn by the seed: fastText takes them in the order they have."""
+    """Write a line `__label__<class> text` for each row, shuffled by the seed: fastText takes them as they come."""
     split = split.shuffle(seed=seed, keep_in_memory=True)
     with file.open("w", encoding="utf-8") as target:
         for label, line in zip(numbers(split, "label"), lines(split, by_characters), strict=True):

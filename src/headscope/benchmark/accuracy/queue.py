@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
+from threading import Lock
 
 import torch
 
@@ -49,18 +50,20 @@ class Queue:
 
     def _work_off(self, pending: Sequence[Run], runs: Sequence[Run], found: Found) -> None:
         chosen = {run.place: record.result.chosen for run, record in found.items() if run.row.kind == "fasttext"}
+        lock = Lock()
 
-        def work(run: Run) -> Record:
+        def work(run: Run) -> None:
             left = [each for each in runs if each not in found]
             self.tell(f"{run.words}; {len(found)} of {len(runs)} runs done, {time_left(left, found, self.jobs)}")
-            return self._run(run, chosen.get(run.place))
+            record = self._run(run, chosen.get(run.place))
+            with lock:
+                self.kept.add(record)
+                found[run] = record
 
         with ThreadPoolExecutor(self.jobs) as pool:
-            futures = {pool.submit(work, run): run for run in pending}
             try:
-                for future in as_completed(futures):
-                    self.kept.add(future.result())
-                    found[futures[future]] = future.result()
+                for future in as_completed([pool.submit(work, run) for run in pending]):
+                    future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
