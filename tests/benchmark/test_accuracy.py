@@ -70,7 +70,12 @@ def config_in(folder: Path, **changes: Any) -> BenchmarkConfig:
     """Return a configuration whose trainings take about a second."""
     if not (folder / "reviews.jsonl").exists():
         write(folder / "reviews.jsonl", reviews())
-    short = ["trainer.max_epochs=1", "tokenizer.vocab_size=300", "data.tokens_per_batch=512", f"data.cache_dir={folder}"]
+    short = [
+        "trainer.max_epochs=1",
+        "tokenizer.vocab_size=300",
+        "data.tokens_per_batch=512",
+        f"data.cache_dir={folder}",
+    ]
     usual = {"data_sets": [str(folder / "reviews.jsonl")], "seeds": 2, "kept": str(folder / "kept"), "train": short}
     return BenchmarkConfig(suite="accuracy", **(usual | changes))
 
@@ -101,8 +106,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Benchma
     config = config_in(folder, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(queue, "finished", processes)
+        patch.setattr(one_run, "EPOCHS", (25,))  # three of nine fits: each fills 800 MB with random numbers
         (table,) = tables_of(config, told)
-    yield config, table, processes, told
+    return config, table, processes, told
 
 
 def transformers_is_there() -> bool:
@@ -170,7 +176,7 @@ def test_all_rows_have_one_split_and_record_no_heads(measured: Measured) -> None
 
 
 def test_first_seeds_run_first_and_the_time_left_is_told(measured: Measured) -> None:
-    _, table, processes, told = measured
+    _, _table, processes, told = measured
     seeds = [work["config"]["seed"] for work in processes.asked]
     assert seeds == sorted(seeds)
     runs = len(seeds)
@@ -308,7 +314,7 @@ def test_texts_are_lines_of_words_or_of_characters() -> None:
     split = Dataset.from_dict({"text": texts, "label": [0, 1]})
     assert list(lines(split, by_characters=False)) == ["good , bad : label1 < / s >", "好 吃 ！"]
     assert list(lines(split, by_characters=True))[1] == "好 吃 ！"
-    assert list(lines(split, by_characters=True))[0].startswith("g o o d , b a d")
+    assert next(iter(lines(split, by_characters=True))).startswith("g o o d , b a d")
 
 
 def test_a_missing_fasttext_is_left_out_with_a_note_or_refused_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,7 +401,7 @@ def test_spread_is_that_of_a_sample() -> None:
 
 
 def test_the_time_left_goes_by_runs_of_the_same_row_and_data() -> None:
-    known = {run_of("fasttext"): record_of(run_of("fasttext"), wall=605, choosing=600)}
+    known = {run_of("fasttext"): record_of(run_of("fasttext"), wall=605.0, choosing=600.0)}
     assert time_left([run_of("fasttext", 1)] * 60, known, 1) == "about 8 min left"  # 605 - 600 + 3 s each
     assert time_left([run_of("scratch")] * 2, known, 2) == "about 10 min left"
     assert time_left([], known, 1) == "less than a minute left"

@@ -56,6 +56,7 @@ def _version(package: str) -> str | None:
 
 def commit() -> str:
     """Return the commit that this code is of, and whether anything was changed since."""
+
     def git(*arguments: str) -> str:
         found = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=Path(__file__).parent)
         return found.stdout.strip()

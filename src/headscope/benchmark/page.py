@@ -12,7 +12,8 @@ from rich.table import Table as ScreenTable
 
 from headscope.files import write_whole
 
-ABSOLUTE = re.compile(r"""(?<![\w.~/-])/[^\s,;\[\]"'=]+""")  # a path; not / between two words, nor an address
+# A path; neither a slash between two words nor an address.
+ABSOLUTE = re.compile(r"""(?<![\w.~/-])(?!(?<=:)//)/[^\s,;\[\]"'=]+""")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from datasets import Dataset
 
@@ -12,6 +12,7 @@ from headscope.data.corpus import Corpus
 from headscope.training.scoring import Scores
 
 
+@runtime_checkable  # for the tests, which check types
 class Classifier(Protocol):
     """What was fitted on the training split."""
 
@@ -62,7 +63,7 @@ def best_of(candidates: Candidates, chosen: str | None, corpus: Corpus, loading:
         parameters=best.classifier.parameters,
         chosen=best.words,
         detail=best.classifier.name,
-        texts=sizes_of_splits(corpus.splits),
+        texts=sizes_of_splits(corpus),
         classes=len(corpus.labels),
     )
 

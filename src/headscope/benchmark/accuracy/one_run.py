@@ -77,7 +77,7 @@ def training(config: TrainConfig, chosen: str | None) -> Result:
         parameters=facts["parameters"],
         chosen=f"step {facts['kept step']} of {facts['steps']}",
         detail=f"{facts['precision']} on {facts['device']}",
-        texts=sizes_of_splits(data.corpus.splits),
+        texts=sizes_of_splits(data.corpus),
         classes=len(report.labels),
     )
 

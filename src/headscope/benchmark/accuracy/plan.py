@@ -110,9 +110,7 @@ def composed(overrides: Sequence[str], where: str) -> TrainConfig:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise ConfigError(f"{where}: {done.stderr.strip().removeprefix('error: ')}")
-    found: Any = OmegaConf.to_object(
-        OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.create(done.stdout))
-    )
+    found: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.create(done.stdout)))
     try:
         check(found)
     except ConfigError as error:

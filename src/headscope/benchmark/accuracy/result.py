@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from datasets import DatasetDict
-
+from headscope.data.corpus import Corpus
 from headscope.training.scoring import Scores
 
 SPLITS = ("test", "validation")
@@ -42,6 +41,6 @@ def shown_scores(test: Scores, validation: Scores) -> dict[str, dict[str, float]
     return {split: {name: getattr(found, name) for name in SHOWN} for split, found in both}
 
 
-def sizes_of_splits(splits: DatasetDict) -> dict[str, int]:
+def sizes_of_splits(corpus: Corpus) -> dict[str, int]:
     """Return how many texts train, validation and test have."""
-    return {role: len(splits[role]) for role in ("train", "validation", "test")}
+    return {role: len(corpus.splits[role]) for role in ("train", "validation", "test")}
