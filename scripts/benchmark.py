@@ -11,7 +11,7 @@ from headscope.commands.entry import start
 
 
 def main(config: BenchmarkConfig) -> None:
-    """Measure speed, memory and growth beside what a user would pick instead; print tables and write a page."""
+    """Measure speed, memory, growth and accuracy beside what a user would pick instead, as tables and a page."""
     from headscope.commands.benchmark import benchmark  # torch: only once the configuration is known to be good
 
     benchmark(config)

@@ -11,6 +11,7 @@ torch, so a mistake is answered in a fraction of a second.
 """
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -52,12 +53,12 @@ class Rule:
 
 
 def setting(default: Any, meaning: str, **bounds: Any) -> Any:
-    """Make a dataclass field with its meaning and its bounds (see `Rule`). A list or class default is made anew."""
+    """Make a dataclass field with its meaning and its bounds (see `Rule`). A list, dictionary or class is made anew."""
     metadata = {"rule": Rule(meaning, **bounds)}
     if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 

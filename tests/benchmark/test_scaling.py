@@ -13,10 +13,11 @@ from datasets import Dataset
 from headscope.benchmark import growth_steps, growth_texts
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.growth_fit import LEAST_BEND, bend, exponent, exponents_column, local_exponents, sentence
-from headscope.benchmark.growth_point import KINDS, Measured, in_a_process, memory, watched
+from headscope.benchmark.growth_point import KINDS, Measured, in_a_process, watched
 from headscope.benchmark.growth_point import measure as measure_point
 from headscope.benchmark.growth_texts import DataFolder, spelled, write_texts
 from headscope.benchmark.page import Table
+from headscope.benchmark.process import own_memory
 from headscope.benchmark.scaling import measure
 from headscope.data.splits import near_duplicate_groups
 
@@ -129,9 +130,9 @@ def test_a_point_is_a_process_of_its_own_whose_memory_is_not_its_parents() -> No
     ballast = np.ones(2**28, dtype=np.uint8)  # 256 MiB more than this process needs
     found = in_a_process(work)
     assert found.seconds > 0
-    if memory("VmHWM"):
+    if own_memory("VmHWM"):
         assert 0 < found.rest_mib <= found.peak_mib <= found.resident_mib
-        assert found.peak_mib < memory("RssAnon")
+        assert found.peak_mib < own_memory("RssAnon")
     assert ballast[-1] == 1
 
 
@@ -141,7 +142,7 @@ def test_a_point_that_fails_says_why() -> None:
     assert set(KINDS) == {"training", "data"}
 
 
-@pytest.mark.skipif(memory("RssAnon") == 0, reason="the kernel keeps no such account here")
+@pytest.mark.skipif(own_memory("RssAnon") == 0, reason="the kernel keeps no such account here")
 def test_memory_that_came_and_went_is_seen() -> None:
     measured = Measured()
     with watched(measured):

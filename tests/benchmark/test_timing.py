@@ -1,13 +1,15 @@
 """How benchmarks are timed, written and described; no test asserts a time."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from headscope.benchmark.machine import ceiling, describe
-from headscope.benchmark.page import Table, write_page
+from headscope.benchmark.page import Table, portable, write_page
 from headscope.benchmark.process import finished
 from headscope.benchmark.timing import Timing, in_turn
 from headscope.benchmark.workload import Sizes, bucketed, lognormal_lengths, shuffled, texts_of
@@ -61,12 +63,27 @@ def test_both_ways_of_batching_hold_every_text_once() -> None:
         assert sum(int((batch.token_ids > 0).sum()) for batch in batches) == lengths.sum()
 
 
-def test_a_page_holds_tables_machine_and_command(tmp_path: Path) -> None:
+def test_a_page_holds_tables_machine_and_command_but_no_folder_of_the_machine(tmp_path: Path) -> None:
     table = Table("speed", ("name", "seconds"), [("a|b", "1")], ("a note",))
-    path = write_page(tmp_path, "train", "cpu", "python x", {"commit": "abc"}, [table])
+    path = tmp_path / "page.md"
+    write_page(path, "speed, today", ["python", "scripts/x.py", "path=/home/me/my texts"], {"commit": "abc"}, [table])
     text = path.read_text(encoding="utf-8")
-    for part in ("`python x`", "commit abc", "| name | seconds |", "| --- | ---: |", "| a\\|b | 1 |", "a note"):
+    for part in ("# speed, today", "commit abc", "| name | seconds |", "| --- | ---: |", "| a\\|b | 1 |", "a note"):
         assert part in text
+    assert "`python scripts/x.py " in text
+    assert "/home" not in text
+
+
+def test_a_path_is_named_by_its_last_part_alone() -> None:
+    assert portable("scripts/x.py kept=/a/b.c/d-e data=[/f/g,h/i] https://j.k/l 1 / 2 /") == (
+        "scripts/x.py kept=d-e data=[g,h/i] https://j.k/l 1 / 2 /"
+    )
+
+
+def test_brackets_are_shown_on_the_screen_as_they_are() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(Table("[a]", ("[b]",), [("[c]",)], ("pip install -e .[d]",)).on_screen())
+    assert all(part in console.file.getvalue() for part in ("[a]", "[b]", "[c]", ".[d]"))
 
 
 def test_the_machine_is_described() -> None:

@@ -23,6 +23,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 LENGTHS = torch.tensor([5, 13, 1, 11])
 FIRST_WORD = 5  # ids below are special ones in some family
+Pair = tuple[Any, TextClassifier]  # theirs and ours, with the same weights
+Texts = tuple[Tensor, Tensor | None, Tensor | None]  # ids, padding, token types
 
 
 def ours_from(folder: Path, dtype: torch.dtype = torch.float32, **options: Any) -> TextClassifier:
@@ -39,13 +41,13 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def pair(family: str, dtype: torch.dtype, tmp_path: Path) -> tuple[Any, TextClassifier]:
+def pair(family: str, dtype: torch.dtype, tmp_path: Path) -> Pair:
     theirs = peer(family).to(dtype)
     return theirs, ours_from(save(theirs, tmp_path), dtype)
 
 
 @pytest.fixture(params=["whole", "padded", "token types", "padded with token types"])
-def texts(request: pytest.FixtureRequest, family: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def texts(request: pytest.FixtureRequest, family: str) -> Texts:
     T = int(LENGTHS.max())
     ids = torch.randint(FIRST_WORD, VOCABULARY, (len(LENGTHS), T), generator=torch.manual_seed(1))
     padding = torch.arange(T) >= LENGTHS[:, None] if "padded" in request.param else None
@@ -78,12 +80,7 @@ def kept(padding: Tensor | None, ids: Tensor) -> Tensor:
 
 
 @DTYPES
-def test_hidden_states_are_those_of_transformers(
-    pair: tuple[Any, TextClassifier],
-    texts: tuple[Tensor, Tensor | None, Tensor | None],
-    family: str,
-    dtype: torch.dtype,
-) -> None:
+def test_hidden_states_are_those_of_transformers(pair: Pair, texts: Texts, family: str, dtype: torch.dtype) -> None:
     theirs, ours = pair
     with torch.no_grad():
         expected = run_theirs(theirs, family, *texts).hidden_states
@@ -96,12 +93,7 @@ def test_hidden_states_are_those_of_transformers(
 
 
 @DTYPES
-def test_maps_are_those_of_transformers(
-    pair: tuple[Any, TextClassifier],
-    texts: tuple[Tensor, Tensor | None, Tensor | None],
-    family: str,
-    dtype: torch.dtype,
-) -> None:
+def test_maps_are_those_of_transformers(pair: Pair, texts: Texts, family: str, dtype: torch.dtype) -> None:
     theirs, ours = pair
     with torch.no_grad(), capture(ours) as maps:
         ours(*texts)
@@ -123,11 +115,7 @@ def gradients(model: torch.nn.Module, state: Tensor, here: Tensor) -> dict[str, 
 
 @DTYPES
 def test_gradients_are_those_of_transformers(
-    pair: tuple[Any, TextClassifier],
-    texts: tuple[Tensor, Tensor | None, Tensor | None],
-    family: str,
-    dtype: torch.dtype,
-    tmp_path: Path,
+    pair: Pair, texts: Texts, family: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     theirs, ours = pair
     architecture = find_checkpoint(str(tmp_path)).architecture

@@ -1,10 +1,9 @@
-"""The default data's own lengths and texts, for work that is not made up."""
+"""The default data's own lengths, for work that is not made up."""
 
 from functools import lru_cache
 
 import numpy as np
 from datasets import disable_progress_bars
-from tokenizers import Tokenizer
 
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.datamodule import TextDataModule
@@ -20,13 +19,3 @@ def default_lengths(count: int, max_length: int) -> np.ndarray:
     """Return the lengths in tokens of so many of the default data's training texts, drawn by a seed."""
     lengths: np.ndarray = _default_data(max_length).encoded["train"].lengths
     return np.random.default_rng(0).choice(lengths, count, replace=count > len(lengths)).astype(np.int64)
-
-
-def default_texts(max_length: int) -> list[str]:
-    """Return the default data's training texts."""
-    return list(_default_data(max_length).corpus.splits["train"]["text"])
-
-
-def default_tokenizer(max_length: int) -> Tokenizer:
-    """Return the tokenizer that the default run trains."""
-    return _default_data(max_length).tokenizer

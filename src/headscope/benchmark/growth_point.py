@@ -13,12 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from headscope.benchmark.process import finished
+from headscope.benchmark.process import finished, own_memory
 
-STATUS = Path("/proc/self/status")
 SECONDS_BETWEEN_LOOKS = 0.005
 MIB = 2**20
 
@@ -55,34 +53,25 @@ def in_a_process(work: Mapping[str, Any], env: Mapping[str, str] | None = None) 
     return Measured(**json.loads(output.strip().splitlines()[-1]))
 
 
-def memory(name: str) -> float:
-    """Return a line of the kernel's account of this process in MiB: RssAnon (own memory now) or VmHWM (most resident).
-
-    VmHWM and not getrusage, which begins with the parent's memory. 0 where there is no such account.
-    """
-    lines = STATUS.read_text(encoding="ascii").splitlines() if STATUS.exists() else []
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:")), 0.0)
-
-
 @contextmanager
 def watched(measured: Measured) -> Iterator[None]:
     """Look at this process's own memory every few milliseconds, and note the most that was seen."""
     ended = threading.Event()
-    measured.rest_mib = measured.peak_mib = memory("RssAnon")
+    measured.rest_mib = measured.peak_mib = own_memory("RssAnon")
 
     def look() -> None:
         while not ended.wait(SECONDS_BETWEEN_LOOKS):
-            measured.peak_mib = max(measured.peak_mib, memory("RssAnon"))
+            measured.peak_mib = max(measured.peak_mib, own_memory("RssAnon"))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        measured.peak_mib = max(measured.peak_mib, memory("RssAnon"))
+        measured.peak_mib = max(measured.peak_mib, own_memory("RssAnon"))
         ended.set()
         thread.join()
-        measured.resident_mib = memory("VmHWM")
+        measured.resident_mib = own_memory("VmHWM")
 
 
 def training_step(length: int, texts: int, sizes: dict[str, int], rounds: int, device: str) -> Measured:

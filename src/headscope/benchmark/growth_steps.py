@@ -10,7 +10,7 @@ from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.growth_fit import exponents_column, sentence
 from headscope.benchmark.growth_point import Measured, in_a_process
 from headscope.benchmark.page import Table
-from headscope.benchmark.workload import Sizes
+from headscope.benchmark.workload import Sizes, sizes_of
 
 Tell = Callable[[str], object]
 COLUMNS = (
@@ -47,7 +47,7 @@ class Point:
 def length_table(config: BenchmarkConfig, device: torch.device, tell: Tell) -> Table:
     """Measure from 1/4 to 16 times max_length, with as many texts as fit into tokens_per_batch, at least one."""
     points = [
-        Point(length, length, max(1, config.tokens_per_batch // length), _sizes(config))
+        Point(length, length, max(1, config.tokens_per_batch // length), sizes_of(config))
         for length in _doubled(config.max_length // 4, 16 * config.max_length)
     ]
     why = (
@@ -61,11 +61,9 @@ def length_table(config: BenchmarkConfig, device: torch.device, tell: Tell) -> T
 
 def width_table(config: BenchmarkConfig, device: torch.device, tell: Tell) -> Table:
     """Measure from 1/4 to 4 times d_model, where heads have an even width, which rotary positions need."""
-    widths = _doubled(config.d_model // 4, 4 * config.d_model)
+    sizes, widths = sizes_of(config), _doubled(config.d_model // 4, 4 * config.d_model)
     points = [
-        Point(
-            width, config.max_length, _texts(config), replace(_sizes(config), d_model=width, feedforward_size=4 * width)
-        )
+        Point(width, config.max_length, _texts(config), replace(sizes, d_model=width, feedforward_size=4 * width))
         for width in widths
         if width % (2 * config.num_heads) == 0
     ]
@@ -80,14 +78,10 @@ def width_table(config: BenchmarkConfig, device: torch.device, tell: Tell) -> Ta
 def layers_table(config: BenchmarkConfig, device: torch.device, tell: Tell) -> Table:
     """Measure from 1 to 4 times num_layers."""
     points = [
-        Point(layers, config.max_length, _texts(config), replace(_sizes(config), num_layers=layers))
+        Point(layers, config.max_length, _texts(config), replace(sizes_of(config), num_layers=layers))
         for layers in _doubled(1, 4 * config.num_layers)
     ]
     return _table("layers", points, config, device, tell, LAYERS_WHY)
-
-
-def _sizes(config: BenchmarkConfig) -> Sizes:
-    return Sizes(config.d_model, config.num_heads, config.num_layers, 4 * config.d_model)
 
 
 def _texts(config: BenchmarkConfig) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from headscope.benchmark.timing import timed
 
-PACKAGES = ("torch", "lightning", "tokenizers", "datasets", "transformers", "numpy")
+PACKAGES = ("torch", "lightning", "tokenizers", "datasets", "transformers", "scikit-learn", "fasttext-wheel", "numpy")
 SIDE = 2048  # of the matrices of the ceiling
 PRODUCTS = 9
 
@@ -18,11 +18,11 @@ PRODUCTS = 9
 def describe(device: torch.device) -> dict[str, str]:
     """Return what stands at the head of a page."""
     return {
-        "device": _device_name(device),
+        "device": device_name(device),
         "threads": str(torch.get_num_threads()),
         "Python": platform.python_version(),
         **{name: version for name in PACKAGES if (version := _version(name))},
-        "commit": _commit(),
+        "commit": commit(),
         "load when it began": f"{os.getloadavg()[0]:.1f}",
     }
 
@@ -34,7 +34,8 @@ def ceiling(dtype: torch.dtype, device: torch.device) -> float:
     return 2 * SIDE**3 / seconds
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """Return what computes: the GPU, or the CPU and how many cores this process may use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     model = [line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")]
@@ -53,7 +54,9 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit that this code is of, and whether anything was changed since."""
+
     def git(*arguments: str) -> str:
         found = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=Path(__file__).parent)
         return found.stdout.strip()

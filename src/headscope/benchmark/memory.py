@@ -5,23 +5,21 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.epochs import epoch
 from headscope.benchmark.page import Table
-from headscope.benchmark.process import finished
+from headscope.benchmark.process import finished, own_memory
 from headscope.benchmark.timing import Timing
 from headscope.benchmark.variants import BUCKETS, TORCH, Variant, variants
-from headscope.benchmark.workload import Sizes, bucketed, lognormal_lengths, texts_of
+from headscope.benchmark.workload import bucketed, lognormal_lengths, sizes_of, texts_of
 from headscope.data.batching import Batch
 
 COLUMNS = (
     "encoder", "precision", "most, MiB", "of that: steps, MiB", "most, to torch's", "steps, to torch's", "spread",
 )  # fmt: skip
-STATUS = Path("/proc/self/status")
 
 
 def measure(config: BenchmarkConfig, device: torch.device, tell: Callable[[str], object]) -> list[Table]:
@@ -80,7 +78,7 @@ def train_and_report(asked: str) -> None:
     request = json.loads(asked)
     config, device = BenchmarkConfig(**request["config"]), torch.device(request["device"])
     variant = next(row for row in variants(config, device) if row.name == request["name"])
-    sizes = Sizes(config.d_model, config.num_heads, config.num_layers, 4 * config.d_model)
+    sizes = sizes_of(config)
     texts = texts_of(lognormal_lengths(config.texts, longest=config.max_length), sizes)
     batches = bucketed(texts, config.tokens_per_batch)
     work = epoch(lambda: variant.make(sizes, config.max_length), batches, variant.precision, device)
@@ -97,8 +95,7 @@ def memory(device: torch.device, field: str) -> float:
     if device.type == "cuda":
         bytes_ = torch.cuda.max_memory_allocated() if field == "VmHWM" else torch.cuda.memory_allocated()
         return float(bytes_) / 2**20
-    lines = STATUS.read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+    return own_memory(field)
 
 
 if __name__ == "__main__":

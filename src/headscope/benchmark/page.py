@@ -1,14 +1,19 @@
-"""A benchmark's result: tables, shown on the screen and kept as a dated page."""
+"""A benchmark's result: tables, shown on the screen and kept as a page."""
 
-import datetime
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table as ScreenTable
 
 from headscope.files import write_whole
+
+# A path; neither a slash between two words nor an address.
+ABSOLUTE = re.compile(r"""(?<![\w.~/-])(?!(?<=:)//)/[^\s,;\[\]"'=]+""")
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,15 @@ class Table:
     def on_screen(self) -> ScreenTable:
         """Return the table for a terminal."""
         table = ScreenTable(
-            title=self.title, box=box.SIMPLE_HEAD, caption="\n".join(self.notes), caption_justify="left"
+            title=escape(self.title),
+            box=box.SIMPLE_HEAD,
+            caption=escape("\n".join(self.notes)),
+            caption_justify="left",
         )
         for number, heading in enumerate(self.columns):
-            table.add_column(heading, justify="right" if number else "left", overflow="fold")
+            table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         return table
 
     def as_markdown(self) -> str:
@@ -46,17 +54,27 @@ class Table:
 
 
 def write_page(
-    folder: Path, suite: str, device: str, command: str, machine: Mapping[str, str], tables: Sequence[Table]
-) -> Path:
-    """Write <date>-<suite>-<device>.md, whole or not at all, and return its path."""
-    date = datetime.datetime.now(datetime.UTC).date()
-    path = folder / f"{date}-{suite}-{device}.md"
+    path: Path, title: str, command: Sequence[str], machine: Mapping[str, str], tables: Sequence[Table]
+) -> None:
+    """Write a page, whole or not at all.
+
+    Args:
+        path: of the page.
+        title: its heading.
+        command: what was typed.
+        machine: facts of what it was measured on.
+        tables: what was measured.
+    """
     facts = "; ".join(f"{name} {value}" for name, value in machine.items())
     parts = [
-        f"# {suite}, {device}, {date}",
-        f"`{command}`",
+        f"# {title}",
+        f"`{portable(shlex.join(command))}`",
         f"Measured on: {facts}.",
         *(t.as_markdown() for t in tables),
     ]
     write_whole(path, lambda temporary: temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8"))
-    return path
+
+
+def portable(text: str) -> str:
+    """Return the text with the last part alone of every absolute path: a page names no folder of its machine."""
+    return ABSOLUTE.sub(lambda path: path[0].rstrip("/").rpartition("/")[2], text)

@@ -61,7 +61,7 @@ class HuggingFaceClassifier(nn.Module):
 
     def __init__(self, sizes: Sizes, max_length: int, kernel: str = "sdpa") -> None:
         super().__init__()
-        self.bert = _transformers().BertForSequenceClassification(bert_config(sizes, max_length, kernel))
+        self.bert = transformers().BertForSequenceClassification(bert_config(sizes, max_length, kernel))
 
     def forward(
         self, token_ids: Int[Tensor, "B T"], key_padding_mask: Bool[Tensor, "B T"] | None = None
@@ -73,7 +73,7 @@ class HuggingFaceClassifier(nn.Module):
 
 def bert_config(sizes: Sizes, max_length: int, kernel: str = "sdpa") -> Any:
     """Return the BertConfig of these sizes; dropout is 0.1 everywhere by default."""
-    return _transformers().BertConfig(
+    return transformers().BertConfig(
         vocab_size=sizes.vocab_size,
         hidden_size=sizes.d_model,
         num_hidden_layers=sizes.num_layers,
@@ -113,11 +113,16 @@ def hugging_face(kernel: str) -> Maker:
     return lambda sizes, max_length: HuggingFaceClassifier(sizes, max_length, kernel)
 
 
-def _transformers() -> Any:
+def transformers() -> Any:
+    """Return the package transformers.
+
+    Raises:
+        ConfigError: if it is not installed.
+    """
     try:
-        import transformers
+        import transformers as installed
     except ImportError as error:
         raise ConfigError(
             "peers: transformers is not installed; `pip install -e .[benchmark]`, or measure without: peers=false"
         ) from error
-    return transformers
+    return installed

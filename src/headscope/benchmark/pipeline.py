@@ -8,23 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from datasets import Dataset, disable_progress_bars, enable_progress_bars, is_progress_bar_enabled
 from tokenizers import Tokenizer
-from torch import nn
 
 from headscope.benchmark.config import BenchmarkConfig
+from headscope.benchmark.epochs import epoch, moved
 from headscope.benchmark.page import Table
+from headscope.benchmark.peers import ours_by_default
 from headscope.benchmark.timing import Timing, in_turn
-from headscope.benchmark.workload import Sizes, lognormal_lengths, texts_of
-from headscope.data.batching import Batch, BatchLoader, TextBatches, TokenBudgetSampler
+from headscope.benchmark.workload import Sizes, lognormal_lengths, sizes_of, texts_of
+from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.cache import cache_folder
 from headscope.data.config import TokenizerConfig
 from headscope.data.encoded import encode
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import trained_tokenizer
-from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 
 TEXTS_OF_A_CORPUS = 100  # times config.texts
 RATE_WANTED = 0.85  # of encode_batch alone
@@ -127,21 +125,22 @@ def _verdict(met: bool, measured: str, wanted: str) -> str:
 
 
 def _waiting(config: BenchmarkConfig, device: torch.device, folder: Path, tell: Tell) -> Table:
-    sizes = Sizes(config.d_model, config.num_heads, config.num_layers, 4 * config.d_model)
+    sizes = sizes_of(config)
     loader = _loader(config, sizes, folder)
-    batches, trained = [_moved(batch, device) for batch in loader], _trainer(config, sizes, device)
+    work = epoch(lambda: ours_by_default(sizes, config.max_length), list(loader), torch.float32, device)
+    num_batches = len(work.batches)
     variants: dict[str, Callable[[], object]] = {
-        BUILDING: lambda: [None for batch in loader if _moved(batch, device)],
-        TRAINING: lambda: [trained(batch) for batch in batches],
+        BUILDING: lambda: [None for batch in loader if moved(batch, device)],
+        TRAINING: work,
     }
     timings = in_turn(variants, config.rounds, device, tell)
     share = timings[BUILDING].ratio_to(timings[TRAINING])
     rows = [
-        (name, f"{timing.median:.3g}", f"{timing.median / len(batches) * 1e3:.3g}", f"{timing.spread:.0%}")
+        (name, f"{timing.median:.3g}", f"{timing.median / num_batches * 1e3:.3g}", f"{timing.spread:.0%}")
         for name, timing in timings.items()
     ]
     notes = (
-        f"{config.texts:,} texts of lognormal lengths, {len(batches)} batches of at most {config.tokens_per_batch:,} "
+        f"{config.texts:,} texts of lognormal lengths, {num_batches} batches of at most {config.tokens_per_batch:,} "
         f"positions; {config.num_layers} layers of width {config.d_model} with {config.num_heads} heads, AdamW. Ids "
         "lie on disk; batches are built, and moved to a GPU, in the process that trains, which waits all that time.",
         _verdict(share < SHARE_WANTED, f"waiting takes {share:.2%} of the steps' time", f"under {SHARE_WANTED:.0%}"),
@@ -156,23 +155,3 @@ def _loader(config: BenchmarkConfig, sizes: Sizes, folder: Path) -> BatchLoader:
     texts = dataclasses.replace(made.texts, ids=np.load(folder / "ids.npy", mmap_mode="r"))
     sampler = TokenBudgetSampler(texts.lengths, config.tokens_per_batch, seed=0)
     return BatchLoader(TextBatches(texts, made.labels), sampler)
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    return Batch(*(None if part is None else part.to(device) for part in batch))  # type: ignore[arg-type]
-
-
-def _trainer(config: BenchmarkConfig, sizes: Sizes, device: torch.device) -> Callable[[Batch], None]:
-    """Return what takes a training step with a batch: forward, loss, backward, clipping, AdamW."""
-    shape = ModelConfig(sizes.d_model, sizes.num_heads, sizes.num_layers, sizes.feedforward_size)
-    model = TextClassifier(shape, sizes.vocab_size, sizes.num_classes, config.max_length).to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-
-    def step(batch: Batch) -> None:
-        loss = F.cross_entropy(model(batch.token_ids, batch.key_padding_mask), batch.labels)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    return step

@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -13,15 +13,14 @@ from tokenizers import Tokenizer
 
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
-from headscope.benchmark.peers import bert_config, our_config
+from headscope.benchmark.peers import bert_config, our_config, transformers
 from headscope.benchmark.process import Finished, finished
 from headscope.benchmark.timing import Timing
-from headscope.benchmark.workload import Sizes, lognormal_lengths
+from headscope.benchmark.workload import lognormal_lengths, sizes_of
 from headscope.data.cache import cache_folder
 from headscope.data.config import DataConfig
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
-from headscope.errors import ConfigError
 from headscope.training.config import TrainConfig
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
 from headscope.training.precision import has_bfloat16
@@ -92,9 +91,8 @@ def made_texts(corpus: Sequence[str], lengths: np.ndarray, tokenizer: Tokenizer)
 
 def config_of_training(config: BenchmarkConfig) -> TrainConfig:
     """Return the settings of a run of the benchmark's sizes."""
-    sizes = Sizes(config.d_model, config.num_heads, config.num_layers, 4 * config.d_model)
     data = DataConfig(max_length=config.max_length, tokens_per_batch=max(config.max_length, 2048))
-    return TrainConfig(data=data, model=our_config(sizes))
+    return TrainConfig(data=data, model=our_config(sizes_of(config)))
 
 
 def _write(path: Path, texts: Sequence[str]) -> None:
@@ -132,21 +130,14 @@ def _save_run(folder: Path, config: BenchmarkConfig, tokenizer: Tokenizer, label
 
 
 def _save_bert(folder: Path, config: BenchmarkConfig, tokenizer: Tokenizer, labels: list[str]) -> None:
-    try:
-        from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
-    except ImportError as error:
-        raise ConfigError(
-            "peers: transformers is not installed; `pip install -e .[benchmark]`, or measure without: peers=false"
-        ) from error
-    sizes = Sizes(
-        config.d_model, config.num_heads, config.num_layers, 4 * config.d_model, tokenizer.get_vocab_size(), len(labels)
-    )
+    theirs = transformers()
+    sizes = replace(sizes_of(config), vocab_size=tokenizer.get_vocab_size(), num_classes=len(labels))
     architecture = bert_config(sizes, config.max_length)
     architecture.id2label = dict(enumerate(labels))
     architecture.label2id = {label: number for number, label in enumerate(labels)}
-    BertForSequenceClassification(architecture).save_pretrained(folder)
+    theirs.BertForSequenceClassification(architecture).save_pretrained(folder)
     names = {"pad_token": PADDING, "unk_token": UNKNOWN, "cls_token": CLASS, "sep_token": SEPARATOR}
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=config.max_length, **names)
+    fast = theirs.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=config.max_length, **names)
     fast.save_pretrained(folder)
 
 

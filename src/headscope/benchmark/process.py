@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
+STATUS = Path("/proc/self/status")
 # The kernel counts a process's memory from before its own program begins, when it still has its parent's, and a parent
 # that has imported torch is larger than many a command. So a process of a few MiB stands between and measures.
 BETWEEN = """
@@ -60,3 +61,13 @@ def finished(arguments: Sequence[str], env: Mapping[str, str] | None = None, exi
     if code != exit_code:
         raise RuntimeError(f"{' '.join(arguments)} ended with {code}: {written[-2000:]}")
     return Finished(seconds, peak_mib, written)
+
+
+def own_memory(field: str) -> float:
+    """Return a line of the kernel's account of this process in MiB; 0 where there is no such account.
+
+    RssAnon is its own memory now, VmRSS that with the pages of mapped files, VmHWM the most that VmRSS ever was. VmHWM
+    and not getrusage, which begins with the parent's memory.
+    """
+    lines = STATUS.read_text(encoding="utf-8").splitlines() if STATUS.exists() else []
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:")), 0.0)

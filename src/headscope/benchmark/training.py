@@ -16,7 +16,7 @@ from headscope.benchmark.page import Table
 from headscope.benchmark.peers import ours_by_default
 from headscope.benchmark.timing import Timing, in_turn
 from headscope.benchmark.variants import BUCKETS, PADDED, TORCH, Variant, main_variants, precisions, short, variants
-from headscope.benchmark.workload import Sizes, bucketed, lognormal_lengths, shuffled, texts_of
+from headscope.benchmark.workload import Sizes, bucketed, lognormal_lengths, shuffled, sizes_of, texts_of
 from headscope.data.batching import Batch
 
 COLUMNS = (
@@ -27,7 +27,7 @@ COLUMNS = (
 
 def measure(config: BenchmarkConfig, device: torch.device, tell: Callable[[str], object]) -> list[Table]:
     """Return the tables of training: made lengths, the default data's lengths, the layer, and where time goes."""
-    sizes = Sizes(config.d_model, config.num_heads, config.num_layers, 4 * config.d_model)
+    sizes = sizes_of(config)
     drawn = lognormal_lengths(config.texts, longest=config.max_length)
     found = default_lengths(config.texts, config.max_length)
     rows, title = variants(config, device), "lognormal lengths, median 60, sigma 0.7"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headscope.benchmark.config import BenchmarkConfig
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
 from headscope.data.token_ids import EncodedTexts
 
@@ -32,6 +33,11 @@ class Sizes:
         D, F, tokens, pairs = self.d_model, self.feedforward_size, int(lengths.sum()), int((lengths**2).sum())
         forward = 2 * self.num_layers * (tokens * (4 * D * D + 2 * D * F) + pairs * 2 * D)
         return forward * (3 if training else 1)
+
+
+def sizes_of(config: BenchmarkConfig) -> Sizes:
+    """Return the sizes that a benchmark's settings ask for, the feed-forward layer four times as wide as the model."""
+    return Sizes(config.d_model, config.num_heads, config.num_layers, 4 * config.d_model)
 
 
 def lognormal_lengths(count: int, seed: int = 0, longest: int = LONGEST) -> np.ndarray:

@@ -21,13 +21,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from headscope.commands.arguments import quoted
 from headscope.commands.messages import explain
 from headscope.commands.quick_help import read_configurations_once
 from headscope.errors import ConfigError, UserError
 from headscope.files import write_whole
 from headscope.settings import check, described
-
-FREE_TEXT = ("text", "text_pair")  # keys whose value is taken as it stands, commas and brackets included
 
 
 def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) -> None:
@@ -141,17 +140,6 @@ def resumed(composed: DictConfig, schema: type) -> Any:
     merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path), OmegaConf.from_dotlist(overrides))
     merged.resume = composed.resume
     return OmegaConf.to_object(merged)
-
-
-def quoted(argument: str) -> str:
-    """Return an argument whose value is free text in the quotes that Hydra wants; others as they are."""
-    key, sign, value = argument.partition("=")
-    if key not in FREE_TEXT or not sign or (len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"):
-        return argument
-    # Hydra reads backslashes before a quote, OmegaConf a dollar sign with a brace.
-    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)
-    escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", "\\${")
-    return f'{key}="{escaped}"'
 
 
 def _help(name: str, purpose: str, schema: type) -> dict[str, str]:

@@ -14,11 +14,16 @@ def cache_folder(configured: str | None) -> Path:
     return folder
 
 
-def content_key(parts: Iterable[str]) -> str:
-    """Return a name that changes with any of the parts: 32 hexadecimal digits of their BLAKE2b digest."""
-    digest = hashlib.blake2b(digest_size=16)
+def digest(parts: Iterable[str]) -> bytes:
+    """Return the BLAKE2b digest of some texts, 16 bytes that change with any of them and with where one ends."""
+    found = hashlib.blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
-        digest.update(encoded)
-    return digest.hexdigest()
+        found.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
+        found.update(encoded)
+    return found.digest()
+
+
+def content_key(parts: Iterable[str]) -> str:
+    """Return a name that changes with any of the parts: 32 hexadecimal digits of their digest."""
+    return digest(parts).hex()

@@ -1,12 +1,13 @@
 """Reading columns of a data set some rows at a time, so that the texts stay on disk however many there are."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, List
+
+from headscope.data.cache import digest
 
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
@@ -46,16 +47,7 @@ def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
 
     Two different rows of N have one digest with a probability of about N^2 / 2^129: 10^-21 for a billion rows.
     """
-    return np.fromiter(map(_digest, rows), dtype="S16")
-
-
-def _digest(texts: Sequence[str]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        encoded = text.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
-        digest.update(encoded)
-    return digest.digest()
+    return np.fromiter(map(digest, rows), dtype="S16")
 
 
 def num_known(found: np.ndarray, known: np.ndarray) -> int:

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -28,28 +29,64 @@ MOST_TEXTS = 200_000
 SCORED_AT_ONCE = 10_000  # texts of the test split
 
 
-def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
-    """Fit on train, score on test: (scores, what was fitted, seconds).
+@dataclass(frozen=True)
+class Baseline:
+    """TF-IDF and logistic regression, fitted.
 
-    Words and pairs of words, or runs of 1 to 3 characters for text without spaces; terms in two texts or more,
-    log term frequency; C = 10. Of more than 200,000 training texts so many are drawn, with the shares of the classes.
-    Where a text has any number of labels there is a regression for each class, and a threshold chosen on validation.
+    Attributes:
+        pipeline: both.
+        name: what was counted, and on how many texts if not on all.
+        objective: what the labels are.
     """
+
+    pipeline: Pipeline
+    name: str
+    objective: Objective = ONE_CLASS
+
+    @property
+    def parameters(self) -> int:
+        """A weight for each term and class, and one more for each class; two classes share theirs."""
+        return int(self.pipeline[-1].coef_.size + self.pipeline[-1].intercept_.size)
+
+    def scores(self, split: Dataset) -> Scores:
+        """Return the scores of a split."""
+        return scores(*_logits(self.pipeline, split), self.objective)
+
+    def at_best_thresholds(self, validation: Dataset) -> "Baseline":
+        """Return the same with a threshold for each class, chosen on the validation split."""
+        thresholds = best_thresholds(*_logits(self.pipeline, validation))
+        return replace(self, objective=AnyClasses(thresholds))
+
+
+def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
+    """Fit on train, score on test: (scores, what was fitted, seconds)."""
     start = time.perf_counter()
-    train = limited(splits["train"], MOST_TEXTS, seed=0)
-    by_characters = _white_space_share(train) < WITHOUT_SPACES
+    baseline = fitted(splits["train"])
+    if numbers(splits["validation"], "label").ndim > 1:  # a text may have any number of labels
+        baseline = baseline.at_best_thresholds(splits["validation"])
+    return baseline.scores(splits["test"]), baseline.name, time.perf_counter() - start
+
+
+def fitted(split: Dataset, C: float = 10.0) -> Baseline:
+    """Fit on a split; of more than 200,000 texts so many are drawn, with the shares of the classes.
+
+    Words and pairs of words, or runs of 1 to 3 characters for text without spaces; terms in two texts or more; log
+    term frequency. Where a text has any number of labels there is a regression for each class.
+
+    Args:
+        split: texts and labels.
+        C: inverse of the strength of the penalty on squared weights.
+    """
+    train = limited(split, MOST_TEXTS, seed=0)
+    by_characters = is_without_spaces(train)
     labels = numbers(train, "label")
-    is_one = labels.ndim == 1
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Label not .* is present in all training examples")
-        pipeline = _pipeline(by_characters, is_one).fit(_texts(train), labels)
-    objective: Objective = ONE_CLASS
-    if not is_one:
-        objective = AnyClasses(best_thresholds(*_logits(pipeline, splits["validation"])))
+        pipeline = _pipeline(by_characters, labels.ndim == 1, C).fit(row_texts(train), labels)
     name = f"TF-IDF ({'characters 1-3' if by_characters else 'words 1-2'}) + logistic regression"
-    if len(train) < len(splits["train"]):
-        name += f" on {len(train):,} of {len(splits['train']):,} training texts"
-    return scores(*_logits(pipeline, splits["test"]), objective), name, time.perf_counter() - start
+    if len(train) < len(split):
+        name += f" on {len(train):,} of {len(split):,} training texts"
+    return Baseline(pipeline, name)
 
 
 def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
@@ -63,7 +100,7 @@ def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
     return logits.float(), labels
 
 
-def _texts(split: Dataset) -> Iterator[str]:
+def row_texts(split: Dataset) -> Iterator[str]:
     """Yield each row's text, or both texts of a pair on lines of their own, read from disk as they are asked for."""
     columns = [column for column in ("text", "text_pair") if column in split.column_names]
     return map("\n".join, tuples(split, columns))
@@ -71,19 +108,20 @@ def _texts(split: Dataset) -> Iterator[str]:
 
 def _probabilities(pipeline: Pipeline, split: Dataset) -> np.ndarray:
     """Return [N, C], found for some texts at a time."""
-    texts, found = _texts(split), []
+    texts, found = row_texts(split), []
     while some := list(islice(texts, SCORED_AT_ONCE)):
         found.append(pipeline.predict_proba(some))
     return np.concatenate(found)
 
 
-def _white_space_share(split: Dataset) -> float:
-    sample = "".join(islice(_texts(split), 1000))
-    return sum(map(str.isspace, sample)) / max(1, len(sample))
+def is_without_spaces(split: Dataset) -> bool:
+    """Tell whether the first thousand texts have so little white space that their words cannot be told apart by it."""
+    sample = "".join(islice(row_texts(split), 1000))
+    return sum(map(str.isspace, sample)) < WITHOUT_SPACES * max(1, len(sample))
 
 
-def _pipeline(by_characters: bool, is_one: bool) -> Pipeline:
+def _pipeline(by_characters: bool, is_one: bool, C: float) -> Pipeline:
     analyzer, ngrams = ("char", (1, 3)) if by_characters else ("word", (1, 2))
     vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=ngrams, min_df=2, sublinear_tf=True)
-    regression = LogisticRegression(C=10, max_iter=1000)
+    regression = LogisticRegression(C=C, max_iter=1000)
     return make_pipeline(vectorizer, regression if is_one else OneVsRestClassifier(regression))
