@@ -283,6 +283,7 @@ def test_static_files_have_their_types(
 
 def test_the_module_of_the_tab_is_there(client: Client, ask: Ask) -> None:
     assert "render" in ask("static/index.js").text
+    assert "class Axes" in ask("static/shared/axes.js").text  # which the page of inspect.py has too
     listing = client.get("/data/plugins_listing").get_json()["heads"]
     assert listing["tab_name"] == "Heads"
     assert listing["loading_mechanism"] == {
@@ -367,6 +368,7 @@ def test_a_pipe_is_not_waited_for(ask: Ask, logdir: Path) -> None:
     [
         "../plugin.py", "..%2fplugin.py", "%2e%2e/plugin.py", "/etc/passwd", "//etc/passwd", "....//plugin.py",
         "static/../../plugin.py", "..\\plugin.py", "index.js%00.png", "link.js", ".", "heads.npz", "%252e%252e/plugin.py",
+        "shared/../page.html", "shared/../page.css", "shared//etc/passwd", "shared/", "shared/../../record.py",
     ],
 )  # fmt: skip
 def test_static_files_come_from_their_folder_alone(

@@ -11,6 +11,7 @@ import hashlib
 import html
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -24,13 +25,15 @@ from headscope.files import write_whole
 from headscope.inspection.record import encodable, levels_of
 
 STATIC = Path(__file__).with_name("static")
+STYLES = ("shared/map.css", "page.css")
 SCRIPTS = (
     "report.js",
+    "shared/direction.js",
+    "shared/axes.js",
     "selection.js",
     "color.js",
     "header.js",
     "grid.js",
-    "axes.js",
     "head.js",
     "tokens.js",
     "text.js",
@@ -78,7 +81,7 @@ class Report:
 def page(report: Report) -> str:
     """Return the whole page as one string of HTML, to be stored as UTF-8."""
     check(report)
-    style = (STATIC / "page.css").read_text("utf-8")
+    style = "".join((STATIC / name).read_text("utf-8") for name in STYLES)
     script = join_scripts()
     template = Template((STATIC / "page.html").read_text("utf-8"))
     return template.substitute(
@@ -178,9 +181,13 @@ def inert_json(value: object) -> str:
 
 
 def join_scripts() -> str:
-    """Return the scripts as one, inside a function that keeps their names out of the page's global scope."""
+    """Return the scripts as one, inside a function that keeps their names out of the page's global scope.
+
+    Those in shared/ are modules of the Heads tab as well; here all names are in one scope, so nothing is imported.
+    """
     sources = "\n".join((STATIC / name).read_text("utf-8") for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{sources}}})();\n'
+    plain = re.sub(r"^(import .*;\n+|export )", "", sources, flags=re.MULTILINE)
+    return f'"use strict";\n(() => {{\n{plain}}})();\n'
 
 
 def content_security_policy(script: str, style: str) -> str:

@@ -8,7 +8,8 @@ class HeadView {
     Object.assign(this, { report, selection, palette });
     this.root = document.getElementById("map");
     this.canvas = document.getElementById("large");
-    this.axes = new Axes(this.root, report.tokens);
+    this.axes = new Axes(this.root);
+    this.axes.name(report.tokens);
     this.listen();
     selection.subscribe("head", () => this.draw());
     selection.subscribe("token", () => this.showCell());

@@ -1,6 +1,6 @@
 /* One head large: queries down, keys across. Pointing at a cell reads its weight; a click locks it. */
 
-import { Axes } from "./axes.js";
+import { Axes } from "./shared/axes.js";
 import { element, formatWeight, legible, nameToken } from "./dom.js";
 import { distanceOf } from "./likeness.js";
 import { captionOf, counterpart, largest, otherOf, readingOf } from "./reading.js";

@@ -3,14 +3,9 @@
 
 import { build, formatWeight, isolated, reveal } from "./dom.js";
 import { largest } from "./reading.js";
+import { directionOf } from "./shared/direction.js";
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
-
-/* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
-export function directionOf(text) {
-  const letter = text.match(/\p{L}/u);
-  return letter && /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter[0]) ? "rtl" : "ltr";
-}
 
 export class TokenRow {
   constructor(root, store) {
