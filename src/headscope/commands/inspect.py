@@ -13,8 +13,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.commands.config import InspectConfig
 from headscope.errors import ConfigError
-from headscope.inspection.measures import MEASURES, HeadStatistics, Summary
+from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.page import HeadReport, LayerReport, Report, write_page
+from headscope.inspection.pairs import numbers_of_pair
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
 from headscope.training.folder import Run, best_device, load_run
@@ -31,7 +32,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device)
     summary = _summary(reading)
-    numbers = head_numbers(summary)
+    numbers = _with_pair(head_numbers(summary), reading, probe)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +86,14 @@ def head_numbers(summary: Summary) -> list[list[dict[str, float]]]:
     ]
 
 
+def _with_pair(numbers: list[list[dict[str, float]]], reading: Reading, probe: Probe) -> list[list[dict[str, float]]]:
+    """Return the numbers of each head with, of a pair of texts, what goes from one to the other."""
+    return [
+        [found | numbers_of_pair(weights, probe.segments) for found, weights in zip(heads, maps, strict=True)]
+        for heads, maps in zip(numbers, reading.maps.values(), strict=True)
+    ]
+
+
 def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
     layers = [
         LayerReport(f"layer {number}", [HeadReport(*pair) for pair in zip(maps, numbers[number], strict=True)])
@@ -97,7 +106,8 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "shown": f"{len(probe.tokens)} tokens",
     }
     return Report(
-        "Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes, reading.pooling
+        "Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes, reading.pooling,
+        probe.segments,
     )
 
 
@@ -108,7 +118,7 @@ def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[d
     table = Table(
         title="numbers of each head for this text", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
-    for heading in ("layer", "head", *MEASURES):
+    for heading in ("layer", "head", *numbers[0][0]):
         table.add_column(heading.replace("_", " "), justify="right")
     for layer, heads in enumerate(numbers):
         for head, values in enumerate(heads):

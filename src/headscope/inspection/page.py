@@ -22,14 +22,16 @@ from cmap import Colormap
 from numpy.typing import NDArray
 
 from headscope.files import write_whole
+from headscope.inspection.pairs import check_segments, quadrants
 from headscope.inspection.record import encodable, levels_of
 
 STATIC = Path(__file__).with_name("static")
-STYLES = ("shared/map.css", "page.css")
+STYLES = ("shared/map.css", "shared/pairs.css", "page.css")
 SCRIPTS = (
     "report.js",
     "shared/direction.js",
     "shared/axes.js",
+    "shared/pairs.js",
     "selection.js",
     "color.js",
     "header.js",
@@ -65,7 +67,8 @@ class Report:
 
     ``probabilities`` goes from class name to probability, ``label`` is the true class where it is known, and
     ``notes`` says where all this comes from: the run, the model's size, and so on. ``pooling`` [tokens], where
-    the model has one, says how much each token counts in the text's vector; it sums to 1.
+    the model has one, says how much each token counts in the text's vector; it sums to 1. Of a pair of texts,
+    ``segments`` says which of them each token is of: 0, 1, or None for special tokens.
     """
 
     title: str
@@ -76,6 +79,7 @@ class Report:
     label: str | None
     notes: dict[str, str]
     pooling: NDArray[np.floating[Any]] | None = None
+    segments: list[int | None] | None = None
 
 
 def page(report: Report) -> str:
@@ -100,7 +104,7 @@ def write_page(path: Path, report: Report) -> None:
 
 
 def check(report: Report) -> None:
-    """Raise ValueError unless there is a head, and maps [tokens, tokens] and pooling [tokens] are weights."""
+    """Raise ValueError unless there is a head, maps [tokens, tokens] and pooling [tokens] are weights, segments fit."""
     count = len(report.tokens)
     if count == 0 or not any(layer.heads for layer in report.layers):
         raise ValueError("a page needs at least one token and one head")
@@ -109,6 +113,8 @@ def check(report: Report) -> None:
             check_weights(f"{layer.name}, head {index}", "map", head.weights, (count, count))
     if report.pooling is not None:
         check_weights("pooling", "vector", report.pooling, (count,))
+    if report.segments is not None:
+        check_segments(report.segments, count, "page")
 
 
 def check_weights(where: str, kind: str, weights: NDArray[np.floating[Any]], shape: tuple[int, ...]) -> None:
@@ -127,7 +133,8 @@ def encode_report(report: Report) -> dict[str, Any]:
     heads = [head for layer in report.layers for head in layer.heads]
     columns = list(dict.fromkeys(name for head in heads for name in head.numbers))
     layers = [
-        {"name": layer.name, "heads": [encode_head(head, columns) for head in layer.heads]} for layer in report.layers
+        {"name": layer.name, "heads": [encode_head(head, columns, report.segments) for head in layer.heads]}
+        for layer in report.layers
     ]
     return {
         "title": report.title,
@@ -139,14 +146,16 @@ def encode_report(report: Report) -> dict[str, Any]:
         "label": report.label,
         "notes": list(report.notes.items()),
         "pooling": None if report.pooling is None else encode_map(report.pooling[None]),  # a map of one row
+        "segments": report.segments,
         "colors": to_base64(color_table()),
     }
 
 
-def encode_head(head: HeadReport, columns: list[str]) -> dict[str, Any]:
-    """Return one head's encoded map and its numbers in the order of ``columns``."""
+def encode_head(head: HeadReport, columns: list[str], segments: list[int | None] | None) -> dict[str, Any]:
+    """Return one head's encoded map, its numbers in the order of ``columns``, and of a pair A->A, A->B, B->A, B->B."""
     numbers = [finite(head.numbers.get(name, math.nan)) for name in columns]
-    return {**encode_map(head.weights), "numbers": numbers}
+    shares = None if segments is None else [finite(share) for share in quadrants(head.weights, segments).flat]
+    return {**encode_map(head.weights), "numbers": numbers, "quadrants": shares}
 
 
 def encode_map(weights: NDArray[np.floating[Any]]) -> dict[str, str]:

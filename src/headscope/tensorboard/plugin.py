@@ -7,7 +7,6 @@ and what to do, and every other run and step can still be seen.
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 
 from headscope.inspection import record
-from headscope.inspection.record import VERSION, Arrays, Index, RecordError
+from headscope.inspection.record import Arrays, Index, RecordError, content_of
 from headscope.tensorboard.bundle import blaming, finite, nested, pack, page_of, read_members, series_of
 from headscope.tensorboard.marker import PLUGIN
 from headscope.tensorboard.records import Records
@@ -117,7 +116,7 @@ class HeadsPlugin(TBPlugin):
 
     def _index(self, request: Request) -> Response:
         _, index = self._run(request)
-        return _json(request, finite({"version": VERSION, **asdict(index)}))
+        return _json(request, finite(content_of(index)))
 
     def _maps(self, request: Request) -> Response:
         text = _text(request)
