@@ -5,6 +5,13 @@ function showCaptions(report, selection) {
   for (const place of document.querySelectorAll(".caption")) place.textContent = caption;
 }
 
+/* The choice of what shows, where the text is a pair. */
+function showParts(selection) {
+  const choice = new PartChoice((part) => selection.choosePart(part));
+  selection.subscribe("part", () => choice.show(selection.part));
+  document.getElementById("parts").append(choice.node);
+}
+
 function main() {
   const report = readReport();
   const selection = new Selection();
@@ -12,6 +19,7 @@ function main() {
   showHeader(report);
   showLegend(palette);
   showCaptions(report, selection);
+  if (report.segments !== null) showParts(selection);
   selection.subscribe("head", () => showCaptions(report, selection));
   new TextView(report, selection);
   if (report.pooling !== null) new PoolingView(report, selection);

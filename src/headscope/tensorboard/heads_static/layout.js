@@ -2,7 +2,7 @@
 
 import { build } from "./dom.js";
 
-const SHEETS = ["./shared/map.css", "./heads.css"];
+const SHEETS = ["./shared/map.css", "./shared/pairs.css", "./heads.css"];
 const HELP =
   "Keys: , and . one step back and on, p plays; in the grid the arrows choose a head; in the map and the text they move " +
   "the query and the key, Enter locks, Esc unlocks.";
@@ -37,7 +37,7 @@ function headSection(name, heading) {
     "div", { class: "map-scroll" }, corner, build("div", { class: "axis keys", "aria-hidden": "true" }),
     build("div", { class: "axis queries", "aria-hidden": "true" }), cells,
   ); // prettier-ignore
-  return section(name, heading, build("p", { class: "readout", "aria-live": "polite" }), map);
+  return section(name, heading, build("p", { class: "readout", "aria-live": "polite" }), build("div", { class: "shares" }), map);
 }
 
 function textSection() {

@@ -8,7 +8,7 @@ const LABEL_ROOM = 13; // pixels that one line of a label needs
 
 export class Axes {
   constructor(root, onKeyLabel = null, onQueryLabel = null) {
-    Object.assign(this, { root, queries: [], keys: [], names: null });
+    Object.assign(this, { root, queries: [], keys: [], known: "" });
     if (onKeyLabel) this.listen(".keys", onKeyLabel);
     if (onQueryLabel) this.listen(".queries", onQueryLabel);
   }
@@ -21,19 +21,19 @@ export class Axes {
     axis.addEventListener("pointerleave", () => onLabel(null, false));
   }
 
-  /* New names, one for each row and column. */
-  name(names) {
-    const same = this.names !== null && names.length === this.names.length && names.every((name, at) => name === this.names[at]);
-    if (same) return false;
-    this.names = names;
-    this.queries = this.createLabels(".queries", names);
-    this.keys = this.createLabels(".keys", names);
+  /* New names, one for each row and column; of a pair of texts, the class of each too (pairs.js). */
+  name(names, kinds = null) {
+    const known = JSON.stringify([names, kinds]);
+    if (known === this.known) return false;
+    this.known = known;
+    this.queries = this.createLabels(".queries", names, kinds);
+    this.keys = this.createLabels(".keys", names, kinds);
     return true;
   }
 
-  createLabels(name, names) {
+  createLabels(name, names, kinds) {
     const labels = names.map((text, index) => {
-      const label = element("span", "label");
+      const label = element("span", kinds === null ? "label" : `label ${kinds[index]}`);
       label.dataset.index = String(index);
       label.append(isolated(text));
       return label;
