@@ -49,3 +49,11 @@ def colours_of(canvas: Any) -> np.ndarray:
     read = "c => [c.width, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
     width, *data = canvas.evaluate(read)
     return np.array(data).reshape(-1, width, 4)
+
+
+def contrast(*colors: list[int]) -> float:
+    """Return the contrast ratio of two colours [r, g, b] in 0..255 as WCAG 2 defines it: from 1 to 21."""
+    parts = np.array(colors) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    dark, light = sorted(linear @ [0.2126, 0.7152, 0.0722] + 0.05)
+    return float(light / dark)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import colours_of
+from chromium import colours_of, contrast
 
 from headscope.inspection import page as page_module
 from headscope.inspection.page import HeadReport, LayerReport, Report, page, write_page
@@ -221,14 +221,6 @@ PAINT_TOKEN = """node => {
   paint(getComputedStyle(node.closest("main > section")).backgroundColor);
   return [paint(getComputedStyle(node).backgroundColor), paint(getComputedStyle(node).color)];
 }"""
-
-
-def contrast(*colors: list[int]) -> float:
-    """Return the contrast ratio of two colours [r, g, b] in 0..255 as WCAG 2 defines it: from 1 to 21."""
-    parts = np.array(colors) / 255
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    dark, light = sorted(linear @ [0.2126, 0.7152, 0.0722] + 0.05)
-    return float(light / dark)
 
 
 def test_every_head_has_a_map_in_the_shared_colours(open_page: Opener) -> None:
