@@ -29,10 +29,11 @@ def write_pairs(path: Path, rows: int) -> Path:
         writer = csv.writer(file)
         writer.writerow(["text", "other", "label"])
         for number in range(rows):
+            label = rng.choice(["same", "other"])
             first = rng.choice(NAMES)
-            second = first if number % 2 else rng.choice([name for name in NAMES if name != first])
-            texts = (f"{rng.choice(FILLER)} {first}", f"{rng.choice(FILLER)} {second} {number}"[:9])
-            writer.writerow([*texts, "same" if number % 2 else "other"])
+            second = first if label == "same" else rng.choice([name for name in NAMES if name != first])
+            # The number makes every pair one of its own.
+            writer.writerow([f"{rng.choice(FILLER)} {first}", f"{rng.choice(FILLER)} {second} {number}", label])
     return path
 
 
