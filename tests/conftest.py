@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import chromium
 from jaxtyping import config, install_import_hook
+
+from chromium import chromium
 
 # Every annotated shape and type in headscope is checked at each call during the tests, and in the tests alone.
 install_import_hook("headscope", "beartype.beartype")

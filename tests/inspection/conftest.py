@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import watch
 
+from chromium import watch
 from headscope.inspection.page import Report, write_page
 
 Opener = Callable[..., Any]

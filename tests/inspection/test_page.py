@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import colours_of, contrast
 
+from chromium import colours_of, contrast
 from headscope.inspection import page as page_module
 from headscope.inspection.page import HeadReport, LayerReport, Report, page, write_page
 from headscope.inspection.record import levels_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import colours_of, contrast
 
+from chromium import colours_of, contrast
 from headscope.inspection.page import HeadReport, LayerReport, Report, page
 from headscope.inspection.pairs import numbers_of_pair, quadrants
 
@@ -157,7 +157,12 @@ def test_the_texts_are_readable_in_either_scheme(open_page: Opener, scheme: str,
     tab = open_page(make_report(), color_scheme=scheme, viewport={"width": width, "height": 720})
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     read = "(node, name) => getComputedStyle(name === 'color' ? node : node.closest('main > section'))[name]"
-    for selector in (".label.of-a:not(.active)", ".label.of-b:not(.active)", ".quadrants th.of-a", ".quadrants th.of-b"):
+    for selector in (
+        ".label.of-a:not(.active)",
+        ".label.of-b:not(.active)",
+        ".quadrants th.of-a",
+        ".quadrants th.of-b",
+    ):
         colours = [tab.locator(selector).first.evaluate(read, name) for name in ("color", "backgroundColor")]
         assert contrast(*([int(part) for part in re.findall(r"\d+", colour)[:3]] for colour in colours)) >= 4.5
 

@@ -81,7 +81,9 @@ def test_segments_become_plain_numbers() -> None:
     assert [type(segment) for segment in found[1:]] == [int, int, int]
 
 
-@pytest.mark.parametrize("segments", [[0], [0, 1, 1], [0, 2], [0, -1], ["0", 1], "01", [[0], 1], [0, 0.5], [0, 10**400]])
+@pytest.mark.parametrize(
+    "segments", [[0], [0, 1, 1], [0, 2], [0, -1], ["0", 1], "01", [[0], 1], [0, 0.5], [0, 10**400]]
+)
 def test_segments_that_do_not_fit_are_named(segments: Sequence[object]) -> None:
     with pytest.raises(ValueError, match="probe_0: segments has to be 0, 1 or None for each of the 2 tokens"):
         check_segments(segments, 2, "probe_0")

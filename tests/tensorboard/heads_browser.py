@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from chromium import colours_of, watch
 from heads_server import Server, serving
 
+from chromium import colours_of, watch
 from headscope.inspection.page import color_table
 from headscope.inspection.record import levels_of, weights_from
 
-# What a test breaks on purpose, and a hint about how a test reads pixels.
-ALLOWED = ("Failed to load resource", "Canvas2D: Multiple readback")
+ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
 Opener = Callable[..., "Tab"]
 
 
@@ -55,7 +54,6 @@ class Tab:
 
     def fits(self) -> bool:
         return bool(self.frame.evaluate("document.documentElement.scrollWidth <= innerWidth"))
-
 
 
 @contextmanager

@@ -2,15 +2,16 @@
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chromium import colours_of, contrast
 from heads_browser import Opener, Tab, expected_pixels, pixels_of, stored
 from heads_server import Step, maps_of, write_run
 
+from chromium import colours_of, contrast
 from headscope.inspection.page import color_table
 from headscope.inspection.pairs import between, quadrants
 from headscope.inspection.record import Text
@@ -182,7 +183,12 @@ def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(open_tab: Opener
     tab.drawn(100)
     tab.find(".parts [aria-checked=true]").focus()
     chosen = tab.find(".parts [aria-checked=true]")
-    for key, part in [("ArrowRight", "within"), ("ArrowRight", "between"), ("ArrowDown", "all"), ("ArrowLeft", "between")]:
+    for key, part in [
+        ("ArrowRight", "within"),
+        ("ArrowRight", "between"),
+        ("ArrowDown", "all"),
+        ("ArrowLeft", "between"),
+    ]:
         tab.page.keyboard.press(key)
         assert chosen.get_attribute("data-value") == part
         assert tab.frame.evaluate("document.activeElement.dataset.value") == part
@@ -249,7 +255,7 @@ def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opene
     tab.drawn(0)
     choose(tab, "between")
     edges = [int(count * place / 48) for place in range(49)]
-    texts = [set(segments[first:end]) for first, end in zip(edges, edges[1:], strict=False)]
+    texts = [set(segments[first:end]) for first, end in pairwise(edges)]
     has = [[any(1 - text in keys for text in queries) for keys in texts] for queries in texts]
     np.testing.assert_array_equal(colours_of(tab.find(".grid .map canvas"))[..., 3], 255 * np.array(has))
     across = stored(weights[0][0]) * (np.not_equal.outer(segments, segments))
@@ -258,7 +264,9 @@ def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opene
     place = np.floor(255 * np.sqrt(np.minimum(means, 1)) + 0.5).astype(int)
     shown = pixels_of(tab, ".grid .map canvas").astype(int)
     assert np.abs(shown - color_table()[place].astype(int))[np.array(has)].max() <= 4  # a colour away at most
-    assert shown_shares(tab)[0] == [f"{share:.3f}" for share in quadrants(weights[0][0].astype(np.float32), segments)[0]]
+    assert shown_shares(tab)[0] == [
+        f"{share:.3f}" for share in quadrants(weights[0][0].astype(np.float32), segments)[0]
+    ]
 
 
 def test_a_long_pair_shows_its_parts_in_the_overview(open_tab: Opener, tmp_path: Path) -> None:

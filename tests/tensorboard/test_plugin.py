@@ -486,7 +486,9 @@ INDEX_CHANGES: dict[str, dict[str, Any]] = {
     "tokens are numbers": {"texts": [{"name": "a", "tokens": [1], "text": "a"}]},
     "tokens are a text": {"texts": [{"name": "a", "tokens": "ab", "text": "a"}]},
     "too few segments": {"texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": [0]}]},
-    "segments are numbers of no text": {"texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": [0, 2]}]},
+    "segments are numbers of no text": {
+        "texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": [0, 2]}]
+    },
     "segments are a text": {"texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": "01"}]},
     "unknown key": {"more": 1},
     "notes": {"notes": []},

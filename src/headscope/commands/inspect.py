@@ -106,7 +106,14 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "shown": f"{len(probe.tokens)} tokens",
     }
     return Report(
-        "Attention heads", probe.text, probe.tokens, layers, reading.probabilities, probe.label, notes, reading.pooling,
+        "Attention heads",
+        probe.text,
+        probe.tokens,
+        layers,
+        reading.probabilities,
+        probe.label,
+        notes,
+        reading.pooling,
         probe.segments,
     )
 

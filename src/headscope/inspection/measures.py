@@ -68,8 +68,8 @@ class HeadStatistics:
 
     Args:
         measures: by name; by default all that a self-attention head has and that are cheap.
-        token_measures: by name; those that are taken where an update brings tokens. Those of pairs come with them where the
-            tokens are of pairs.
+        token_measures: by name; those that are taken where an update brings tokens. Those of pairs come with them where
+            the tokens are of pairs.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Pairs of texts: how much of a map stays within a text and how much goes from one to the other. Needs numpy alone.
 
-T positions. Of each token it is known which text it is of: 0 for the first, 1 for the second, and None for special tokens
-such as [CLS] and [SEP], which are of neither; for Hugging Face's tokenizers these are `encoding.sequence_ids`.
+T positions. Of each token it is known which text it is of: 0 for the first, 1 for the second, and None for special
+tokens such as [CLS] and [SEP], which are of neither; for Hugging Face's tokenizers these are `encoding.sequence_ids`.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ def quadrants(weights: np.ndarray, segments: Segments) -> np.ndarray:
     """Return q_xy = mean over the tokens i of text x of sum_j a_ij [j is of text y]: A->A, A->B, B->A, B->B.
 
     Special tokens are counted apart: they are no queries, and what is given to them is 1 - q_x0 - q_x1. A row is NaN if
-    its text has no token. BertViz shows the same four parts of a map (Vig 2019, A Multiscale Visualization of Attention in
-    the Transformer Model); the shares are our own.
+    its text has no token. BertViz shows the same four parts of a map (Vig 2019, A Multiscale Visualization of Attention
+    in the Transformer Model); the shares are our own.
 
     Args:
         weights: a_ij [..., T, T], rows summing to 1.
@@ -47,13 +47,12 @@ def quadrants(weights: np.ndarray, segments: Segments) -> np.ndarray:
 def between(weights: np.ndarray, segments: Segments) -> np.ndarray:
     """Return the mean over the tokens of both texts of the weight that they give to tokens of the other one.
 
-    That is `headscope.inspection.patterns.crossing_mass` of one pair: weights [..., T, T] give [...]. 0 if a text has no
-    token.
+    That is `headscope.inspection.patterns.crossing_mass` of one pair: weights [..., T, T] give [...]. It is 0 if a text
+    has no token.
     """
     first, second = (sum(segment == text for segment in segments) for text in (0, 1))
     shares = np.nan_to_num(quadrants(weights, segments))
-    means: np.ndarray = (first * shares[..., 0, 1] + second * shares[..., 1, 0]) / max(1, first + second)
-    return means
+    return np.asarray((first * shares[..., 0, 1] + second * shares[..., 1, 0]) / max(1, first + second))
 
 
 def numbers_of_pair(weights: np.ndarray, segments: Segments | None) -> dict[str, float]:

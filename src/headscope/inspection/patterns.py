@@ -27,8 +27,8 @@ class Tokens:
     Attributes:
         token_ids: id of each token; anything at padding.
         separators: True at tokens such as [SEP].
-        texts: for pairs, the text that each token is of, 0 or 1, and -1 at special tokens, which are of neither; None for
-            single texts.
+        texts: for pairs, the text that each token is of, 0 or 1, and -1 at special tokens, which are of neither; None
+            for single texts.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -140,10 +140,10 @@ def same_token_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
 def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     """Return mean_i sum_j a_ij [i and j are of different texts of the pair]: how much a head looks across.
 
-    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are no queries here, and what is
-    given to them goes to neither text. So 1 if each token looks at the other text alone; if all keys are looked at alike,
-    2 n_A n_B / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in which a text
-    has no token has 0. Our own; `headscope.inspection.pairs.quadrants` has both directions apart.
+    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are no queries here, and what
+    is given to them goes to neither text. So 1 if each token looks at the other text alone; if all keys are looked at
+    alike, 2 n_A n_B / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
+    which a text has no token has 0. Our own; `headscope.inspection.pairs.quadrants` has both directions apart.
 
     Raises:
         ValueError: if it is not known which text each token is of.

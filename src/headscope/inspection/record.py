@@ -38,8 +38,8 @@ class Text:
         tokens: as a person reads them.
         text: the whole text.
         label: its class, if known.
-        segments: for a pair of texts, which of them each token is of: 0, 1, or None for special tokens such as [SEP], which
-            are of neither (Hugging Face's encoding.sequence_ids). None for a single text.
+        segments: for a pair of texts, which of them each token is of: 0, 1, or None for special tokens such as [SEP],
+            which are of neither (Hugging Face's encoding.sequence_ids). None for a single text.
     """
 
     name: str

@@ -219,7 +219,7 @@ def _answer(request: Request, content: str | bytes, content_type: str, **details
 
 
 def _static(request: Request) -> Response:
-    """Return a file of the tab, or one in static/shared/ that the page of inspect.py has too; nothing from elsewhere."""
+    """Return a file of the tab, or of what the page of inspect.py has too, in shared/; nothing from elsewhere."""
     name = request.path.partition("/static/")[2]
     folder, inside = (SHARED, name.removeprefix("shared/")) if name.startswith("shared/") else (STATIC, name)
     try:
