@@ -4,9 +4,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jaxtyping import config, install_import_hook
+
+from chromium import chromium
 
 # Every annotated shape and type in headscope is checked at each call during the tests, and in the tests alone.
 install_import_hook("headscope", "beartype.beartype")
@@ -36,3 +39,10 @@ def unchecked_shapes() -> Iterator[None]:
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return Chromium, one for all tests of a file."""
+    with chromium() as launched:
+        yield launched

@@ -7,6 +7,7 @@ import torch
 
 from headscope.inspection.measures import (
     MEASURES,
+    PAIR_MEASURES,
     POOLING_MEASURES,
     RARE_MEASURES,
     RARE_TOKEN_MEASURES,
@@ -55,7 +56,17 @@ def test_tokens_bring_their_measures_and_rare_ones_are_taken_if_asked() -> None:
     assert set(statistics.summary()["layer"]) == {*MEASURES, *RARE_MEASURES, *TOKEN_MEASURES, *RARE_TOKEN_MEASURES}
     for name, measure in (TOKEN_MEASURES | RARE_TOKEN_MEASURES).items():
         assert torch.equal(values[name], measure(maps(), None, tokens()))
-    assert set(SHARES) <= set(values)
+    assert set(SHARES) - set(PAIR_MEASURES) <= set(values)
+    assert "crossing" not in values
+
+
+def test_pairs_bring_theirs_as_well() -> None:
+    statistics = HeadStatistics()
+    pairs = Tokens.of_pairs(torch.tensor([2, 5, 6, 3, 7, 8, 3]).expand(B, T), [3], [2, 3])
+    values = statistics.update("layer", maps(), None, pairs)
+    assert set(statistics.summary()["layer"]) == {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
+    assert torch.equal(values["crossing"], PAIR_MEASURES["crossing"](maps(), None, pairs))
+    assert (values["crossing"] > 0).all()
 
 
 def test_a_pooling_has_one_query() -> None:

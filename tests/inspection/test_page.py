@@ -3,8 +3,7 @@
 import base64
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chromium import colours_of, contrast
 from headscope.inspection import page as page_module
 from headscope.inspection.page import (
     HeadReport,
@@ -20,7 +20,6 @@ from headscope.inspection.page import (
     page,
     page_of_texts,
     write_page,
-    write_page_of_texts,
 )
 from headscope.inspection.record import levels_of
 
@@ -28,15 +27,6 @@ LAYERS, HEADS, TOKENS = 2, 3, 7  # all different, so that a swapped axis cannot 
 WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
 POOLING = np.array([0, 17, 255, 51, 102, 5, 80]) / 510  # whole levels of the maximum 0.5: stored without an error
 POOLING_SHOWN = ["0.000", "0.033", "0.500", "0.100", "0.200", "0.010", "0.157"]
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
     '"><svg onload=alert(1)>',
@@ -175,7 +165,8 @@ def test_a_number_that_is_missing_or_not_finite_becomes_null() -> None:
 
 
 def test_every_script_is_put_in_and_none_writes_markup() -> None:
-    sources = {path.name: path.read_text("utf-8") for path in page_module.STATIC.glob("*.js")}
+    paths = page_module.STATIC.rglob("*.js")
+    sources = {path.relative_to(page_module.STATIC).as_posix(): path.read_text("utf-8") for path in paths}
     assert set(sources) == set(page_module.SCRIPTS)
     for source in sources.values():
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|</script|<!--", source)
@@ -202,52 +193,6 @@ def test_a_write_that_fails_leaves_the_old_page(tmp_path: Path, monkeypatch: pyt
 Opener = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'")
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("needs Chromium: `apt-get install chromium`, or put a `chromium` on the PATH")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Open a report in a tab; whatever a test does there, nothing may be fetched or complained about."""
-    path = tmp_path / "page.html"
-    contexts: list[Any] = []
-    requests: list[str] = []
-    complaints: list[str] = []
-
-    def refuse(dialog: Any) -> None:
-        complaints.append(dialog.message)
-        dialog.dismiss()
-
-    def opener(shown: Report | list[Report], **options: Any) -> Any:
-        if isinstance(shown, Report):
-            write_page(path, shown)
-        else:
-            write_page_of_texts(path, "Several texts", shown)
-        contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options}))
-        tab = contexts[-1].new_page()
-        tab.set_default_timeout(5000)
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.on("console", lambda message: complaints.append(message.text))
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("dialog", refuse)
-        tab.goto(path.as_uri())
-        return tab
-
-    yield opener
-    for context in contexts:
-        context.close()
-    assert set(requests) == {path.as_uri()}
-    assert complaints == []
-
-
 def head_of(report: Report, index: int) -> HeadReport:
     return [head for layer in report.layers for head in layer.heads][index]
 
@@ -263,10 +208,7 @@ def hover_cell(tab: Any, query: int, key: int) -> None:
 
 
 def pixels_of(tab: Any, selector: str, index: int = 0) -> np.ndarray:
-    """Return a canvas's colours [row, column, rgb]."""
-    read = "c => [c.width, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
-    width, *data = tab.locator(selector).nth(index).evaluate(read)
-    return np.array(data).reshape(-1, width, 4)[..., :3]
+    return colours_of(tab.locator(selector).nth(index))[..., :3]
 
 
 def expected_pixels(weights: np.ndarray, top: float = 1.0) -> np.ndarray:
@@ -286,14 +228,6 @@ PAINT_TOKEN = """node => {
   paint(getComputedStyle(node.closest("main > section")).backgroundColor);
   return [paint(getComputedStyle(node).backgroundColor), paint(getComputedStyle(node).color)];
 }"""
-
-
-def contrast(*colors: list[int]) -> float:
-    """Return the contrast ratio of two colours [r, g, b] in 0..255 as WCAG 2 defines it: from 1 to 21."""
-    parts = np.array(colors) / 255
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    dark, light = sorted(linear @ [0.2126, 0.7152, 0.0722] + 0.05)
-    return float(light / dark)
 
 
 def test_every_head_has_a_map_in_the_shared_colours(open_page: Opener) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from headscope.inspection import measures
-from headscope.inspection.measures import MEASURES, RARE_MEASURES
-from headscope.inspection.patterns import Tokens, position_only
+from headscope.inspection.measures import MEASURES, PAIR_MEASURES, RARE_MEASURES
+from headscope.inspection.patterns import Tokens, crossing_mass, position_only
 
 TOKEN_MEASURES = measures.TOKEN_MEASURES | measures.RARE_TOKEN_MEASURES
 
@@ -87,7 +87,7 @@ def test_an_offset_that_few_queries_can_have_is_no_rule() -> None:
     assert positional(looking_at([6, 4, 0, 1, 6, 2, 5])) == 0
 
 
-@pytest.mark.parametrize("name", [*MEASURES, *RARE_MEASURES, *TOKEN_MEASURES])
+@pytest.mark.parametrize("name", [*MEASURES, *RARE_MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES])
 @pytest.mark.parametrize("seed", range(5))
 def test_padding_changes_no_number(name: str, seed: int) -> None:
     """A padded batch gives what each of its texts gives alone, whatever padding itself looks at."""
@@ -107,6 +107,8 @@ def test_padding_changes_no_number(name: str, seed: int) -> None:
 
 
 def measured(name: str, maps: torch.Tensor, padding: torch.Tensor | None, ids: torch.Tensor) -> torch.Tensor:
+    if name in PAIR_MEASURES:
+        return PAIR_MEASURES[name](maps, padding, Tokens.of_pairs(ids, [3], [3]))
     if name in TOKEN_MEASURES:
         return TOKEN_MEASURES[name](maps, padding, Tokens.of(ids, [3]))
     return (MEASURES | RARE_MEASURES)[name](maps, padding)
@@ -125,3 +127,54 @@ def test_rows_of_tokens_are_those_of_the_texts() -> None:
     assert tokens.rows([2, 0]).separators.tolist() == [[False, False], [False, True]]
     assert tokens.rows(slice(1, 2)).token_ids.tolist() == [[3, 1]]
     assert not Tokens.of(torch.tensor([[1, 3]]), []).separators.any()
+
+
+# --- pairs ---
+
+# [CLS] a b a [SEP] b [SEP], and <s> a </s></s> b a </s> with a different number of tokens
+BERT_IDS, BERT_TEXTS = [2, 5, 6, 5, 3, 6, 3, 0], [-1, 0, 0, 0, -1, 1, -1, 1]  # the last is padding
+ROBERTA_IDS, ROBERTA_TEXTS = [2, 5, 3, 3, 6, 5, 9, 3], [-1, 0, -1, -1, 1, 1, 1, -1]
+
+
+def pairs() -> tuple[Tokens, torch.Tensor]:
+    """Return the tokens of two pairs, and which of them are padding."""
+    ids = torch.tensor([BERT_IDS, ROBERTA_IDS])
+    return Tokens.of_pairs(ids, [3], [2, 3]), ids == 0
+
+
+def test_the_first_separator_ends_the_first_text() -> None:
+    tokens, _ = pairs()
+    assert tokens.texts is not None
+    assert tokens.texts.tolist() == [BERT_TEXTS, ROBERTA_TEXTS]
+    assert tokens.rows([1]).texts.tolist() == [ROBERTA_TEXTS]  # type: ignore[union-attr]
+    assert TOKENS.texts is None
+
+
+def test_crossing_is_the_loop_written_out() -> None:
+    torch.manual_seed(0)
+    tokens, padding = pairs()
+    maps = torch.randn(2, 3, 8, 8, dtype=torch.float64).masked_fill(padding[:, None, None], -torch.inf).softmax(-1)
+    found = crossing_mass(maps, padding, tokens)
+    for text, texts in enumerate((BERT_TEXTS, ROBERTA_TEXTS)):
+        real = [place for place in range(8) if texts[place] >= 0 and not padding[text, place]]
+        for head in range(3):
+            given = [
+                sum(maps[text, head, query, key].item() for key in real if texts[key] != texts[query]) for query in real
+            ]
+            assert found[text, head].item() == pytest.approx(sum(given) / len(given))
+
+
+def test_crossing_of_planted_heads() -> None:
+    tokens, padding = pairs()
+    tokens = tokens.rows([1])  # <s> 5 </s></s> 6 5 9 </s>
+    other, own = looking_at([0, 4, 2, 3, 1, 1, 1, 7]), looking_at([1, 1, 4, 5, 4, 6, 6, 1])
+    separator = looking_at([3] * 8)
+    for head, expected in ((other, 1), (own, 0), (separator, 0), (torch.full((8, 8), 1 / 8), 6 / 4 / 8)):
+        assert crossing_mass(head[None, None], padding[1:], tokens).item() == pytest.approx(expected)
+
+
+def test_crossing_asks_for_pairs() -> None:
+    with pytest.raises(ValueError, match="a measure of pairs"):
+        crossing_mass(UNIFORM[None, None], None, TOKENS)
+    nothing = Tokens.of_pairs(torch.tensor([[2, 3, 3]]), [3], [2, 3])
+    assert crossing_mass(torch.full((1, 1, 3, 3), 1 / 3), None, nothing).item() == 0

@@ -1,7 +1,9 @@
 """What is recorded can be read again, whatever happened while it was written, and fits its budget."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import (
     FOLDER,
     INDEX,
@@ -240,3 +243,58 @@ def test_the_format_is_what_its_page_says(tmp_path: Path) -> None:
     with np.load(tmp_path / FOLDER / content["steps"][-1]["file"], allow_pickle=False) as step:
         weights = step["text_0/layer_0/levels"] / 255 * step["text_0/layer_0/scales"][..., None]
     np.testing.assert_allclose(weights.sum(-1), 1, atol=0.02)
+
+
+# --- pairs ---
+
+PAIR = Text("pair", ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"], "a b c", "x", [None, 0, 0, None, 1, None])
+
+
+def test_the_segments_of_a_pair_are_kept_and_those_of_a_single_text_are_not_there(tmp_path: Path) -> None:
+    texts = [PAIR, *TEXTS]
+    HeadRecorder(tmp_path, texts).record(0, maps(0, texts))
+    index = read_index(tmp_path / FOLDER)
+    assert index.texts[0] == PAIR
+    assert [text.segments for text in index.texts[1:]] == [None, None]
+    written = json.loads((tmp_path / FOLDER / INDEX).read_text())
+    assert written["version"] == 1
+    assert written["texts"][0]["segments"] == [None, 0, 0, None, 1, None]
+    assert [list(text) for text in written["texts"][1:]] == [["name", "tokens", "text", "label"]] * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"exact": True}, {"max_tokens": 5}], ids=["levels", "exact", "long"])
+def test_the_shares_of_a_pair_are_those_of_the_whole_map(tmp_path: Path, options: dict[str, Any]) -> None:
+    texts = [PAIR, TEXTS[1]]
+    HeadRecorder(tmp_path, texts, **options).record(0, maps(0, texts))
+    step = read_step(tmp_path / FOLDER / "step_000000000000.npz")
+    for layer, weights in enumerate(maps(0, texts)[0].values()):
+        found = step[f"text_0/layer_{layer}/quadrants"]
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, quadrants(weights, PAIR.segments), rtol=1e-6)  # type: ignore[arg-type]
+    assert not [name for name in step if name.startswith("text_1/") and "quadrants" in name]
+    assert ("text_0/layer_0/top_keys" in step) == ("max_tokens" in options)
+
+
+def test_a_record_from_before_pairs_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    before = replace(PAIR, segments=None)
+    recorder = HeadRecorder(tmp_path, [before])
+    for step in (0, 10):
+        recorder.record(step, maps(step, [PAIR]))
+    assert read_index(tmp_path / FOLDER).texts == [before]
+    resumed = HeadRecorder(tmp_path, [PAIR])
+    resumed.record(20, maps(20, [PAIR]))
+    index = read_index(tmp_path / FOLDER)
+    assert [kept.step for kept in index.steps] == [0, 10, 20]
+    assert index.texts == [PAIR]
+    steps = [read_step(tmp_path / FOLDER / kept.file) for kept in index.steps]
+    assert ["text_0/layer_0/quadrants" in step for step in steps] == [False, False, True]
+
+
+def test_segments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="t: segments has to be 0, 1 or None for each of the 2 tokens"):
+        Text("t", ["a", "b"], "a b", segments=[0, 1, 1])
+    HeadRecorder(tmp_path, [PAIR]).record(0, maps(0, [PAIR]))
+    path = tmp_path / FOLDER / INDEX
+    path.write_text(path.read_text().replace('"segments": [null, 0', '"segments": [null, 7'))
+    with pytest.raises(RecordError, match="cannot be read: pair: segments has to be"):
+        read_index(tmp_path / FOLDER)

@@ -2,14 +2,10 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,16 +13,14 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of, stored
+from heads_server import Server, Step, maps_of, softmax, write_run
 from PIL import Image
 
 from headscope.inspection.page import color_table
-from headscope.inspection.record import Text, levels_of, weights_from
+from headscope.inspection.record import Text
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.marker import write_marker
-
-sys.path.append(str(Path(__file__).parent))  # whose name, tensorboard, belongs to TensorBoard's own package
-
-from heads_server import Server, Step, maps_of, serving, softmax, write_run
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass
 WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
@@ -34,10 +28,6 @@ SHORT = ["[CLS]", "a", "film", "[SEP]"]
 STEPS = [0, 100, 200]
 # Heads of `second` are those of `first` in this order, with a little noise: head 0 of first is head 1 of second.
 PLANTED = [[2, 0, 1], [1, 2, 0]]
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run",
-]  # fmt: skip
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>", '"><svg onload=alert(1)>', "<!--<script>", "'\"`", "a\0b", "\u202egnp.exe",
     "x" * 10_000, "{{x}}", "${x}", "&lt;\u2028\u2029", " ", "", "\n", "javascript:alert(1)", "__proto__",
@@ -86,125 +76,6 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     broken.mkdir(parents=True)
     (broken / "index.json").write_text("{")
     return logdir
-
-
-@dataclass
-class Tab:
-    """The page in a browser: the page around it, and the frame that is the tab."""
-
-    page: Any
-    frame: Any
-    server: Server
-
-    def find(self, selector: str) -> Any:
-        return self.frame.locator(selector)
-
-    def text(self, selector: str) -> str:
-        content: str = self.find(selector).first.inner_text()
-        return re.sub(r"\s+", " ", content).strip()
-
-    def wait(self, condition: str) -> None:
-        self.frame.wait_for_function(condition, timeout=20_000)
-
-    def drawn(self, step: int) -> None:
-        self.wait(f"() => document.querySelector('.now:not(.pending)')?.textContent === 'step {step}'")
-
-    def choose(self, layer: int, head: int) -> None:
-        self.find(f".grid .map[aria-label='layer {layer}, head {head}']").click()
-
-    def hover_cell(self, query: int, key: int, section: str = ".head", count: int = len(WORDS)) -> None:
-        large = self.find(f"{section} .large")
-        cell = large.bounding_box()["width"] / count
-        large.hover(position={"x": (key + 0.5) * cell, "y": (query + 0.5) * cell})
-
-    def press(self, key: str) -> None:
-        """Press a key as somebody does whose last click was in the tab, on nothing."""
-        self.find(".head h2").click()
-        self.page.keyboard.press(key)
-
-    def fits(self) -> bool:
-        return bool(self.frame.evaluate("document.documentElement.scrollWidth <= innerWidth"))
-
-
-Opener = Callable[..., Tab]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'")
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("needs Chromium: `apt-get install chromium`, or put a `chromium` on the PATH")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def open_tab(browser: Any) -> Iterator[Opener]:
-    """Open a logdir; whatever a test does there, nothing may be fetched from elsewhere or complained about."""
-    requests: list[str] = []
-    complaints: list[str] = []
-    servers: list[Server] = []
-
-    def refuse(dialog: Any) -> None:
-        complaints.append(dialog.message)
-        dialog.dismiss()
-
-    def complain(message: Any) -> None:
-        # What a test breaks on purpose, and a hint about how a test reads pixels.
-        if not message.text.startswith(("Failed to load resource", "Canvas2D: Multiple readback")):
-            complaints.append(message.text)
-
-    with ExitStack() as stack:
-
-        def opener(logdir: Path, address: str = "", width: int = 1280, height: int = 720, **options: Any) -> Tab:
-            server = stack.enter_context(serving(logdir))
-            servers.append(server)
-            context = browser.new_context(viewport={"width": width, "height": height}, **options)
-            stack.callback(context.close)
-            page = context.new_page()
-            page.set_default_timeout(30_000)  # a busy machine is slow, not wrong
-            page.on("request", lambda request: requests.append(request.url))
-            page.on("console", complain)
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on("dialog", refuse)
-            page.goto(server.url + address)
-            tab = Tab(page, page.frames[1], server)
-            tab.wait("() => document.querySelector('.runs tbody tr, .error:not([hidden])')")
-            return tab
-
-        yield opener
-    homes = tuple([server.url for server in servers] + ["blob:"])
-    assert [url for url in requests if not url.startswith(homes)] == []
-    assert complaints == []
-
-
-def pixels_of(tab: Tab, selector: str, index: int = 0) -> np.ndarray:
-    """Return a canvas's colours [row, column, rgb]."""
-    read = "c => [c.width, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
-    width, *data = tab.find(selector).nth(index).evaluate(read)
-    return np.array(data).reshape(-1, width, 4)[..., :3]
-
-
-def expected_pixels(weights: np.ndarray, top: float = 1.0, root: bool = True) -> np.ndarray:
-    levels, scales = levels_of(weights.astype(np.float32))
-    share = scales.astype(np.float64)[:, None] / top
-    curve = 255 * np.sqrt(levels / 255) if root else levels.astype(np.float64)
-    place = np.floor(curve * (np.sqrt(share) if root else share) + 0.5)
-    colors: np.ndarray = color_table()[np.minimum(place, 255).astype(int)]
-    return colors
-
-
-def stored(weights: np.ndarray) -> np.ndarray:
-    """Return the weights as a record has them."""
-    kept: np.ndarray = weights_from(*levels_of(weights.astype(np.float32)))
-    return kept
-
-
-def assert_close(shown: str, weights: np.ndarray, query: int, key: int) -> None:
-    assert abs(float(shown.replace("−", "-")) - weights[query, key]) <= weights[query].max() / 255
 
 
 # --- the maps ---
@@ -848,7 +719,7 @@ def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path:
     numbers = [float(number) for number in tab.find(".ranking ol .number").all_text_contents()]
     assert numbers == pytest.approx(row[top].tolist(), abs=row.max() / 255)
     assert tab.text(".rest") == f"the other {count - 16} keys together: {1 - row[top].sum():.3f}"
-    tab.hover_cell(10, 20, count=64)
+    tab.hover_cell(10, 20)
     assert tab.text(".head .readout").endswith("queries 46–50 to keys 93–97, mean")
     edges = [int(count * place / 64) for place in range(65)]
     mean = maps[1][1][edges[10] : edges[11], edges[20] : edges[21]].sum(axis=1).mean()
@@ -945,8 +816,10 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> No
 
 
 def test_no_module_writes_markup_or_names_another_place() -> None:
-    sources = sorted((Path(__file__).parents[2] / "src/headscope/tensorboard/heads_static").iterdir())
-    assert {"index.js", "heads.css"} < {path.name for path in sources}
+    source_folders = ("tensorboard/heads_static", "inspection/static/shared")
+    root = Path(__file__).parents[2] / "src/headscope"
+    sources = [path for folder in source_folders for path in sorted((root / folder).iterdir())]
+    assert {"index.js", "heads.css", "axes.js", "map.css"} < {path.name for path in sources}
     for path in sources:
         source = path.read_text("utf-8")
         assert not re.search(

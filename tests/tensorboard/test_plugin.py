@@ -249,6 +249,24 @@ def test_the_page_is_that_text_at_that_step(ask: Ask, run: str, step: int) -> No
     assert set(base64.b64decode(data["pooling"]["levels"])) == {255}
 
 
+def test_a_pair_brings_its_segments_and_its_shares(logdir: Path) -> None:
+    pair = Text("pair", ["[CLS]", "a", "[SEP]", "b", "[SEP]"], "a ⏐ b", None, [None, 0, None, 1, None])
+    HeadRecorder(logdir / "pairs", [pair]).record(1, [maps_of(1, 5)], numbers_of(1))
+    ask = asker(make_client(logdir, Provider(["pairs"])))
+    index = ask("index", run="pairs").get_json()
+    assert index == json.loads((logdir / "pairs/heads/index.json").read_bytes())
+    assert index["texts"][0]["segments"] == [None, 0, None, 1, None]
+    found = unpack(ask("maps", run="pairs", step=1, text=0).data)
+    weights = maps_of(1, 5)["layer 1"]
+    np.testing.assert_allclose(found["layer_1/quadrants"][:, 0, 1], weights[:, 1, 3], rtol=1e-6)
+    np.testing.assert_allclose(found["layer_1/quadrants"][:, 1, 1], weights[:, 3, 3], rtol=1e-6)
+    data = page_data(ask("page", run="pairs", step=1, text=0).text)
+    assert (data["segments"], data["columns"]) == ([None, 0, None, 1, None], ["between", "entropy"])
+    head = data["layers"][1]["heads"][0]
+    assert head["quadrants"][1:3] == pytest.approx([weights[0, 1, 3], weights[0, 3, 1]], abs=2e-3)
+    assert head["numbers"][0] == pytest.approx((weights[0, 1, 3] + weights[0, 3, 1]) / 2, abs=2e-3)
+
+
 def test_the_name_of_a_page_is_safe(logdir: Path) -> None:
     run = 'a"\r\nX: y; 日'
     record(logdir / run, (1,))
@@ -283,6 +301,7 @@ def test_static_files_have_their_types(
 
 def test_the_module_of_the_tab_is_there(client: Client, ask: Ask) -> None:
     assert "render" in ask("static/index.js").text
+    assert "class Axes" in ask("static/shared/axes.js").text  # which the page of inspect.py has too
     listing = client.get("/data/plugins_listing").get_json()["heads"]
     assert listing["tab_name"] == "Heads"
     assert listing["loading_mechanism"] == {
@@ -367,6 +386,7 @@ def test_a_pipe_is_not_waited_for(ask: Ask, logdir: Path) -> None:
     [
         "../plugin.py", "..%2fplugin.py", "%2e%2e/plugin.py", "/etc/passwd", "//etc/passwd", "....//plugin.py",
         "static/../../plugin.py", "..\\plugin.py", "index.js%00.png", "link.js", ".", "heads.npz", "%252e%252e/plugin.py",
+        "shared/../page.html", "shared/../page.css", "shared//etc/passwd", "shared/", "shared/../../record.py",
     ],
 )  # fmt: skip
 def test_static_files_come_from_their_folder_alone(
@@ -465,6 +485,11 @@ INDEX_CHANGES: dict[str, dict[str, Any]] = {
     "layers are a number": {"layers": 3},
     "tokens are numbers": {"texts": [{"name": "a", "tokens": [1], "text": "a"}]},
     "tokens are a text": {"texts": [{"name": "a", "tokens": "ab", "text": "a"}]},
+    "too few segments": {"texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": [0]}]},
+    "segments are numbers of no text": {
+        "texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": [0, 2]}]
+    },
+    "segments are a text": {"texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": "01"}]},
     "unknown key": {"more": 1},
     "notes": {"notes": []},
 }

@@ -19,7 +19,7 @@ from headscope.commands.inspect import inspect
 from headscope.commands.measure import measure
 from headscope.commands.predict import predict
 from headscope.errors import ConfigError
-from headscope.inspection.record import read_index
+from headscope.inspection.record import read_index, read_step
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
@@ -124,6 +124,12 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, confi
     config.data = replace(config.data, path=str(path), text_pair_column="other")
     report = train(config)
     assert evaluate(EvaluateConfig(run=str(report.folder), accelerator="cpu")) == report.test
+    index = read_index(report.folder / "heads")
+    shown = zip(index.texts[0].tokens, index.texts[0].segments or [], strict=True)
+    start, end = ("[CLS]", "[SEP]") if family == "bert" else ("<s>", "</s>")
+    assert [token for token, segment in shown if segment is None] == [start, *[end] * (2 if family == "bert" else 3)]
+    crossing = read_step(report.folder / "heads" / index.steps[-1].file)["numbers/crossing/mean"]
+    assert ((crossing > 0) & (crossing < 1)).all()
     types = load_run(report.folder).model.embedding.segment
     assert types.num_embeddings == (2 if family == "bert" else 1)
 

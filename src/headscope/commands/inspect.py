@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.commands.config import InspectConfig
 from headscope.errors import ConfigError
-from headscope.inspection.measures import MEASURES, Summary
+from headscope.inspection.measures import Summary
 from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
@@ -32,7 +32,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
     summary = reading_numbers(reading)
-    numbers = head_numbers(summary)
+    numbers = head_numbers(summary, reading, probe.segments)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[d
     table = Table(
         title="numbers of each head for this text", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
-    for heading in ("layer", "head", *MEASURES):
+    for heading in ("layer", "head", *numbers[0][0]):
         table.add_column(heading.replace("_", " "), justify="right")
     for layer, heads in enumerate(numbers):
         for head, values in enumerate(heads):

@@ -24,7 +24,16 @@ from headscope.training.study import Study, causes, sample, special_tokens
 
 # Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
 SHOWN = {
-    "what it looks at": ("entropy_share", "mean_distance", "self", "previous", "next", "first", "separator"),
+    "what it looks at": (
+        "entropy_share",
+        "mean_distance",
+        "self",
+        "previous",
+        "next",
+        "first",
+        "separator",
+        "crossing",
+    ),
     "what depends on it": ("loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness", "sufficiency"),
 }
 

@@ -14,6 +14,7 @@ from headscope.inspection.patterns import (
     Padding,
     PerText,
     Tokens,
+    crossing_mass,
     entropy,
     entropy_share,
     first_mass,
@@ -48,6 +49,9 @@ MEASURES: dict[str, Measure] = {
 # Where the tokens are known; cheap too.
 TOKEN_MEASURES: dict[str, TokenMeasure] = {"separator": separator_mass}
 
+# Where the texts are pairs.
+PAIR_MEASURES: dict[str, TokenMeasure] = {"crossing": crossing_mass}
+
 # For now and then, such as the end of a run: the first alone takes two thirds as long as all of MEASURES.
 RARE_MEASURES: dict[str, Measure] = {"position_only": position_only}
 RARE_TOKEN_MEASURES: dict[str, TokenMeasure] = {"same_token": same_token_mass}
@@ -56,7 +60,7 @@ RARE_TOKEN_MEASURES: dict[str, TokenMeasure] = {"same_token": same_token_mass}
 POOLING_MEASURES: dict[str, Measure] = {"entropy": entropy, "first": first_mass}
 
 # Those that lie between 0 and 1 whatever the text's length, so that a change of one can be held against another's.
-SHARES = ("entropy_share", "self", "previous", "next", "first", "last", "separator", "same_token")
+SHARES = ("entropy_share", "self", "previous", "next", "first", "last", "separator", "crossing", "same_token")
 
 
 class HeadStatistics:
@@ -64,7 +68,8 @@ class HeadStatistics:
 
     Args:
         measures: by name; by default all that a self-attention head has and that are cheap.
-        token_measures: by name; those that are taken where an update brings tokens.
+        token_measures: by name; those that are taken where an update brings tokens. Those of pairs come with them where
+            the tokens are of pairs.
     """
 
     def __init__(
@@ -79,7 +84,9 @@ class HeadStatistics:
         """Count the maps of one layer and some texts in, and return their numbers by measure."""
         found = self._measured(maps, padding)
         if tokens is not None:
-            found |= {name: measure(maps, padding, tokens) for name, measure in self.token_measures.items()}
+            pairs = {} if tokens.texts is None else PAIR_MEASURES
+            chosen = {**self.token_measures, **pairs}
+            found |= {name: measure(maps, padding, tokens) for name, measure in chosen.items()}
         # One transfer, however many measures there are.
         values = dict(zip(found, torch.stack(list(found.values())).cpu(), strict=True))
         for name, value in values.items():

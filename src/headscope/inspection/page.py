@@ -11,6 +11,7 @@ import hashlib
 import html
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +23,20 @@ from cmap import Colormap
 from numpy.typing import NDArray
 
 from headscope.files import write_whole
+from headscope.inspection.pairs import check_segments, quadrants
 from headscope.inspection.record import encodable, levels_of
 
 STATIC = Path(__file__).with_name("static")
+STYLES = ("shared/map.css", "shared/pairs.css", "page.css")
 SCRIPTS = (
     "report.js",
+    "shared/direction.js",
+    "shared/axes.js",
+    "shared/pairs.js",
     "selection.js",
     "color.js",
     "header.js",
     "grid.js",
-    "axes.js",
     "head.js",
     "tokens.js",
     "text.js",
@@ -65,7 +70,8 @@ class Report:
     ``probabilities`` goes from class name to probability, ``label`` is the true class where it is known, and
     ``notes`` says where all this comes from: the run, the model's size, and so on. ``pooling`` [tokens], where
     the model has one, says how much each token counts in the text's vector; it sums to 1. ``prediction`` is what
-    the text is given, where that is not the likeliest class but any number of them, written as ``label`` is.
+    the text is given, where that is not the likeliest class but any number of them, written as ``label`` is. Of a
+    pair of texts, ``segments`` says which of them each token is of: 0, 1, or None for special tokens.
     """
 
     title: str
@@ -77,6 +83,7 @@ class Report:
     notes: dict[str, str]
     pooling: NDArray[np.floating[Any]] | None = None
     prediction: str | None = None
+    segments: list[int | None] | None = None
 
 
 def page(report: Report) -> str:
@@ -100,7 +107,7 @@ def page_of_texts(title: str, reports: Sequence[Report]) -> str:
 
 def filled(title: str, data: dict[str, Any]) -> str:
     """Return the template with the style sheet, the scripts and what they show put in."""
-    style = (STATIC / "page.css").read_text("utf-8")
+    style = "".join((STATIC / name).read_text("utf-8") for name in STYLES)
     script = join_scripts()
     template = Template((STATIC / "page.html").read_text("utf-8"))
     return template.substitute(
@@ -129,7 +136,7 @@ def write_content(path: Path, content: str) -> None:
 
 
 def check(report: Report) -> None:
-    """Raise ValueError unless there is a head, and maps [tokens, tokens] and pooling [tokens] are weights."""
+    """Raise ValueError unless there is a head, maps [tokens, tokens] and pooling [tokens] are weights, segments fit."""
     count = len(report.tokens)
     if count == 0 or not any(layer.heads for layer in report.layers):
         raise ValueError("a page needs at least one token and one head")
@@ -138,6 +145,8 @@ def check(report: Report) -> None:
             check_weights(f"{layer.name}, head {index}", "map", head.weights, (count, count))
     if report.pooling is not None:
         check_weights("pooling", "vector", report.pooling, (count,))
+    if report.segments is not None:
+        check_segments(report.segments, count, "page")
 
 
 def check_weights(where: str, kind: str, weights: NDArray[np.floating[Any]], shape: tuple[int, ...]) -> None:
@@ -156,7 +165,8 @@ def encode_report(report: Report) -> dict[str, Any]:
     heads = [head for layer in report.layers for head in layer.heads]
     columns = list(dict.fromkeys(name for head in heads for name in head.numbers))
     layers = [
-        {"name": layer.name, "heads": [encode_head(head, columns) for head in layer.heads]} for layer in report.layers
+        {"name": layer.name, "heads": [encode_head(head, columns, report.segments) for head in layer.heads]}
+        for layer in report.layers
     ]
     return {
         "title": report.title,
@@ -169,14 +179,16 @@ def encode_report(report: Report) -> dict[str, Any]:
         "prediction": report.prediction,
         "notes": list(report.notes.items()),
         "pooling": None if report.pooling is None else encode_map(report.pooling[None]),  # a map of one row
+        "segments": report.segments,
         "colors": to_base64(color_table()),
     }
 
 
-def encode_head(head: HeadReport, columns: list[str]) -> dict[str, Any]:
-    """Return one head's encoded map and its numbers in the order of ``columns``."""
+def encode_head(head: HeadReport, columns: list[str], segments: list[int | None] | None) -> dict[str, Any]:
+    """Return one head's encoded map, its numbers in the order of ``columns``, and of a pair A->A, A->B, B->A, B->B."""
     numbers = [finite(head.numbers.get(name, math.nan)) for name in columns]
-    return {**encode_map(head.weights), "numbers": numbers}
+    shares = None if segments is None else [finite(share) for share in quadrants(head.weights, segments).flat]
+    return {**encode_map(head.weights), "numbers": numbers, "quadrants": shares}
 
 
 def encode_map(weights: NDArray[np.floating[Any]]) -> dict[str, str]:
@@ -211,9 +223,13 @@ def inert_json(value: object) -> str:
 
 
 def join_scripts() -> str:
-    """Return the scripts as one, inside a function that keeps their names out of the page's global scope."""
+    """Return the scripts as one, inside a function that keeps their names out of the page's global scope.
+
+    Those in shared/ are modules of the Heads tab as well; here all names are in one scope, so nothing is imported.
+    """
     sources = "\n".join((STATIC / name).read_text("utf-8") for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{sources}}})();\n'
+    plain = re.sub(r"^(import .*;\n+|export )", "", sources, flags=re.MULTILINE)
+    return f'"use strict";\n(() => {{\n{plain}}})();\n'
 
 
 def content_security_policy(script: str, style: str) -> str:

@@ -6,7 +6,7 @@ them. Masses and shares lie in [0, 1].
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,19 +27,41 @@ class Tokens:
     Attributes:
         token_ids: id of each token; anything at padding.
         separators: True at tokens such as [SEP].
+        texts: for pairs, the text that each token is of, 0 or 1, and -1 at special tokens, which are of neither; None
+            for single texts.
     """
 
     token_ids: Int[Tensor, "B T"]
     separators: Bool[Tensor, "B T"]
+    texts: Int[Tensor, "B T"] | None = None
 
     @classmethod
     def of(cls, token_ids: Int[Tensor, "B T"], separator_ids: Sequence[int]) -> "Tokens":
         """Return the tokens of a batch, given the ids that separate."""
         return cls(token_ids, torch.isin(token_ids, token_ids.new_tensor(list(separator_ids))))
 
+    @classmethod
+    def of_pairs(
+        cls, token_ids: Int[Tensor, "B T"], separator_ids: Sequence[int], special_ids: Sequence[int]
+    ) -> "Tokens":
+        """Return the tokens of a batch of pairs: the first separator of each ends its first text.
+
+        The ids say so where the token types do not: those of RoBERTa are 0 in both texts.
+
+        Args:
+            token_ids: of `[CLS] A [SEP] B [SEP]`, `<s> A </s></s> B </s>` and the like.
+            separator_ids: ids of the tokens that stand between the texts.
+            special_ids: ids of all tokens that the tokenizer adds to the texts, separators among them.
+        """
+        tokens = cls.of(token_ids, separator_ids)
+        is_special = torch.isin(token_ids, token_ids.new_tensor(list(special_ids)))
+        texts = (tokens.separators.cumsum(dim=-1) > 0).long()
+        return replace(tokens, texts=texts.masked_fill(is_special, -1))
+
     def rows(self, rows: slice | list[int]) -> "Tokens":
         """Return the tokens of some of the texts."""
-        return Tokens(self.token_ids[rows], self.separators[rows])
+        texts = None if self.texts is None else self.texts[rows]
+        return Tokens(self.token_ids[rows], self.separators[rows], texts)
 
 
 def entropy(maps: Maps, padding: Padding = None) -> PerText:
@@ -113,6 +135,24 @@ def same_token_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     same = (tokens.token_ids[:, :, None] == tokens.token_ids[:, None]).to(maps.dtype)  # [B, T, T]
     same.diagonal(dim1=1, dim2=2).zero_()
     return mean_over_queries(torch.linalg.vecdot(maps, same[:, None]), padding)
+
+
+def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
+    """Return mean_i sum_j a_ij [i and j are of different texts of the pair]: how much a head looks across.
+
+    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are no queries here, and what
+    is given to them goes to neither text. So 1 if each token looks at the other text alone; if all keys are looked at
+    alike, 2 n_A n_B / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
+    which a text has no token has 0. Our own; `headscope.inspection.pairs.quadrants` has both directions apart.
+
+    Raises:
+        ValueError: if it is not known which text each token is of.
+    """
+    if tokens.texts is None:
+        raise ValueError("crossing is a measure of pairs: Tokens.of_pairs says which text each token is of")
+    across = (tokens.texts[:, :, None] + tokens.texts[:, None] == 1).to(maps.dtype)  # [B, T, T]: 0 and 1, never -1
+    outside = tokens.texts < 0 if padding is None else (tokens.texts < 0) | padding
+    return mean_over_queries(torch.linalg.vecdot(maps, across[:, None]), outside)
 
 
 def position_only(maps: Maps, padding: Padding = None) -> PerText:

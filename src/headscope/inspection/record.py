@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from headscope.files import write_whole
+from headscope.inspection.pairs import check_segments
 
 FOLDER, INDEX, VERSION, LEVELS = "heads", "index.json", 1, 255
 Arrays = dict[str, np.ndarray]
@@ -37,19 +38,28 @@ class Text:
         tokens: as a person reads them.
         text: the whole text.
         label: its class, if known.
+        segments: for a pair of texts, which of them each token is of: 0, 1, or None for special tokens such as [SEP],
+            which are of neither (Hugging Face's encoding.sequence_ids). None for a single text.
     """
 
     name: str
     tokens: list[str]
     text: str
     label: str | None = None
+    segments: list[int | None] | None = None
 
     def __post_init__(self) -> None:
-        """Half a character of a broken text has no UTF-8; it is kept as a question mark."""
+        """Half a character of a broken text has no UTF-8; it is kept as a question mark.
+
+        Raises:
+            ValueError: if segments do not fit the tokens.
+        """
         for name in ("name", "text", "label"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else encodable(value))
         object.__setattr__(self, "tokens", [encodable(token) for token in self.tokens])
+        if self.segments is not None:
+            object.__setattr__(self, "segments", check_segments(self.segments, len(self.tokens), self.name))
 
 
 def encodable(text: str) -> str:
@@ -139,9 +149,18 @@ def read_step(path: Path, prefix: str = "") -> Arrays:
         raise RecordError(f"{path.name}: cannot be read: {reason}") from error
 
 
+def content_of(index: Index) -> dict[str, Any]:
+    """Return what index.json holds. `segments` is there for pairs alone, so that single texts are written as ever."""
+    content = {"version": VERSION, **asdict(index)}
+    for text in content["texts"]:
+        if text["segments"] is None:
+            del text["segments"]
+    return content
+
+
 def write_index(folder: Path, index: Index) -> Path:
     """Write index.json, whole or not at all."""
-    content = json.dumps({"version": VERSION, **asdict(index)}, ensure_ascii=False, allow_nan=False)
+    content = json.dumps(content_of(index), ensure_ascii=False, allow_nan=False)
     encoded = content.encode("utf-8")
     return write_whole(folder / INDEX, lambda temporary: temporary.write_bytes(encoded))
 

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import (
     FOLDER,
     INDEX,
@@ -64,7 +66,7 @@ class HeadRecorder:
 
     def _continue(self, before: Index) -> None:
         """Go on with what a resumed run recorded, if it is of the same texts."""
-        if before.texts == self.index.texts:
+        if _whatever_segments(before.texts) == _whatever_segments(self.index.texts):
             self.index.layers, self.index.heads, self.index.steps = before.layers, before.heads, before.steps
             self.index.recorded, self.index.every = before.recorded, before.every
             self._ordinals = [place * before.every for place in range(len(before.steps) - 1)]
@@ -101,7 +103,7 @@ class HeadRecorder:
         arrays: Arrays = {}
         for place, layers in enumerate(maps):
             for number, weights in enumerate(layers.values()):
-                stored = self._stored(np.asarray(weights, dtype=np.float32))
+                stored = self._stored(np.asarray(weights, dtype=np.float32), self.index.texts[place])
                 arrays |= {f"text_{place}/layer_{number}/{name}": values for name, values in stored.items()}
         for name, values in (("pooling", pooling), ("probabilities", probabilities), ("check", checks)):
             arrays |= {f"text_{place}/{name}": np.asarray(value, dtype=np.float32)
@@ -143,14 +145,15 @@ class HeadRecorder:
                 if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens):
                     raise ValueError(f"{text.name}, {layer}: a map of shape {weights.shape} for {tokens} tokens")
 
-    def _stored(self, weights: np.ndarray) -> Arrays:
-        """Return what is kept of a layer's maps [H, Q, K]."""
+    def _stored(self, weights: np.ndarray, text: Text) -> Arrays:
+        """Return what is kept of a layer's maps [H, Q, K]; of a pair of texts, the shares of its quadrants too."""
+        shares = {} if text.segments is None else {"quadrants": quadrants(weights, text.segments).astype(np.float32)}
         if weights.shape[-1] > self.max_tokens:
-            return _summarized(weights)
+            return shares | _summarized(weights)
         if self.exact:
-            return {"weights": weights.astype(np.float16)}
+            return shares | {"weights": weights.astype(np.float16)}
         levels, scales = levels_of(weights)
-        return {"levels": levels, "scales": scales}
+        return shares | {"levels": levels, "scales": scales}
 
     def _keep(self, step: int, arrays: Arrays) -> None:
         """Write the step, list it, and only then let go of what is no longer listed."""
@@ -186,6 +189,11 @@ class HeadRecorder:
             if len(kept) <= 2 or sum(step.bytes for step in self.index.steps) <= self.index.budget:
                 return
             self.index.every *= 2
+
+
+def _whatever_segments(texts: Sequence[Text]) -> list[Text]:
+    """Return the texts without their segments, which records from before pairs lack."""
+    return [replace(text, segments=None) for text in texts]
 
 
 def _members(numbers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Arrays:

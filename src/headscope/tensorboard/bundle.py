@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from headscope.inspection.pairs import numbers_of_pair
 from headscope.inspection.record import Arrays, Index, RecordError, label_text, weights_from
 
 LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
@@ -191,9 +192,11 @@ def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> s
     layers = []
     for number, name in enumerate(index.layers):
         weights = _weights(arrays, f"{own}/layer_{number}")
-        layers.append(
-            LayerReport(name, [HeadReport(head, _numbers(arrays, number, place)) for place, head in enumerate(weights)])
-        )
+        heads = [
+            HeadReport(head, numbers_of_pair(head, shown.segments) | _numbers(arrays, number, place))
+            for place, head in enumerate(weights)
+        ]
+        layers.append(LayerReport(name, heads))
     probabilities = arrays.get(f"{own}/probabilities", np.zeros(0)).tolist()
     names = [*index.classes, *map(str, range(len(index.classes), len(probabilities)))]
     told = notes | {str(key): str(value) for key, value in index.notes.items()}
@@ -208,6 +211,7 @@ def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> s
             told,
             arrays.get(f"{own}/pooling"),
             _prediction(names, arrays.get(f"{own}/given")),
+            shown.segments,
         )
     )
 

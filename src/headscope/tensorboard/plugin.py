@@ -7,7 +7,6 @@ and what to do, and every other run and step can still be seen.
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,14 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.inspection.record import VERSION, Arrays, Index, RecordError
+from headscope.inspection import record
+from headscope.inspection.record import Arrays, Index, RecordError, content_of
 from headscope.tensorboard.bundle import blaming, finite, nested, pack, page_of, read_members, series_of
 from headscope.tensorboard.marker import PLUGIN
 from headscope.tensorboard.records import Records
 
 STATIC = Path(__file__).with_name("heads_static")
+SHARED = Path(record.__file__).with_name("static") / "shared"  # what the page of inspect.py is made of too
 CONTENT_TYPES = {
     ".js": "text/javascript",
     ".css": "text/css",
@@ -115,7 +116,7 @@ class HeadsPlugin(TBPlugin):
 
     def _index(self, request: Request) -> Response:
         _, index = self._run(request)
-        return _json(request, finite({"version": VERSION, **asdict(index)}))
+        return _json(request, finite(content_of(index)))
 
     def _maps(self, request: Request) -> Response:
         text = _text(request)
@@ -218,11 +219,12 @@ def _answer(request: Request, content: str | bytes, content_type: str, **details
 
 
 def _static(request: Request) -> Response:
-    """Return a file of the page, and nothing from elsewhere."""
+    """Return a file of the tab, or of what the page of inspect.py has too, in shared/; nothing from elsewhere."""
     name = request.path.partition("/static/")[2]
+    folder, inside = (SHARED, name.removeprefix("shared/")) if name.startswith("shared/") else (STATIC, name)
     try:
-        path = (STATIC / name).resolve()
-        found = path.is_relative_to(STATIC.resolve()) and path.is_file()
+        path = (folder / inside).resolve()
+        found = path.is_relative_to(folder.resolve()) and path.is_file()
     except (OSError, RuntimeError, ValueError):
         found = False
     if not found or path.suffix not in CONTENT_TYPES:

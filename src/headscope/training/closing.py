@@ -10,7 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.inspection.config import InspectionConfig
-from headscope.inspection.measures import MEASURES, TOKEN_MEASURES, Summary
+from headscope.inspection.measures import MEASURES, PAIR_MEASURES, TOKEN_MEASURES, Summary
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.confusion import confusion_picture
 from headscope.tensorboard.images import labelled_heads, labelled_pooling
@@ -110,7 +110,7 @@ def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study:
 
 def beyond_the_usual(study: Study) -> Summary:
     """Return a study's numbers without those that every record has."""
-    usual = {*MEASURES, *TOKEN_MEASURES}
+    usual = {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
     return {
         layer: {name: values for name, values in measures.items() if name not in usual}
         for layer, measures in study.numbers.items()

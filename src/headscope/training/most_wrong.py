@@ -94,7 +94,7 @@ def _read(session: Session, row: int, loss: float, texts: int, temperature: floa
     reading = read_probe(
         session.module.model, probe, data.corpus.labels, session.device, session.objective, temperature
     )
-    numbers = head_numbers(reading_numbers(reading))
+    numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
     shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
     return Wrong(row, loss, *shown, numbers, len(probe.tokens), label)

@@ -31,8 +31,9 @@ class Probe:
         texts: the text, or the two of a pair.
         tokens: its tokens as a person reads them.
         token_ids: [1, T].
-        segment_ids: [1, T] for pairs.
+        segment_ids: [1, T] for pairs: the token types that the model is given.
         label: its class, if known, as a person reads it.
+        segments: for pairs, which of the texts each token is of, 0 or 1, and None for special tokens, of neither.
     """
 
     texts: tuple[str, ...]
@@ -40,6 +41,7 @@ class Probe:
     token_ids: Int[Tensor, "1 T"]
     segment_ids: Int[Tensor, "1 T"] | None
     label: str | None
+    segments: list[int | None] | None = None
 
     @property
     def text(self) -> str:
@@ -78,7 +80,9 @@ def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Readi
     # Copies, so that the whole maps can be let go.
     maps = {layer: weights[:, :tokens, :tokens].copy() for layer, weights in reading.maps.items()}
     pooling = None if reading.pooling is None else reading.pooling[:tokens]
-    return replace(probe, tokens=probe.tokens[:tokens]), replace(reading, maps=maps, pooling=pooling)
+    segments = None if probe.segments is None else probe.segments[:tokens]
+    cut = replace(probe, tokens=probe.tokens[:tokens], segments=segments)
+    return cut, replace(reading, maps=maps, pooling=pooling)
 
 
 def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
@@ -91,9 +95,11 @@ def make_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, 
 
 def encoded_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts."""
-    encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
-    segments = torch.tensor([encoding.type_ids]) if len(texts) == 2 else None
-    return Probe(texts, shown_tokens(tokenizer, encoding, texts), torch.tensor([encoding.ids]), segments, label)
+    encoding = tokenizer.encode(*texts)
+    is_pair = len(texts) == 2
+    types, segments = (torch.tensor([encoding.type_ids]), encoding.sequence_ids) if is_pair else (None, None)
+    token_ids = torch.tensor([encoding.ids])
+    return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments)
 
 
 def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:

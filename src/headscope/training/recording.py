@@ -18,7 +18,10 @@ def new_recorder(
     folder: Path, probes: Sequence[Probe], labels: Sequence[str], config: InspectionConfig, notes: Mapping[str, str]
 ) -> HeadRecorder:
     """Return the recorder of a run, or go on with the one that a resumed run had."""
-    texts = [Text(f"probe_{number}", probe.tokens, probe.text, probe.label) for number, probe in enumerate(probes)]
+    texts = [
+        Text(f"probe_{number}", probe.tokens, probe.text, probe.label, probe.segments)
+        for number, probe in enumerate(probes)
+    ]
     is_exact = config.precision == "float16"
     return HeadRecorder(folder, texts, labels, config.budget * MIB, config.max_tokens, is_exact, notes)
 

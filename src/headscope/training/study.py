@@ -6,8 +6,9 @@ from functools import reduce
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
@@ -39,6 +40,12 @@ class SpecialTokens:
 
     separators: tuple[int, ...]
     fixed: tuple[int, ...]
+
+    def tokens_of(self, token_ids: Int[Tensor, "B T"], pairs: bool) -> Tokens:
+        """Return what the tokens of a batch are, of pairs also which text each is of."""
+        if pairs:
+            return Tokens.of_pairs(token_ids, self.separators, self.fixed)
+        return Tokens.of(token_ids, self.separators)
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
@@ -125,7 +132,7 @@ def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens
                 logits_of(model, batch)
             device = next(iter(maps.values())).device
             padding = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)
-            tokens = Tokens.of(batch.token_ids.to(device), special.separators)
+            tokens = special.tokens_of(batch.token_ids.to(device), batch.segment_ids is not None)
             for layer, weights in maps.items():
                 statistics.update(layer, weights, padding, tokens)
             likeness.update(maps, padding)

@@ -4,6 +4,7 @@ import torch
 
 from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.page import HeadReport, LayerReport, Report
+from headscope.inspection.pairs import numbers_of_pair
 from headscope.training.probes import Probe, Reading
 
 
@@ -15,14 +16,17 @@ def reading_numbers(reading: Reading) -> Summary:
     return statistics.summary()
 
 
-def head_numbers(summary: Summary) -> list[list[dict[str, float]]]:
-    """Return the numbers turned around: layer by layer and head by head, each measure's mean."""
+def head_numbers(summary: Summary, reading: Reading, segments: list[int | None] | None) -> list[list[dict[str, float]]]:
+    """Return the numbers turned around: layer by layer and head by head, each measure's mean.
+
+    Of a pair of texts, whose segments say which text each token is of, also what goes from one to the other.
+    """
     return [
         [
-            dict(zip(measures, values, strict=True))
-            for values in zip(*(means for means, _ in measures.values()), strict=True)
+            dict(zip(measures, values, strict=True)) | numbers_of_pair(weights, segments)
+            for *values, weights in zip(*(means for means, _ in measures.values()), maps, strict=True)
         ]
-        for measures in summary.values()
+        for measures, maps in zip(summary.values(), reading.maps.values(), strict=True)
     ]
 
 
@@ -52,4 +56,5 @@ def text_report(
         notes,
         reading.pooling,
         reading.prediction,
+        probe.segments,
     )

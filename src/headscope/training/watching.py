@@ -13,7 +13,6 @@ from headscope.attention.scored import ScoredAttention
 from headscope.data.batching import Batch
 from headscope.inspection.capture import observe
 from headscope.inspection.measures import POOLING_MEASURES, Examples, HeadStatistics
-from headscope.inspection.patterns import Tokens
 from headscope.training.study import SpecialTokens
 
 NUMBERS_AT_ONCE = 2**22  # 16 MiB: a batch of long texts under many heads must not fill the memory
@@ -51,7 +50,8 @@ class HeadWatch:
 
     def look_at(self, batch: Batch) -> None:
         """Know which texts the next forward pass is of."""
-        self._rows, self._tokens = batch.rows.cpu(), Tokens.of(batch.token_ids, self.special.separators)
+        self._rows = batch.rows.cpu()
+        self._tokens = self.special.tokens_of(batch.token_ids, batch.segment_ids is not None)
         is_wanted = torch.ones_like(self._rows) if self.texts is None else torch.isin(self._rows, self.texts)
         self._wanted: list[int] = is_wanted.nonzero()[:, 0].tolist()
 

@@ -26,14 +26,15 @@ class Palette {
     for (const listener of this.listeners) listener();
   }
 
-  /* Draw a head at one pixel a cell; the style sheet enlarges it. */
-  draw(canvas, head, count) {
+  /* Draw a head at one pixel a cell; the style sheet enlarges it. Cells that are not to show stay clear. */
+  draw(canvas, head, count, shown = null) {
     const image = new ImageData(count, count);
     const pixels = new Uint32Array(image.data.buffer);
     for (let query = 0; query < count; query += 1) {
       const factor = head.scales[query] / this.top;
       for (let cell = query * count; cell < (query + 1) * count; cell += 1) {
-        pixels[cell] = this.pixels[Math.min(255, Math.round(head.levels[cell] * factor))];
+        const shows = shown === null || shown[cell];
+        pixels[cell] = shows ? this.pixels[Math.min(255, Math.round(head.levels[cell] * factor))] : 0;
       }
     }
     canvas.width = count;

@@ -12,6 +12,8 @@ class Grid {
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     selection.subscribe("head", () => this.showChosen());
     palette.subscribe(() => this.draw());
+    selection.subscribe("part", () => this.draw());
+    markBorder(this.root, report.segments);
     this.draw();
     this.showChosen();
   }
@@ -40,8 +42,10 @@ class Grid {
   }
 
   draw() {
+    const { count, segments } = this.report;
+    const shown = shownCells(segments, this.selection.part, count);
     this.maps.forEach((map, index) => {
-      this.palette.draw(map.firstChild, this.report.heads[index], this.report.count);
+      this.palette.draw(map.firstChild, this.report.heads[index], count, shown);
     });
   }
 

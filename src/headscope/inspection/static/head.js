@@ -8,9 +8,12 @@ class HeadView {
     Object.assign(this, { report, selection, palette });
     this.root = document.getElementById("map");
     this.canvas = document.getElementById("large");
-    this.axes = new Axes(this.root, report.tokens);
+    this.axes = new Axes(this.root);
+    this.axes.name(report.tokens, report.segments && report.segments.map(kindOf));
+    this.canvas.after(...borderLines(report.segments));
     this.listen();
     selection.subscribe("head", () => this.draw());
+    selection.subscribe("part", () => this.draw());
     selection.subscribe("token", () => this.showCell());
     palette.subscribe(() => this.draw());
     new ResizeObserver(() => this.layout()).observe(this.root.parentElement);
@@ -47,7 +50,9 @@ class HeadView {
   }
 
   draw() {
-    this.palette.draw(this.canvas, this.head, this.report.count);
+    const { count, segments } = this.report;
+    this.palette.draw(this.canvas, this.head, count, shownCells(segments, this.selection.part, count));
+    if (segments !== null) document.getElementById("shares").replaceChildren(quadrantTable(this.head.quadrants, segments));
     const help = "rows are queries, columns are keys; arrow keys move, Enter locks";
     this.canvas.setAttribute("aria-label", `Attention weights of ${this.head.caption}: ${help}`);
     this.showCell();

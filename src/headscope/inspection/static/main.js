@@ -5,6 +5,13 @@ function showCaptions(report, selection) {
   for (const place of document.querySelectorAll(".caption")) place.textContent = caption;
 }
 
+/* The choice of what shows, where the text is a pair. */
+function showParts(selection) {
+  const choice = new PartChoice((part) => selection.choosePart(part));
+  selection.subscribe("part", () => choice.show(selection.part));
+  document.getElementById("parts").append(choice.node);
+}
+
 /* Fill the header and the main part, which are empty, with a text: this head large, colours up to this weight. */
 function showReport(raw, head, top) {
   const report = decodeReport(raw);
@@ -13,6 +20,7 @@ function showReport(raw, head, top) {
   showHeader(report);
   showLegend(palette);
   showCaptions(report, selection);
+  if (report.segments !== null) showParts(selection);
   selection.subscribe("head", () => showCaptions(report, selection));
   new TextView(report, selection);
   if (report.pooling !== null) new PoolingView(report, selection);

@@ -21,6 +21,7 @@ function decodeHead(raw, layer, layerName, position) {
     position,
     caption: `${layerName}, head ${position}`,
     numbers: raw.numbers,
+    quadrants: raw.quadrants,
   };
 }
 

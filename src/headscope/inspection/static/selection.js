@@ -1,5 +1,5 @@
-/* What the reader has chosen: a head, a query token, perhaps a key token, and whether they are locked.
-   Views subscribe to "head" (another head) or "token" (another query, key or lock). */
+/* What the reader has chosen: a head, a query token, perhaps a key token, whether they are locked, and the part that shows.
+   Views subscribe to "head" (another head), "token" (another query, key or lock) or "part" (of a pair of texts). */
 
 class Selection {
   constructor(head) {
@@ -7,7 +7,8 @@ class Selection {
     this.query = 0;
     this.key = null;
     this.lock = null;
-    this.listeners = { head: [], token: [] };
+    this.part = "all";
+    this.listeners = { head: [], token: [], part: [] };
   }
 
   subscribe(kind, listener) {
@@ -22,6 +23,13 @@ class Selection {
     if (head === this.head) return;
     this.head = head;
     this.tell("head");
+    this.tell("token");
+  }
+
+  choosePart(part) {
+    if (part === this.part) return;
+    this.part = part;
+    this.tell("part");
     this.tell("token");
   }
 

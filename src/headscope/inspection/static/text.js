@@ -11,12 +11,14 @@ class TextView {
   }
 
   show() {
-    const { query, lock } = this.selection;
+    const { query, lock, part } = this.selection;
     const head = this.report.heads[this.selection.head];
     const name = isolated(this.report.tokens[query], "name");
-    this.row.shade(head, query);
+    this.row.shade(head, query, part);
     this.release.hidden = lock === null;
-    document.getElementById("ranking-heading").replaceChildren(name, " attends most to");
-    showRanking(document.getElementById("ranked"), this.report, head, query);
+    const isSpecial = this.report.segments !== null && this.report.segments[query] === null;
+    const verb = isSpecial && part !== "all" ? " is of neither text" : " attends most to";
+    document.getElementById("ranking-heading").replaceChildren(name, verb);
+    showRanking(document.getElementById("ranked"), this.report, head, query, part);
   }
 }

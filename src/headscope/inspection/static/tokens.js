@@ -3,18 +3,13 @@
 
 const RANKED = 6;
 
-/* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
-function directionOf(text) {
-  const letter = text.match(/\p{L}/u);
-  return letter && /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter[0]) ? "rtl" : "ltr";
-}
-
 class TokenRow {
   constructor(root, report, selection) {
     Object.assign(this, { root, report, selection });
-    this.root.dir = directionOf(report.text);
+    // A pair has a direction for each block.
+    this.root.dir = report.segments === null ? directionOf(report.text) : "ltr";
     this.tokens = report.tokens.map((token, index) => this.createToken(token, index));
-    this.root.append(...this.tokens);
+    this.root.append(...blocksOf(this.tokens, report.tokens, report.segments));
     this.root.addEventListener("pointerleave", () => selection.leave());
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     selection.subscribe("token", () => this.mark());
@@ -42,17 +37,22 @@ class TokenRow {
     if (!this.root.matches(":hover")) reveal(this.root, this.tokens[query]);
   }
 
-  shade(map, row) {
+  /* Shade each token by its weight, relative to the largest that shows; the others are left out. */
+  shade(map, row, part = "all") {
+    const shown = new Set(shownTokens(this.report, row, part));
+    const most = Math.max(...[...shown].map((index) => shareOf(this.report, map, row, index))) || 1;
     this.tokens.forEach((token, index) => {
       const weight = formatWeight(this.report, map, row, index);
-      token.style.setProperty("--strength", String(shareOf(this.report, map, row, index)));
+      const shows = shown.has(index);
+      token.style.setProperty("--strength", String(shows ? shareOf(this.report, map, row, index) / most : 0));
+      token.classList.toggle("left-out", !shows);
       token.dataset.weight = weight;
-      token.title = `token ${index}, weight ${weight}`;
+      token.title = `token ${index}, ${shows ? `weight ${weight}` : "left out"}`;
     });
   }
 
   onKey(event) {
-    const along = this.root.dir === "rtl" ? { ArrowLeft: 1, ArrowRight: -1 } : { ArrowLeft: -1, ArrowRight: 1 };
+    const along = event.target.closest("[dir]").dir === "rtl" ? { ArrowLeft: 1, ArrowRight: -1 } : { ArrowLeft: -1, ArrowRight: 1 };
     const step = along[event.key];
     if (step === undefined) return;
     event.preventDefault();
@@ -61,9 +61,15 @@ class TokenRow {
   }
 }
 
-function showRanking(list, report, map, row) {
+/* The tokens that show beside a query; of a single text, all. */
+function shownTokens(report, query, part) {
+  return [...report.tokens.keys()].filter((index) => isShown(report.segments, part, query, index));
+}
+
+function showRanking(list, report, map, row, part = "all") {
   const share = (index) => shareOf(report, map, row, index);
-  const ranked = [...report.tokens.keys()].sort((a, b) => share(b) - share(a) || a - b).slice(0, RANKED);
-  const line = (index) => barLine(report.tokens[index], share(index), formatWeight(report, map, row, index));
+  const ranked = shownTokens(report, row, part).sort((a, b) => share(b) - share(a) || a - b).slice(0, RANKED);
+  const most = share(ranked[0] ?? 0) || 1;
+  const line = (index) => barLine(report.tokens[index], share(index) / most, formatWeight(report, map, row, index));
   list.replaceChildren(...ranked.map(line));
 }

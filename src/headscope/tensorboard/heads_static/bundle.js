@@ -76,9 +76,15 @@ export class Maps {
     return { side, levels: rowScales ? part : null, scales: rowScales ?? null, weights: rowScales ? null : part };
   }
 
+  /* Of a pair of texts, what the tokens of each give to each: A→A, A→B, B→A, B→B; null where it was not recorded. */
+  quadrants(layer, head) {
+    const { quadrants } = this.layers[layer];
+    return quadrants?.values.length === 4 * this.headsOf(layer) ? quadrants.values.subarray(4 * head, 4 * head + 4) : null;
+  }
+
   /* What is drawn of a head where there is little room: queries averaged and keys summed over stretches, so that a
-     thin line does not fade and each row still sums to 1. */
-  small(layer, head) {
+     thin line does not fade and each row still sums to 1. Cells that are not to show are left out of the sums. */
+  small(layer, head, shown = null) {
     const picture = this.picture(layer, head);
     const { side, levels, scales, weights } = picture;
     if (side <= SMALL || this.long) return picture; // an overview is small already
@@ -89,7 +95,9 @@ export class Maps {
     for (let row = 0; row < side; row += 1) {
       const factor = (levels ? scales[row] / 255 : 1) / lengths[at[row]];
       const start = at[row] * SMALL;
-      for (let column = 0; column < side; column += 1) sums[start + at[column]] += cells[row * side + column] * factor;
+      for (let column = 0; column < side; column += 1) {
+        if (shown === null || shown[row * side + column]) sums[start + at[column]] += cells[row * side + column] * factor;
+      }
     }
     return { side: SMALL, levels: null, scales: null, weights: sums };
   }

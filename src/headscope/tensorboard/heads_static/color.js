@@ -41,12 +41,15 @@ function imageOf(canvas, width, height) {
   return canvas.pixels;
 }
 
-function flush(canvas) {
+function flush(canvas, shown = null) {
+  shown?.forEach((shows, cell) => {
+    if (!shows) canvas.pixels[cell] = 0;
+  });
   canvas.getContext("2d").putImageData(canvas.image, 0, 0);
 }
 
-/* Draw a picture of weights, one pixel a cell; the style sheet enlarges it. */
-export function drawWeights(canvas, { side, levels, scales, weights }, scale) {
+/* Draw a picture of weights, one pixel a cell; the style sheet enlarges it. Cells that are not to show stay clear. */
+export function drawWeights(canvas, { side, levels, scales, weights }, scale, shown = null) {
   const { root, top } = parseScale(scale);
   const pixels = imageOf(canvas, side, side);
   const curve = root ? ROOTS : LINEAR;
@@ -66,7 +69,7 @@ export function drawWeights(canvas, { side, levels, scales, weights }, scale) {
       }
     }
   }
-  flush(canvas);
+  flush(canvas, shown);
 }
 
 /* Where a difference lies in its table: 0 at -top, 255 at +top. */
@@ -75,14 +78,14 @@ export function placeOfDifference(difference, root, top) {
   return Math.round(127.5 + 127.5 * Math.sign(difference) * (root ? Math.sqrt(share) : share));
 }
 
-export function drawDifferences(canvas, side, left, right, scale, theme) {
+export function drawDifferences(canvas, side, left, right, scale, theme, shown = null) {
   const { root, top } = parseScale(scale);
   const pixels = imageOf(canvas, side, side);
   const colors = DIFFERENCES[theme];
   for (let cell = 0; cell < side * side; cell += 1) {
     pixels[cell] = colors[placeOfDifference(left[cell] - right[cell], root, top ?? 1)];
   }
-  flush(canvas);
+  flush(canvas, shown);
 }
 
 /* The scale itself, from one end to the other. */

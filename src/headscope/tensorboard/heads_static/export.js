@@ -4,6 +4,7 @@ import { askPage } from "./api.js";
 import { build, legible } from "./dom.js";
 import { fileName } from "./link.js";
 import { captionOf, readingOf } from "./reading.js";
+import { bordersOf } from "./shared/pairs.js";
 
 const FONT = "system-ui, 'Noto Sans', 'Noto Sans CJK JP', 'Noto Sans Arabic', sans-serif";
 export const MARGIN = { left: 120, top: 140, edge: 20 }; // pixels around the map in the picture of a head
@@ -40,6 +41,11 @@ export function headPicture(store) {
   const side = cell * reading.side;
   const [canvas, context] = sheet(MARGIN.left + side + MARGIN.edge, MARGIN.top + side + MARGIN.edge, store.theme === "dark");
   context.drawImage(map, MARGIN.left, MARGIN.top, side, side);
+  for (const border of bordersOf(store.segments)) {
+    const at = Math.round((border / tokens.length) * side);
+    context.fillRect(MARGIN.left + at - 1, MARGIN.top - 6, 2, side + 12);
+    context.fillRect(MARGIN.left - 6, MARGIN.top + at - 1, side + 12, 2);
+  }
   context.font = `600 13px ${FONT}`;
   write(context, captionOf(store, "main", layer, head), 12, 18, canvas.width - 24);
   context.font = `11px ${FONT}`;
@@ -86,12 +92,13 @@ export function gridPicture(store) {
 /* The numbers as the routes gave them, and what they belong to. */
 export function numbersOf(store, link) {
   const { run, logdir, index, text, layer, head, numbers, shown, compare, other, maps } = store;
-  const { name, tokens, label } = index.texts[text];
+  const { name, tokens, label, segments = null } = index.texts[text];
+  const quadrants = maps?.has(layer, head) ? maps.quadrants(layer, head) : null;
   return {
-    run, logdir, step: numbers?.step ?? shown, link, text: { name, text: index.texts[text].text, tokens, label },
+    run, logdir, step: numbers?.step ?? shown, link, text: { name, text: index.texts[text].text, tokens, label, segments },
     layers: index.layers, heads: index.heads, classes: index.classes, notes: index.notes,
     probabilities: maps?.probabilities ? [...maps.probabilities] : null, check: maps?.check ?? null,
-    shown: { layer, head, query: store.query, key: store.key },
+    shown: { layer, head, query: store.query, key: store.key, part: store.part, quadrants: quadrants && [...quadrants] },
     compare: compare && { ...compare, step: other?.step ?? compare.step },
     measures: numbers?.measures ?? {}, extra: numbers?.extra ?? {},
   }; // prettier-ignore

@@ -2,6 +2,7 @@
 
 import { element, isolated, showError } from "./dom.js";
 import { captionOf, isDifference, otherOf, readingOf } from "./reading.js";
+import { markBorder } from "./shared/pairs.js";
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
@@ -12,7 +13,7 @@ export class Grid {
     this.heading = section.querySelector("h2");
     this.error = section.querySelector(".error");
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    store.subscribe(["maps", "other", "compare", "scale", "theme", "index"], () => this.draw());
+    store.subscribe(["maps", "other", "compare", "scale", "theme", "index", "part"], () => this.draw());
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors", "compare"], () => this.showErrors());
   }
@@ -61,6 +62,7 @@ export class Grid {
   draw() {
     if (this.side === "other" && this.store.compare?.view !== "beside") return;
     this.lay();
+    markBorder(this.root, this.store.segments);
     this.width = this.maps[0]?.[0]?.clientWidth ?? 0;
     this.maps.forEach((maps, layer) => maps.forEach((map, head) => this.drawMap(map, layer, head)));
     this.showChosen();

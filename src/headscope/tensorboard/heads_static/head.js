@@ -1,9 +1,10 @@
 /* One head large: queries down, keys across. Pointing at a cell reads its weight; a click locks it. */
 
-import { Axes } from "./axes.js";
 import { element, formatWeight, legible, nameToken } from "./dom.js";
 import { distanceOf } from "./likeness.js";
 import { captionOf, counterpart, largest, otherOf, readingOf } from "./reading.js";
+import { Axes } from "./shared/axes.js";
+import { borderLines, kindOf, quadrantTable } from "./shared/pairs.js";
 
 const [SMALLEST_CELL, LARGEST_CELL] = [2, 48]; // pixels
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -14,10 +15,13 @@ export class HeadView {
     this.root = section.querySelector(".map-scroll");
     this.canvas = section.querySelector("canvas");
     this.readout = section.querySelector(".readout");
+    this.shares = section.querySelector(".shares");
+    this.lines = [];
     this.heading = section.querySelector("h2");
     this.axes = new Axes(this.root, (at, click) => this.onLabel(at, click, true), (at, click) => this.onLabel(at, click, false));
     this.listen();
-    store.subscribe(["maps", "other", "compare", "scale", "theme", "layer", "head", "index"], () => this.draw());
+    const all = ["maps", "other", "compare", "scale", "theme", "layer", "head", "index", "part"];
+    store.subscribe(all, () => this.draw());
     store.subscribe(["query", "key", "lock", "by"], () => this.showCell());
     new ResizeObserver(() => this.layout()).observe(section);
   }
@@ -64,9 +68,30 @@ export class HeadView {
     if (this.reading !== null) {
       this.reading.draw(this.canvas);
       this.canvas.setAttribute("aria-label", `Attention weights of ${caption}: rows are queries, columns are keys`);
-      if (this.axes.name(this.names()) || this.laid !== this.root.clientWidth) this.layout();
-    }
+      this.showPair();
+      if (this.axes.name(this.names(), this.kinds()) || this.laid !== this.root.clientWidth) this.layout();
+    } else this.shares.replaceChildren();
     this.showCell();
+  }
+
+  /* Of a pair of texts, where they meet, and how each divides its attention. */
+  showPair() {
+    const { segments } = this.store;
+    const shares = segments && this.reading.quadrants();
+    this.shares.replaceChildren(...(shares ? [quadrantTable(shares, segments, this.reading.difference)] : []));
+    if (this.marked === segments) return;
+    this.marked = segments;
+    this.lines.forEach((line) => line.remove());
+    this.lines = borderLines(segments);
+    this.canvas.after(...this.lines);
+  }
+
+  /* The text that each row and column begins with, of a pair. */
+  kinds() {
+    const { segments } = this.store;
+    if (segments === null) return null;
+    const { maps, side } = this.reading;
+    return Array.from({ length: side }, (_, place) => kindOf(segments[maps.stretch(place)[0]]));
   }
 
   /* How far the head on this side is from the one that it stands beside. */

@@ -2,6 +2,7 @@
 
 import { build } from "./dom.js";
 
+const SHEETS = ["./shared/map.css", "./shared/pairs.css", "./heads.css"];
 const HELP =
   "Keys: , and . one step back and on, p plays; in the grid the arrows choose a head; in the map and the text they move " +
   "the query and the key, Enter locks, Esc unlocks.";
@@ -36,7 +37,7 @@ function headSection(name, heading) {
     "div", { class: "map-scroll" }, corner, build("div", { class: "axis keys", "aria-hidden": "true" }),
     build("div", { class: "axis queries", "aria-hidden": "true" }), cells,
   ); // prettier-ignore
-  return section(name, heading, build("p", { class: "readout", "aria-live": "polite" }), map);
+  return section(name, heading, build("p", { class: "readout", "aria-live": "polite" }), build("div", { class: "shares" }), map);
 }
 
 function textSection() {
@@ -62,12 +63,17 @@ function runsSection() {
   return section("runs", "Runs side by side", build("div", { class: "table-scroll" }, table));
 }
 
+/* Once a style sheet is there, or cannot be. */
+function settled(sheet) {
+  return new Promise((resolve) => ["load", "error"].forEach((event) => sheet.addEventListener(event, resolve)));
+}
+
 /* Put the frame into the page and return its sections by name. */
 export function layOut() {
-  const sheet = build("link", { rel: "stylesheet", href: new URL("./heads.css", import.meta.url).href });
-  const ready = new Promise((resolve) => ["load", "error"].forEach((event) => sheet.addEventListener(event, resolve)));
+  const sheets = SHEETS.map((name) => build("link", { rel: "stylesheet", href: new URL(name, import.meta.url).href }));
+  const ready = Promise.all(sheets.map(settled));
   document.head.append(
-    build("meta", { name: "viewport", content: "width=device-width, initial-scale=1" }), sheet,
+    build("meta", { name: "viewport", content: "width=device-width, initial-scale=1" }), ...sheets,
   ); // prettier-ignore
   document.documentElement.lang = "en";
   document.title = "Heads";

@@ -40,6 +40,7 @@ export function readLink() {
     layer: whole("layer") ?? 0,
     head: whole("head") ?? 0,
     compare: readCompare(values.compare),
+    part: ["within", "between"].includes(values.part) ? values.part : "all",
   };
 }
 
@@ -55,11 +56,12 @@ function readCompare(value) {
 }
 
 function linkOf(store) {
-  const { run, index, text, layer, head, compare } = store;
+  const { run, index, text, layer, head, compare, part } = store;
   const values = { run, text: index?.texts[text]?.name ?? "", step: store.steps[store.place]?.step ?? "", layer, head };
   if (compare) {
     values.compare = [compare.run, compare.step, compare.view, compare.order].map(encodeURIComponent).join(",");
   }
+  if (part !== "all") values.part = part;
   return Object.entries(values).map(([name, value]) => `${PREFIX}${name}=${encodeURIComponent(value)}`);
 }
 
@@ -78,7 +80,7 @@ export function keepLink(store, isVisible, follow) {
     const address = page.location.href.split("#")[0] + written; // a hash alone would be read against <base>
     page.history.replaceState(page.history.state, "", address);
   };
-  store.subscribe(["run", "text", "shown", "layer", "head", "compare", "index"], () => {
+  store.subscribe(["run", "text", "shown", "layer", "head", "compare", "index", "part"], () => {
     timer ??= setTimeout(write, 150); // a browser refuses more than 100 changes in ten seconds
   });
   outer().addEventListener("hashchange", () => {

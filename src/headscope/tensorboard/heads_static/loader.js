@@ -39,8 +39,8 @@ export class Loader {
   }
 
   /* Show what a link says. */
-  open({ run, text = null, step = null, layer = 0, head = 0, compare = null }) {
-    const changes = { step, layer, head, compare, follow: step === null, wanted: text, lock: null, query: 0, key: null };
+  open({ run, text = null, step = null, layer = 0, head = 0, compare = null, part = "all" }) {
+    const changes = { step, layer, head, compare, part, follow: step === null, wanted: text, lock: null, query: 0, key: null };
     const named = this.store.index?.texts.findIndex((each) => each.name === text) ?? -1;
     if (run === this.store.run && named >= 0) changes.text = named;
     this.store.set({ ...changes, run });

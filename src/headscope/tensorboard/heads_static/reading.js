@@ -4,6 +4,7 @@
 import { SMALL } from "./bundle.js";
 import { drawDifferences, drawWeights } from "./color.js";
 import { matchLayer } from "./likeness.js";
+import { isShown, shownCells } from "./shared/pairs.js";
 
 /* The maps that are compared with, if there are any and they can be laid beside the shown ones. */
 export function otherOf(store) {
@@ -43,6 +44,26 @@ export function captionOf(store, side, layer, head) {
   return `${name(store.layerNames, head)} − ${there === head ? "the same head there" : `head ${there ?? "none"} there`}`;
 }
 
+const masks = new WeakMap(); // segments -> part and places -> cells
+
+/* Which cells of a picture of so many places show, where the text is a pair and a part of it was chosen; else null. */
+export function shownOf(store, side) {
+  const { segments, part } = store;
+  if (segments === null || part === "all") return null;
+  if (!masks.has(segments)) masks.set(segments, new Map());
+  const known = masks.get(segments);
+  const key = `${part} ${side}`;
+  if (!known.has(key)) known.set(key, shownCells(segments, part, side));
+  return known.get(key);
+}
+
+/* Which tokens show beside one of them, as keys of a query or as queries of a key; null for all. */
+export function shownBeside(store, token) {
+  const { segments, part, tokens } = store;
+  if (segments === null || part === "all") return null;
+  return tokens.map((_, other) => isShown(segments, part, token, other));
+}
+
 /* Drawing and weights of a head on one side ("main" or "other"), or null if it has none there. */
 export function readingOf(store, side, layer, head) {
   const { maps } = store;
@@ -59,8 +80,12 @@ function plain(store, maps, layer, head) {
     difference: false,
     maps,
     side: maps.picture(layer, head).side,
-    draw: (canvas) => drawWeights(canvas, maps.picture(layer, head), store.scale),
-    drawSmall: (canvas) => drawWeights(canvas, maps.small(layer, head), store.scale),
+    draw: (canvas) => drawWeights(canvas, maps.picture(layer, head), store.scale, shownOf(store, maps.picture(layer, head).side)),
+    drawSmall: (canvas) => {
+      const small = maps.small(layer, head, shownOf(store, maps.picture(layer, head).side));
+      drawWeights(canvas, small, store.scale, shownOf(store, small.side));
+    },
+    quadrants: () => maps.quadrants(layer, head),
     cell: (row, column) => maps.values(layer, head)[row * maps.picture(layer, head).side + column],
     row: (query) => maps.row(layer, head, query),
     column: (key) => maps.column(layer, head, key),
@@ -78,11 +103,16 @@ function difference(store, maps, layer, head, other, there) {
     difference: true,
     maps,
     side,
-    draw: (canvas) => drawDifferences(canvas, side, ...values(), store.scale, store.theme),
+    draw: (canvas) => drawDifferences(canvas, side, ...values(), store.scale, store.theme, shownOf(store, side)),
     drawSmall: (canvas) => {
-      if (side <= SMALL || maps.long) return drawDifferences(canvas, side, ...values(), store.scale, store.theme);
-      const [left, right] = [maps.small(layer, head).weights, other.small(layer, there).weights];
-      return drawDifferences(canvas, SMALL, left, right, store.scale, store.theme);
+      const shown = shownOf(store, side);
+      if (side <= SMALL || maps.long) return drawDifferences(canvas, side, ...values(), store.scale, store.theme, shown);
+      const [left, right] = [maps.small(layer, head, shown).weights, other.small(layer, there, shown).weights];
+      return drawDifferences(canvas, SMALL, left, right, store.scale, store.theme, shownOf(store, SMALL));
+    },
+    quadrants: () => {
+      const [own, theirs] = [maps.quadrants(layer, head), other.quadrants(layer, there)];
+      return own && theirs && minus(own, theirs);
     },
     cell: (row, column) => values().reduce((left, right) => left[row * side + column] - right[row * side + column]),
     row: (query) => minus(maps.row(layer, head, query), other.row(layer, there, query)),

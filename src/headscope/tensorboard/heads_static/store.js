@@ -24,6 +24,11 @@ export class Store {
     return this.index?.texts[this.text]?.tokens ?? [];
   }
 
+  /* Of a pair, which text each token is of (shared/pairs.js); null for a single text. */
+  get segments() {
+    return this.index?.texts[this.text]?.segments ?? null;
+  }
+
   get steps() {
     return this.index?.steps ?? [];
   }
@@ -76,7 +81,7 @@ export class Store {
 export function newStore() {
   return new Store({
     run: null, text: 0, step: null, follow: true, layer: 0, head: 0, query: 0, key: null, by: "query", lock: null,
-    scale: "sqrt:1", compare: null, playing: false, theme: "light", measure: null, wanted: null,
+    scale: "sqrt:1", part: "all", compare: null, playing: false, theme: "light", measure: null, wanted: null,
     runs: [], index: null, maps: null, shown: null, numbers: null, series: null, other: null, errors: {}, logdir: "",
   }); // prettier-ignore
 }

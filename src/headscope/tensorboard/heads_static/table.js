@@ -3,9 +3,10 @@
 import { build, element, formatNumber, isolated, legible, showError, wordsOf } from "./dom.js";
 import { Filters } from "./filters.js";
 import { MEANINGS, rolesOf } from "./rules.js";
+import { betweenOf } from "./shared/pairs.js";
 import { Spark, rangeOf } from "./spark.js";
 
-export const FIRST = ["entropy", "entropy_share", "loss_zeroed", "loss_averaged", "accuracy_zeroed"];
+export const FIRST = ["entropy", "entropy_share", "crossing", "between", "loss_zeroed", "loss_averaged", "accuracy_zeroed"];
 
 /* The order of the columns: what a reader looks for first, then as they come. */
 export function orderOf(measures) {
@@ -15,11 +16,12 @@ export function orderOf(measures) {
 
 export class HeadTable {
   constructor(section, store) {
-    Object.assign(this, { section, store, column: null, falling: false, rows: [], shape: "", dirty: false, seen: true });
+    Object.assign(this, { section, store, column: null, falling: false, rows: [], measures: {}, shape: "", dirty: false, seen: true });
     this.table = section.querySelector("table");
     this.error = section.querySelector(".error");
     this.filters = new Filters(section.querySelector(".tools"), store, () => this.arrange());
-    store.subscribe(["numbers", "index"], () => this.want());
+    store.subscribe(["numbers", "index", "text"], () => this.want());
+    store.subscribe(["maps"], () => store.segments !== null && this.want());
     store.subscribe(["series", "theme"], () => this.drawSparks());
     store.subscribe(["measure"], () => this.drawSparks());
     store.subscribe(["layer", "head"], () => this.showChosen());
@@ -37,13 +39,22 @@ export class HeadTable {
     if (!this.dirty) this.show();
   }
 
-  get measures() {
-    return this.store.numbers?.measures ?? {};
+  /* What was measured over many texts and, where the shown one is a pair, what each head gives between its two texts. */
+  measured() {
+    const { maps, segments, numbers, index } = this.store;
+    if (segments === null) return numbers?.measures ?? {};
+    const between = (layer, head) => {
+      const shares = maps?.has(layer, head) ? maps.quadrants(layer, head) : null;
+      return shares === null ? null : betweenOf(shares, segments);
+    };
+    const mean = index.heads.map((count, layer) => Array.from({ length: count }, (_, head) => between(layer, head)));
+    return { between: { mean }, ...numbers?.measures };
   }
 
   show() {
     const { store } = this;
     if (store.index === null || store.numbers === null) return;
+    this.measures = this.measured();
     const columns = orderOf(this.measures);
     const shape = JSON.stringify([columns, store.index.heads, store.layerNames]);
     if (shape !== this.shape) this.lay(columns);
@@ -147,10 +158,10 @@ export class HeadTable {
 
   drawSparks() {
     const { series, measure } = this.store;
-    const values = series?.measures[measure];
+    const values = series?.measures[measure] ?? { mean: [] }; // none of what is of the shown text alone
     const name = this.table.querySelector(".spark-name");
     if (name) name.textContent = measure ? `${wordsOf(measure)} over steps` : "over steps";
-    if (!values) return;
+    if (!series) return;
     const range = rangeOf(values);
     const color = getComputedStyle(this.section).getPropertyValue("--bar");
     for (const row of this.rows) row.spark.draw(series.steps, values.mean[row.layer]?.[row.head] ?? [], range, color);

@@ -2,10 +2,15 @@
    token counts in the pooling; and what the model predicts. */
 
 import { barLine, element, formatWeight, isolated, nameToken } from "./dom.js";
-import { captionOf, largest, readingOf } from "./reading.js";
+import { captionOf, largest, readingOf, shownBeside } from "./reading.js";
 import { TokenRow } from "./tokens.js";
 
 const [RANKED, RANKED_LONG] = [6, 16];
+
+/* What a query gives to the keys of a long text that are not kept one by one. */
+function restOf(rest) {
+  return rest === null ? "" : `the other ${rest.count} keys together: ${rest.mass.toFixed(3)}`;
+}
 
 export class TextView {
   constructor(section, store) {
@@ -17,7 +22,7 @@ export class TextView {
     this.release.type = "button";
     this.release.addEventListener("click", () => store.release());
     section.querySelector(".tools").append(this.release);
-    const all = ["maps", "index", "text", "layer", "head", "other", "compare", "query", "key", "lock", "by"];
+    const all = ["maps", "index", "text", "layer", "head", "other", "compare", "query", "key", "lock", "by", "part"];
     store.subscribe(all, () => this.show());
     store.subscribe(["maps", "index", "text"], () => this.showPrediction());
     this.show();
@@ -34,7 +39,7 @@ export class TextView {
     heading.replaceChildren("Text ", element("span", "caption", ""));
     if (text === null) return;
     heading.lastChild.append(isolated(captionOf(store, "main", store.layer, store.head)));
-    this.row.show(text.tokens, text.text);
+    this.row.show(text.tokens, text.text, store.segments);
     const reading = readingOf(store, "main", store.layer, store.head);
     if (reading !== null && store.query < text.tokens.length) this.showWeights(reading);
     this.showPooling();
@@ -43,8 +48,10 @@ export class TextView {
   showWeights(reading) {
     const { query, key, by, tokens } = this.store;
     const byKey = by === "key" && key !== null;
-    const row = byKey ? reading.column(key) : reading.row(query);
-    this.row.shade(row);
+    const whole = byKey ? reading.column(key) : reading.row(query);
+    const shown = shownBeside(this.store, byKey ? key : query);
+    const row = shown === null ? whole : whole.map((weight, index) => (shown[index] ? weight : NaN));
+    this.row.shade(row, shown);
     const [heading, list] = this.section.querySelectorAll(".ranking h3, .ranking ol");
     const verb = reading.difference ? " differs most at" : " attends most to";
     if (byKey) heading.replaceChildren(isolated(tokens[key], "name"), " is attended to most by");
@@ -52,18 +59,15 @@ export class TextView {
     const scale = largest(row);
     const size = (index) => (Number.isNaN(row[index]) ? -1 : Math.abs(row[index]));
     const order = [...row.keys()].filter((index) => size(index) >= 0).sort((a, b) => size(b) - size(a) || a - b);
-    const shown = order.slice(0, reading.maps.long ? RANKED_LONG : RANKED);
-    list.replaceChildren(...shown.map((index) => {
+    const ranked = order.slice(0, reading.maps.long ? RANKED_LONG : RANKED);
+    list.replaceChildren(...ranked.map((index) => {
       const line = barLine(tokens[index], size(index) / scale, formatWeight(row[index], scale).replace("-", "−"));
       line.title = `token ${index}`;
       return line;
     }));
-    this.showRest(byKey ? null : reading.rest(query));
-  }
-
-  showRest(rest) {
     const place = this.section.querySelector(".rest");
-    place.textContent = rest === null ? "" : `the other ${rest.count} keys together: ${rest.mass.toFixed(3)}`;
+    if (shown === null) place.textContent = byKey ? "" : restOf(reading.rest(query));
+    else place.textContent = shown.includes(true) ? "" : "a special token is of neither text";
   }
 
   showPooling() {
@@ -72,7 +76,7 @@ export class TextView {
     const place = this.section.querySelector(".pooling");
     place.hidden = pooling === null || pooling.length !== text.tokens.length;
     if (place.hidden) return;
-    this.pooled.show(text.tokens, text.text);
+    this.pooled.show(text.tokens, text.text, store.segments);
     if (this.shaded !== pooling || this.shadedTokens !== text.tokens) this.pooled.shade(pooling);
     Object.assign(this, { shaded: pooling, shadedTokens: text.tokens });
     const index = store.key ?? store.query;

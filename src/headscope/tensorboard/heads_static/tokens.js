@@ -3,14 +3,10 @@
 
 import { build, formatWeight, isolated, reveal } from "./dom.js";
 import { largest } from "./reading.js";
+import { directionOf } from "./shared/direction.js";
+import { blocksOf } from "./shared/pairs.js";
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
-
-/* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
-export function directionOf(text) {
-  const letter = text.match(/\p{L}/u);
-  return letter && /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter[0]) ? "rtl" : "ltr";
-}
 
 export class TokenRow {
   constructor(root, store) {
@@ -28,15 +24,15 @@ export class TokenRow {
     if (token) act(Number(token.dataset.index));
   }
 
-  show(texts, whole) {
+  show(texts, whole, segments) {
     if (texts === this.texts) return;
     this.texts = texts;
-    this.root.dir = directionOf(whole);
+    this.root.dir = segments === null ? directionOf(whole) : "ltr"; // a pair has a direction for each block
     this.tokens = texts.map((text, index) =>
       build("button", { class: "token", type: "button", "data-index": String(index) }, isolated(text)),
     );
     this.marked = [];
-    this.root.replaceChildren(...this.tokens);
+    this.root.replaceChildren(...blocksOf(this.tokens, texts, segments));
     this.mark();
   }
 
@@ -56,21 +52,24 @@ export class TokenRow {
     if (first && !this.root.matches(":hover")) reveal(this.root, first);
   }
 
-  /* Shade each token by its weight; one below zero, of a difference, in the other colour. */
-  shade(row) {
+  /* Shade each token by its weight; one below zero, of a difference, in the other colour. Where only some are shown, the
+     others are left out. */
+  shade(row, shown = null) {
     const scale = largest(row);
     this.tokens.forEach((token, index) => {
       const weight = row[index];
       const strength = scale > 0 && weight ? Math.abs(weight) / scale : 0;
       token.style.setProperty("--strength", strength.toFixed(3));
       token.classList.toggle("less", weight < 0);
-      const shown = Number.isNaN(weight) ? "not among the top keys" : `weight ${formatWeight(weight, scale)}`;
-      token.title = `token ${index}, ${shown}`;
+      const leftOut = shown !== null && !shown[index];
+      token.classList.toggle("left-out", leftOut);
+      const known = Number.isNaN(weight) ? "not among the top keys" : `weight ${formatWeight(weight, scale)}`;
+      token.title = `token ${index}, ${leftOut ? "left out" : known}`;
     });
   }
 
   onKey(event) {
-    const step = STEPS[this.root.dir][event.key];
+    const step = STEPS[event.target.closest("[dir]").dir][event.key];
     if (step === undefined) return;
     event.preventDefault();
     this.tokens[this.tokens.indexOf(document.activeElement) + step]?.focus();

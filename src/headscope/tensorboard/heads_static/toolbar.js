@@ -3,6 +3,7 @@
 import { SCALES, drawLegend, parseScale } from "./color.js";
 import { build, fillSelect, legible, showError } from "./dom.js";
 import { isDifference } from "./reading.js";
+import { PartChoice } from "./shared/pairs.js";
 
 function labelled(text, control) {
   return build("label", {}, build("span", {}, text), control);
@@ -31,6 +32,7 @@ export class Toolbar {
       ["own", "own order", "each head beside the one of the same number"],
       ["matched", "matched", "each head beside the one whose map of this text is most like it, layer by layer (Jensen-Shannon distance, optimal assignment)"],
     ], (order) => this.change({ order })); // prettier-ignore
+    this.part = new PartChoice((part) => store.set({ part }));
     this.scale = select("scale", (scale) => store.set({ scale }));
     this.legend = build("canvas", { class: "legend", role: "img", "aria-label": "Colour scale" });
     this.ends = [build("span", { class: "end" }), build("span", { class: "end" })];
@@ -39,14 +41,16 @@ export class Toolbar {
     this.error = build("p", { class: "error", role: "alert", hidden: true });
     this.line = build(
       "div", { class: "line" }, labelled("Run", this.run), labelled("Text", this.text), labelled("Compare with", this.other),
-      this.otherStep, this.view, this.order,
+      this.otherStep, this.view, this.order, this.part.node,
     ); // prettier-ignore
     colors.append(labelled("Colours", this.scale), legend);
     root.append(this.line, this.error);
     store.subscribe(["runs", "run", "index", "text"], () => this.showRuns());
     store.subscribe(["runs", "run", "index", "compare", "other"], () => this.showCompare());
     store.subscribe(["scale", "theme", "compare", "other", "maps"], () => this.showScale());
+    store.subscribe(["index", "text", "part"], () => this.showPart());
     store.subscribe(["errors"], () => this.showErrors());
+    this.showPart();
     this.showCompare();
     this.showScale();
   }
@@ -86,6 +90,12 @@ export class Toolbar {
     fillSelect(this.otherStep, steps_, String(compare.step));
     this.press(this.view, compare.view);
     this.press(this.order, compare.order);
+  }
+
+  /* Only of a pair of texts there are parts. */
+  showPart() {
+    this.part.node.hidden = this.store.segments === null;
+    this.part.show(this.store.part);
   }
 
   press(group, value) {

@@ -1,22 +1,44 @@
-/* The tokens along the two axes of the large map. Where cells are too small for a label each, only
-   those that have room stay; the labels of the query and the key in question always show. */
+/* The tokens along the two axes of the large map; of a long text, the stretches. Where cells are too small for a label
+   each, only those that have room stay; the labels of the query and the key in question always show. Used by the page of
+   inspect.py and by the Heads tab. */
+
+import { element, isolated } from "../dom.js";
 
 const LABEL_ROOM = 13; // pixels that one line of a label needs
 
-class Axes {
-  constructor(root, tokens) {
-    this.root = root;
-    this.queries = this.createLabels(root.querySelector(".queries"), tokens);
-    this.keys = this.createLabels(root.querySelector(".keys"), tokens);
+export class Axes {
+  constructor(root, onKeyLabel = null, onQueryLabel = null) {
+    Object.assign(this, { root, queries: [], keys: [], known: "" });
+    if (onKeyLabel) this.listen(".keys", onKeyLabel);
+    if (onQueryLabel) this.listen(".queries", onQueryLabel);
   }
 
-  createLabels(axis, tokens) {
-    const labels = tokens.map((token) => {
-      const label = element("span", "label");
-      label.append(isolated(token));
+  listen(name, onLabel) {
+    const axis = this.root.querySelector(name);
+    const indexOf = (event) => Number(event.target.closest(".label")?.dataset.index ?? -1);
+    axis.addEventListener("pointerover", (event) => indexOf(event) >= 0 && onLabel(indexOf(event), false));
+    axis.addEventListener("click", (event) => indexOf(event) >= 0 && onLabel(indexOf(event), true));
+    axis.addEventListener("pointerleave", () => onLabel(null, false));
+  }
+
+  /* New names, one for each row and column; of a pair of texts, the class of each too (pairs.js). */
+  name(names, kinds = null) {
+    const known = JSON.stringify([names, kinds]);
+    if (known === this.known) return false;
+    this.known = known;
+    this.queries = this.createLabels(".queries", names, kinds);
+    this.keys = this.createLabels(".keys", names, kinds);
+    return true;
+  }
+
+  createLabels(name, names, kinds) {
+    const labels = names.map((text, index) => {
+      const label = element("span", kinds === null ? "label" : `label ${kinds[index]}`);
+      label.dataset.index = String(index);
+      label.append(isolated(text));
       return label;
     });
-    axis.append(...labels);
+    this.root.querySelector(name).replaceChildren(...labels);
     return labels;
   }
 
