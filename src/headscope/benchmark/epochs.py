@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headscope.data.batching import Batch
+from headscope.data.batching import Batch, moved
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,3 @@ def autocast(device: torch.device, precision: torch.dtype) -> contextlib.Abstrac
     if precision == torch.float32:
         return contextlib.nullcontext()
     return torch.autocast(device.type, precision)
-
-
-def moved(batch: Batch, device: torch.device) -> Batch:
-    """Return the batch on a device."""
-    return Batch(*(None if part is None else part.to(device) for part in batch))  # type: ignore[arg-type]

@@ -12,12 +12,12 @@ from datasets import Dataset, disable_progress_bars, enable_progress_bars, is_pr
 from tokenizers import Tokenizer
 
 from headscope.benchmark.config import BenchmarkConfig
-from headscope.benchmark.epochs import epoch, moved
+from headscope.benchmark.epochs import epoch
 from headscope.benchmark.page import Table
 from headscope.benchmark.peers import ours_by_default
 from headscope.benchmark.timing import Timing, in_turn
 from headscope.benchmark.workload import Sizes, lognormal_lengths, sizes_of, texts_of
-from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
+from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler, moved
 from headscope.data.cache import cache_folder
 from headscope.data.config import TokenizerConfig
 from headscope.data.encoded import encode

@@ -17,7 +17,7 @@ from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
-from headscope.training.folder import Run, best_device, load_run
+from headscope.training.folder import Run, best_device, decided_by, load_run
 from headscope.training.heads import write_numbers, write_reading
 from headscope.training.probes import Probe, Reading, make_probe, read_probe
 from headscope.training.recording import keep_readings, new_recorder
@@ -28,7 +28,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path."""
     console = console or Console()
     run = load_run(Path(config.run))
-    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens)
+    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.ngrams)
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
     summary = reading_numbers(reading)
@@ -83,6 +83,10 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(probe.tokens)} tokens",
     }
+    if shares := decided_by(run.folder):
+        notes["decided by"] = (
+            ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + ", over the test split"
+        )
     return text_report(probe, reading, numbers, "Attention heads", notes)
 
 

@@ -48,7 +48,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     run = load_run(Path(config.run))
     device = best_device(config.accelerator)
     run.model.to(device)
-    data = TextDataModule(run.config.data, run.config.tokenizer, run.config.seed, run.tokenizer)
+    data = TextDataModule(run.config.data, run.config.tokenizer, run.config.seed, run.tokenizer, run.ngrams or False)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     texts = sample(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
     with console.status(f"measuring every head on {sum(len(batch.labels) for batch in texts)} texts"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from headscope.data.ngram_rows import Ngrams
 from headscope.data.token_ids import EncodedTexts
 
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
@@ -25,6 +26,7 @@ class Batch(NamedTuple):
         labels: class of each text, -1 where it is not known; or, where a text has any number of them, [B, C], 1 at
             the classes that a text has and 0 at the others.
         rows: place of each text in its split.
+        ngrams: known n-grams of the texts, where the model reads them.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -32,6 +34,24 @@ class Batch(NamedTuple):
     segment_ids: Int[Tensor, "B T"] | None
     labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]
+    ngrams: Ngrams | None = None
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What the network is called with."""
+        known = () if self.ngrams is None else (self.ngrams,)
+        return self.token_ids, self.key_padding_mask, self.segment_ids, *known
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """Return the batch on a device."""
+    return _moved(batch, device)  # type: ignore[no-any-return]
+
+
+def _moved(part: Any, device: torch.device) -> Any:
+    if isinstance(part, tuple):
+        return type(part)(*(_moved(inner, device) for inner in part))
+    return None if part is None else part.to(device)
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
@@ -110,6 +130,7 @@ class TextBatches(Dataset[Batch]):
             None if segments is None else self._padded(segments, starts, lengths),
             torch.from_numpy(self.labels[rows]),
             torch.tensor(rows),
+            None if self.texts.ngrams is None else self.texts.ngrams.of(rows),
         )
 
     @staticmethod

@@ -23,6 +23,12 @@ def tuples(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]
     return zip(*(values(dataset, column) for column in columns), strict=True)
 
 
+def row_texts(dataset: Dataset) -> Iterator[str]:
+    """Yield each row's text, or both texts of a pair on lines of their own, read from disk as they are asked for."""
+    columns = [column for column in ("text", "text_pair") if column in dataset.column_names]
+    return map("\n".join, tuples(dataset, columns))
+
+
 def numbers(dataset: Dataset, column: str) -> np.ndarray:
     """Return a column of whole numbers, [N] of int64, or of lists of C small ones each, [N, C] of int8."""
     feature = dataset.features[column]

@@ -1,5 +1,7 @@
 """Everything about the texts of a run: splits, tokenizer, ids and loaders."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch.distributed
 from lightning.pytorch import LightningDataModule
@@ -11,6 +13,8 @@ from headscope.data.columns import TextsOf, numbers
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus
 from headscope.data.encoded import encode
+from headscope.data.encoded_ngrams import encode_ngrams, trained_ngrams
+from headscope.data.ngrams import NgramVocabulary
 from headscope.data.token_ids import EncodedTexts
 from headscope.data.tokenizer import trained_tokenizer
 
@@ -23,6 +27,8 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: what tokenizer to train, on the training split alone.
         seed: of the order of batches.
         tokenizer: one that is trained already, such as a run folder's.
+        ngrams: those that are known already, such as a run folder's; True counts them in the training split, False
+            leaves them out.
     """
 
     def __init__(
@@ -31,6 +37,7 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: TokenizerConfig,
         seed: int,
         tokenizer: Tokenizer | None = None,
+        ngrams: NgramVocabulary | bool = False,
     ) -> None:
         super().__init__()
         self.config, self.seed = config, seed
@@ -42,6 +49,11 @@ class TextDataModule(LightningDataModule):
         self.encoded: dict[str, EncodedTexts] = {
             role: encode(self.tokenizer, split, cache) for role, split in self.corpus.splits.items()
         }
+        self.ngrams = trained_ngrams(train, cache) if ngrams is True else ngrams or None
+        if self.ngrams is not None:
+            for role, split in self.corpus.splits.items():
+                rows = encode_ngrams(self.ngrams, split, cache)
+                self.encoded[role] = replace(self.encoded[role], ngrams=rows)
 
     @property
     def num_segments(self) -> int:
@@ -81,6 +93,7 @@ class TextDataModule(LightningDataModule):
             **self.corpus.facts,
             "classes": self.corpus.labels,
             "vocabulary": self.tokenizer.get_vocab_size(),
+            **({} if self.ngrams is None else {"n-grams": len(self.ngrams)}),
             "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
             "share of texts cut": {role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()},
             "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),

@@ -26,13 +26,13 @@ def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path) -> EncodedTexts:
     """
     columns = [column for column in ("text", "text_pair") if column in dataset.column_names]
     settings = f"{tokenizer.to_str()} {tokenizer.encode_special_tokens}"
-    folder = cache / "encoded" / content_key([settings, *columns, *_digests(dataset, columns)])
+    folder = cache / "encoded" / content_key([settings, *columns, *digests_of(dataset, columns)])
     if not folder.exists():
         _write(tokenizer, dataset, columns, folder)
     return _read(folder)
 
 
-def _digests(dataset: Dataset, columns: list[str]) -> list[str]:
+def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
     """Return two digests of each column, one of the UTF-8 of all texts end to end and one of their lengths.
 
     The bytes are hashed where Arrow has them: making a Python string of every text takes longer than all else. Kept

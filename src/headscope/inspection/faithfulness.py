@@ -21,7 +21,14 @@ from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
 from headscope.inspection.capture import capture
-from headscope.inspection.intervention import LabelledBatch, device_of, evaluating, headed_layers
+from headscope.inspection.intervention import (
+    LabelledBatch,
+    device_of,
+    evaluating,
+    headed_layers,
+    logits_of,
+    ngrams_of,
+)
 from headscope.inspection.measures import Summary, mean_and_error
 from headscope.inspection.rollout import received, rollout
 from headscope.model.objective import ONE_CLASS, Objective
@@ -98,12 +105,17 @@ def faithfulness(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """A batch on the model's device; `choosable` is True at tokens that may be hidden."""
+    """A batch on the model's device.
+
+    `choosable` is True at tokens that may be hidden; `beside` are logits that come from n-grams and not from tokens,
+    which stay as they are whatever is hidden.
+    """
 
     token_ids: Int[Tensor, "B T"]
     padding: Bool[Tensor, "B T"]
     segment_ids: Int[Tensor, "B T"] | None
     choosable: Bool[Tensor, "B T"]
+    beside: Float[Tensor, "B classes"] | float
 
     @classmethod
     def of(cls, model: nn.Module, batch: LabelledBatch, special_ids: Sequence[int]) -> "_Inputs":
@@ -111,13 +123,17 @@ class _Inputs:
         ids, mask, segments = batch.token_ids.to(device), batch.key_padding_mask, batch.segment_ids
         padding = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask.to(device)
         special = torch.isin(ids, ids.new_tensor(list(special_ids)))
-        return cls(ids, padding, None if segments is None else segments.to(device), ~padding & ~special)
+        segments = None if segments is None else segments.to(device)
+        with torch.no_grad():
+            known = ngrams_of(batch) is not None
+            beside = logits_of(model, batch) - model(ids, padding, segments) if known else 0.0
+        return cls(ids, padding, segments, ~padding & ~special, beside)
 
 
 def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective) -> Float[Tensor, "C B T"]:
     """Return how each head, rollout and gradient x input rank the tokens."""
     with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
-        logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids)
+        logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids) + inputs.beside
         likeliest = objective.log_probabilities(logits).amax(dim=-1).sum()
     gradient = torch.autograd.grad(likeliest, leaves[0])[0]
     saliency = (gradient * leaves[0].detach()).sum(dim=-1).abs()  # [B, T]
@@ -192,8 +208,8 @@ def _probabilities(
     for part in hidden.split(max(1, TOKENS_AT_ONCE // (B * T))):
         ids = inputs.token_ids.repeat(len(part), 1)
         segments = None if inputs.segment_ids is None else inputs.segment_ids.repeat(len(part), 1)
-        logits = model(ids, part.flatten(0, 1), segments)
-        found.append(objective.probabilities(logits.double()).unflatten(0, (len(part), B)))
+        logits = model(ids, part.flatten(0, 1), segments).double().unflatten(0, (len(part), B)) + inputs.beside
+        found.append(objective.probabilities(logits))
     return torch.cat(found)
 
 

@@ -42,8 +42,16 @@ def headed_layers(model: nn.Module) -> dict[str, HeadedAttention]:
 def logits_of(model: nn.Module, batch: LabelledBatch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
     device = device_of(model)
-    inputs = (batch.token_ids, batch.key_padding_mask, batch.segment_ids)
-    return model(*(None if tensor is None else tensor.to(device) for tensor in inputs))  # type: ignore[no-any-return]
+    inputs = [batch.token_ids, batch.key_padding_mask, batch.segment_ids]
+    given = [None if tensor is None else tensor.to(device) for tensor in inputs]
+    if (ngrams := ngrams_of(batch)) is not None:
+        given.append(tuple(part.to(device) for part in ngrams))  # type: ignore[arg-type]
+    return model(*given)  # type: ignore[no-any-return]
+
+
+def ngrams_of(batch: LabelledBatch) -> tuple[Tensor, ...] | None:
+    """Return what a bag beside the encoder reads of the texts, if the batch has it."""
+    return getattr(batch, "ngrams", None)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -15,7 +14,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from torch import Tensor
 
-from headscope.data.columns import numbers, tuples
+from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.scoring import Scores, scores
@@ -98,12 +97,6 @@ def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
     probabilities = torch.from_numpy(np.clip(_probabilities(pipeline, split), 1e-12, 1.0))
     logits = probabilities.log() if labels.dim() == 1 else probabilities.logit(eps=1e-12)
     return logits.float(), labels
-
-
-def row_texts(split: Dataset) -> Iterator[str]:
-    """Yield each row's text, or both texts of a pair on lines of their own, read from disk as they are asked for."""
-    columns = [column for column in ("text", "text_pair") if column in split.column_names]
-    return map("\n".join, tuples(split, columns))
 
 
 def _probabilities(pipeline: Pipeline, split: Dataset) -> np.ndarray:

@@ -31,6 +31,9 @@ class OptimizerConfig:
     layer_decay: float = setting(
         1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
     )
+    ngram_rate: float = setting(
+        20.0, "learning rate of a bag of n-grams, as a multiple of learning_rate; it is not decayed", above=0
+    )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
     gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)

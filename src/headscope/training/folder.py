@@ -5,6 +5,7 @@
         tokenizer.json       the trained tokenizer, or the checkpoint's
         encoder.json         what the encoder of a checkpoint looks like, where model.path named one
         labels.json          the classes' names, in the order of the logits
+        ngrams.safetensors   with model.ngrams: the known n-grams
         model.safetensors    the best weights by validation macro-F1
         thresholds.json      with data.multi_label: the probability from which on a text is given each class
         calibration.json     the temperature that probabilities are taken at; older runs have none, which is 1
@@ -19,7 +20,7 @@ Nothing here has to be unpickled by who uses the model.
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -38,7 +39,10 @@ from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.model.pretrained.architecture import Architecture, architecture_json, load_architecture
 from headscope.training.config import TrainConfig
 
-ENCODER, THRESHOLDS = "encoder.json", "thresholds.json"
+if TYPE_CHECKING:
+    from headscope.data.ngrams import NgramVocabulary
+
+ENCODER, THRESHOLDS, NGRAMS = "encoder.json", "thresholds.json", "ngrams.safetensors"
 CALIBRATION, MOST_WRONG = "calibration.json", "most_wrong.html"  # made of the weights, and of no others
 
 
@@ -53,15 +57,34 @@ class Run:
     model: TextClassifier
     objective: Objective = ONE_CLASS
     temperature: float = 1.0  # by which logits are divided before they become probabilities
+    ngrams: "NgramVocabulary | None" = None  # that a bag beside the encoder knows
 
 
 def build_model(
-    config: TrainConfig, tokenizer: Tokenizer, labels: list[str], architecture: Architecture | None = None
+    config: TrainConfig,
+    tokenizer: Tokenizer,
+    labels: list[str],
+    architecture: Architecture | None = None,
+    ngrams: "NgramVocabulary | None" = None,
 ) -> TextClassifier:
-    """Return the untrained network that a configuration, a tokenizer, the classes and, perhaps, an encoder ask for."""
+    """Return the untrained network that a configuration and what it reads and says ask for.
+
+    Args:
+        config: every setting.
+        tokenizer: whose ids it reads.
+        labels: the classes.
+        architecture: of an encoder that is trained already.
+        ngrams: that a bag beside the encoder knows.
+    """
     num_segments = 2 if config.data.text_pair_column else 1
     return TextClassifier(
-        config.model, tokenizer.get_vocab_size(), len(labels), config.data.max_length, num_segments, architecture
+        config.model,
+        tokenizer.get_vocab_size(),
+        len(labels),
+        config.data.max_length,
+        num_segments,
+        architecture,
+        0 if ngrams is None else len(ngrams),
     )
 
 
@@ -82,9 +105,13 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     write_whole(folder / "tokenizer.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def save_vocabulary(folder: Path, tokenizer: Tokenizer, labels: list[str]) -> None:
-    """Write tokenizer.json and labels.json."""
+def save_vocabulary(
+    folder: Path, tokenizer: Tokenizer, labels: list[str], ngrams: "NgramVocabulary | None" = None
+) -> None:
+    """Write tokenizer.json, labels.json and, where n-grams are known, ngrams.safetensors."""
     save_tokenizer(folder, tokenizer)
+    if ngrams is not None:
+        ngrams.save(folder / NGRAMS)
     save_json(folder / "labels.json", labels)
 
 
@@ -100,6 +127,28 @@ def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
         ValueError: if it is broken.
     """
     return None if config.model.path is None else load_architecture(folder / ENCODER)
+
+
+def kept_ngrams(folder: Path, config: TrainConfig) -> "NgramVocabulary | None":
+    """Read ngrams.safetensors; None for a run without a bag of n-grams.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    if not config.model.ngrams:
+        return None
+    from headscope.data.ngrams import load_ngrams  # scikit-learn: most of a second, which other runs are spared
+
+    return load_ngrams(folder / NGRAMS)
+
+
+def decided_by(folder: Path) -> dict[str, float]:
+    """Return who decided about the test split, n-grams or the encoder; empty where there are no n-grams."""
+    path = folder / "metrics.json"
+    if not path.is_file():
+        return {}
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["training"].get("decided by", {})
+    return found
 
 
 def objective_of(config: TrainConfig) -> Objective:
@@ -178,7 +227,13 @@ def load_run(folder: Path) -> Run:
         RunError: if a file is missing or broken; the message names it.
     """
     config = load_config(folder)
-    needed = ["tokenizer.json", "labels.json", "model.safetensors", *([ENCODER] if config.model.path else [])]
+    needed = [
+        "tokenizer.json",
+        "labels.json",
+        "model.safetensors",
+        *([ENCODER] if config.model.path else []),
+        *([NGRAMS] if config.model.ngrams else []),
+    ]
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise RunError(
@@ -188,12 +243,13 @@ def load_run(folder: Path) -> Run:
     try:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-        model = build_model(config, tokenizer, labels, kept_architecture(folder, config))
+        ngrams = kept_ngrams(folder, config)
+        model = build_model(config, tokenizer, labels, kept_architecture(folder, config), ngrams)
         load_model(model, str(folder / "model.safetensors"))
         objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
-    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature)
+    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature, ngrams)
 
 
 def flat(config: TrainConfig) -> dict[str, Any]:

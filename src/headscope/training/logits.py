@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch
+from headscope.data.batching import Batch, moved
 
 
 def split_logits(
@@ -30,9 +30,7 @@ def split_logits(
     halved = precision == torch.bfloat16
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=halved):
         for batch in batches:
-            mask = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)
-            segments = None if batch.segment_ids is None else batch.segment_ids.to(device)
-            logits.append(model(batch.token_ids.to(device), mask, segments).float())
+            logits.append(model(*moved(batch, device).inputs).float())
             labels.append(batch.labels)
             rows.append(batch.rows)
             tick()

@@ -53,7 +53,7 @@ class ClassifierModule(LightningModule):
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
-        return self.model(batch.token_ids, batch.key_padding_mask, batch.segment_ids)  # type: ignore[no-any-return]
+        return self.model(*batch.inputs)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, smoothed and weighted as configured."""

@@ -90,7 +90,7 @@ def _read(session: Session, row: int, loss: float, texts: int, temperature: floa
     columns = [column for column in ("text", "text_pair") if column in found]
     classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
     (label,) = session.objective.names(classes, data.corpus.labels)
-    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label))
+    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label), data.ngrams)
     reading = read_probe(
         session.module.model, probe, data.corpus.labels, session.device, session.objective, temperature
     )

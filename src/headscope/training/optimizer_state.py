@@ -29,7 +29,8 @@ def take_up(
         return
     (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
     # Parameters are numbered group by group: first all matrices, then the rest, or so for every layer.
-    before = chain(*grouped(model, by_layer=len(saved["param_groups"]) > 2).values())
+    by_layer = len(saved["param_groups"]) > len(grouped(model, by_layer=False))
+    before = chain(*grouped(model, by_layer).values())
     memory = {id(weight): saved["state"][number] for number, weight in enumerate(before) if number in saved["state"]}
     after = chain(*(group["params"] for group in optimizer.param_groups))
     state = {number: memory[id(weight)] for number, weight in enumerate(after) if id(weight) in memory}

@@ -13,12 +13,14 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.pretrained_tokenizer import pretrained_tokenizer
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
+from headscope.model.ngrams import NgramBag
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint
 from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
 from headscope.training.config import TrainConfig
-from headscope.training.folder import save_architecture, save_config, save_vocabulary
+from headscope.training.decision import decision
+from headscope.training.folder import NGRAMS, kept_ngrams, save_architecture, save_config, save_vocabulary
 from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
@@ -85,16 +87,19 @@ def claim_folder(config: TrainConfig) -> Path:
 def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None) -> TextDataModule:
     """Load the texts, and only then begin the run folder: a mistake in the data must not take the run's name.
 
-    A resumed run keeps the tokenizer that its weights were trained with; what it was given anew is written down.
+    A resumed run keeps the tokenizer and the n-grams that its weights were trained with; what it was given anew is
+    written down.
     """
     kept = folder / "tokenizer.json"
     tokenizer = load_tokenizer(kept) if config.resume is not None and kept.exists() else None
     if tokenizer is None and checkpoint is not None:
         size = checkpoint.architecture.vocab_size
         tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size)
-    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer)
+    resumes = config.resume is not None and (folder / NGRAMS).exists()
+    ngrams = kept_ngrams(folder, config) if resumes else config.model.ngrams
+    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, ngrams or False)
     save_config(folder, replace(config, resume=None))
-    save_vocabulary(folder, data.tokenizer, data.corpus.labels)
+    save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.ngrams)
     if checkpoint is not None:
         save_architecture(folder, checkpoint.architecture)
     return data
@@ -107,6 +112,8 @@ def _scored(session: Session) -> Report:
     found = scores(logits, targets, session.objective)
     report = Report(session.folder, session.config, labels, found, logits, targets, session.objective)
     report.facts_of_training = session.facts()
+    if isinstance(bag := session.module.model.bag, NgramBag):
+        report.facts_of_training["decided by"] = decision(bag, data.loader("test"), logits)
     report.seconds = {"testing": time.perf_counter() - start}
     _calibrate(session, report)
     if session.head_logger is not None:

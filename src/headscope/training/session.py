@@ -18,7 +18,7 @@ from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
-from headscope.training.closing import write_calibration, write_probes, write_scores, write_study
+from headscope.training.closing import write_calibration, write_decision, write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
 from headscope.training.heads import HeadLogger, Subjects
@@ -80,7 +80,8 @@ class Session:
             classes = self.data.labels("train")
             counts = torch.from_numpy(class_counts(classes, len(labels)))
             weights = self.objective.balanced_weights(counts.float(), len(classes))
-        model = build_model(self.config, self.data.tokenizer, labels, kept_architecture(self.folder, self.config))
+        architecture = kept_architecture(self.folder, self.config)
+        model = build_model(self.config, self.data.tokenizer, labels, architecture, self.data.ngrams)
         if checkpoint is not None:
             load_weights(model, checkpoint)
         freeze(model, self.config.model.frozen_layers)
@@ -195,6 +196,7 @@ class Session:
         """Write TensorBoard's closing entries."""
         write_scores(self.writer, report)
         write_calibration(self.writer, report)
+        write_decision(self.writer, report)
         if self.head_logger is not None:
             subjects = replace(self.head_logger.subjects, objective=self.objective)
             settings = self.config.inspection

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from datasets import Dataset
 
-from headscope.data.columns import numbers
+from headscope.data.columns import numbers, row_texts
 from headscope.errors import ConfigError
-from headscope.training.baseline import row_texts
 from headscope.training.scoring import Scores, scores
 
 EPOCHS, LEARNING_RATES = (5, 25, 50), (0.1, 0.5, 1.0)

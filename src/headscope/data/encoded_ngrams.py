@@ -1,0 +1,54 @@
+"""N-grams of a split, counted once into arrays on disk, and the vocabulary of those of the training split."""
+
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+
+from headscope.data.cache import content_key
+from headscope.data.columns import row_texts
+from headscope.data.encoded import TEXTS_AT_ONCE, digests_of
+from headscope.data.ngram_rows import NgramRows
+from headscope.data.ngrams import NgramVocabulary, known_ngrams, load_ngrams
+from headscope.files import replacing_folder
+
+RECIPE = "n-grams 1"  # raise it when the values change, so that cached ones are made anew
+
+
+def trained_ngrams(train: Dataset, cache: Path) -> NgramVocabulary:
+    """Return the known n-grams of the training split, from the cache if they were counted before."""
+    path = cache / "ngrams" / f"{_key(train)}.safetensors"
+    if not path.exists():
+        known_ngrams(row_texts(train)).save(path)
+    return load_ngrams(path)
+
+
+def encode_ngrams(vocabulary: NgramVocabulary, dataset: Dataset, cache: Path) -> NgramRows:
+    """Return the known n-grams of every text, or what an earlier call left in the cache."""
+    folder = cache / "ngrams" / _key(dataset, vocabulary.key())
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replacing_folder(folder) as temporary:
+            _write(vocabulary, dataset, temporary)
+    ids, values = (
+        np.memmap(folder / name, kind, "r") if (folder / name).stat().st_size else np.zeros(0, kind)
+        for name, kind in (("ids.bin", np.int32), ("values.bin", np.float32))
+    )
+    return NgramRows(ids, values, np.load(folder / "starts.npy"))
+
+
+def _key(dataset: Dataset, *others: str) -> str:
+    columns = [column for column in ("text", "text_pair") if column in dataset.column_names]
+    return content_key([RECIPE, *others, *columns, *digests_of(dataset, columns)])
+
+
+def _write(vocabulary: NgramVocabulary, dataset: Dataset, folder: Path) -> None:
+    lengths = [np.zeros(1, np.int64)]
+    with (folder / "ids.bin").open("wb") as ids, (folder / "values.bin").open("wb") as values:
+        for start in range(0, len(dataset), TEXTS_AT_ONCE):
+            stop = min(start + TEXTS_AT_ONCE, len(dataset))
+            found = vocabulary.rows(list(row_texts(dataset.select(range(start, stop)))))
+            ids.write(found.ids.tobytes())
+            values.write(found.values.tobytes())
+            lengths.append(np.diff(found.starts))
+    np.save(folder / "starts.npy", np.cumsum(np.concatenate(lengths)))
