@@ -21,7 +21,8 @@ from headscope.data.config import DataConfig
 from headscope.errors import RunError
 from headscope.training.calibration import LARGEST, calibrate, fitted_temperature
 from headscope.training.config import TrainConfig
-from headscope.training.folder import CALIBRATION, MOST_WRONG, load_run, load_temperature, save_weights
+from headscope.training.folder import load_run, save_weights
+from headscope.training.kept import CALIBRATION, MOST_WRONG, load_temperature
 from headscope.training.run import train
 from headscope.training.scoring import scores
 

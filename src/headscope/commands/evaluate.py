@@ -16,7 +16,8 @@ from headscope.data.encoded import encode
 from headscope.data.encoded_ngrams import encode_ngrams
 from headscope.errors import ConfigError, DataError
 from headscope.training.calibration import Calibration
-from headscope.training.folder import Run, best_device, load_run, save_json
+from headscope.training.folder import Run, best_device, load_run
+from headscope.training.kept import save_json
 from headscope.training.logits import split_logits
 from headscope.training.scoring import Scores, scores
 from headscope.training.screen import show_confusion, show_scores

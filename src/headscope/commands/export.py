@@ -20,7 +20,8 @@ from headscope.errors import RunError
 from headscope.files import replacing_folder, write_whole
 from headscope.model.pretrained.architecture import Architecture
 from headscope.model.pretrained.export import POOLINGS, bert_config, bert_tensors
-from headscope.training.folder import Run, kept_architecture, load_run, save_json, save_tokenizer
+from headscope.training.folder import Run, load_run, save_tokenizer
+from headscope.training.kept import kept_architecture, save_json
 
 
 def export(config: ExportConfig, console: Console | None = None) -> Path:

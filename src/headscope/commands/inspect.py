@@ -17,8 +17,9 @@ from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
-from headscope.training.folder import Run, best_device, decided_by, load_run
+from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
+from headscope.training.kept import decided_by
 from headscope.training.probes import Probe, Reading, make_probe, read_probe
 from headscope.training.recording import keep_readings, new_recorder
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
@@ -84,9 +85,8 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "shown": f"{len(probe.tokens)} tokens",
     }
     if shares := decided_by(run.folder):
-        notes["decided by"] = (
-            ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + ", over the test split"
-        )
+        listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        notes["decided by"] = f"{listed}, over the test split"
     return text_report(probe, reading, numbers, "Attention heads", notes)
 
 

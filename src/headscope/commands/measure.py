@@ -17,7 +17,8 @@ from headscope.inspection.record import FOLDER, INDEX, RecordError, read_index
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.marker import write_marker
 from headscope.training.closing import beyond_the_usual
-from headscope.training.folder import Run, best_device, load_run, save_json
+from headscope.training.folder import Run, best_device, load_run
+from headscope.training.kept import save_json
 from headscope.training.probes import choose_probes, read_probe
 from headscope.training.recording import keep_readings, new_recorder, numbers_of
 from headscope.training.study import Study, causes, sample, special_tokens

@@ -69,6 +69,7 @@ class NgramVocabulary:
             known.data = (1 + np.log(known.data)) * self.idf[kind][known.indices]
             found.append(normalize(known, copy=False))
         joined = hstack(found, format="csr", dtype=np.float32)
+        joined.sort_indices()  # else their order, and the last digits of sums, would depend on the texts beside
         return NgramRows(joined.indices, joined.data, joined.indptr.astype(np.int64))
 
     def key(self) -> str:

@@ -35,7 +35,7 @@ class NgramBag(nn.Module):
 
 
 def share_of_bag(logits: Float[Tensor, "N C"], of_bag: Float[Tensor, "N C"]) -> float:
-    """Return the bag's share of what sets apart the likeliest classes of N texts: mean of |m_bag| / (|m_bag| + |m_rest|).
+    """Return the mean over N texts of |m_bag| / (|m_bag| + |m_rest|), the bag's share in what their classes win by.
 
     m is by how much a part's logits lift a text's likeliest class above the classes' mean, less the mean of that over
     all texts: a constant that one part adds and the other takes away decides nothing. The rest is the encoder with its

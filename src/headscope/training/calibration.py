@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscope.training.folder import CALIBRATION, save_json
+from headscope.training.kept import CALIBRATION, save_json
 from headscope.training.scoring import Scores, scores
 
 LARGEST = 20.0  # T lies between 1/20 and 20: what is further off is no temperature but a broken model

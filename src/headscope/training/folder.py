@@ -23,27 +23,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
 from headscope.files import write_whole
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
-from headscope.model.pretrained.architecture import Architecture, architecture_json, load_architecture
+from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.pretrained.architecture import Architecture, architecture_json
 from headscope.training.config import TrainConfig
+from headscope.training.kept import (
+    CALIBRATION,
+    ENCODER,
+    MOST_WRONG,
+    NGRAMS,
+    kept_architecture,
+    kept_ngrams,
+    kept_objective,
+    load_temperature,
+    save_json,
+)
 
 if TYPE_CHECKING:
     from headscope.data.ngrams import NgramVocabulary
-
-ENCODER, THRESHOLDS, NGRAMS = "encoder.json", "thresholds.json", "ngrams.safetensors"
-CALIBRATION, MOST_WRONG = "calibration.json", "most_wrong.html"  # made of the weights, and of no others
 
 
 @dataclass(frozen=True)
@@ -93,12 +99,6 @@ def save_config(folder: Path, config: TrainConfig) -> None:
     write_whole(folder / "config.yaml", lambda path: OmegaConf.save(OmegaConf.structured(config), path))
 
 
-def save_json(path: Path, content: Any) -> None:
-    """Write JSON, whole or not at all."""
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """Write tokenizer.json."""
     text = tokenizer.to_str(pretty=True)  # its own `save` raises no OSError where the disk is full
@@ -118,64 +118,6 @@ def save_vocabulary(
 def save_architecture(folder: Path, architecture: Architecture) -> None:
     """Write encoder.json."""
     save_json(folder / ENCODER, architecture_json(architecture))
-
-
-def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
-    """Read encoder.json; None for a run from scratch, which has none.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    return None if config.model.path is None else load_architecture(folder / ENCODER)
-
-
-def kept_ngrams(folder: Path, config: TrainConfig) -> "NgramVocabulary | None":
-    """Read ngrams.safetensors; None for a run without a bag of n-grams.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    if not config.model.ngrams:
-        return None
-    from headscope.data.ngrams import load_ngrams  # scikit-learn: most of a second, which other runs are spared
-
-    return load_ngrams(folder / NGRAMS)
-
-
-def decided_by(folder: Path) -> dict[str, float]:
-    """Return who decided about the test split, n-grams or the encoder; empty where there are no n-grams."""
-    path = folder / "metrics.json"
-    if not path.is_file():
-        return {}
-    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["training"].get("decided by", {})
-    return found
-
-
-def objective_of(config: TrainConfig) -> Objective:
-    """Return what the configuration says that labels are."""
-    return AnyClasses() if config.data.multi_label else ONE_CLASS
-
-
-def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, " C"]) -> None:
-    """Write thresholds.json."""
-    save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
-
-
-def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
-    """Return what labels are, with the thresholds of thresholds.json if there is one.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    path, objective = folder / THRESHOLDS, objective_of(config)
-    if not config.data.multi_label or not path.exists():
-        return objective
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    try:
-        thresholds = torch.tensor([kept[label] for label in labels], dtype=torch.float64)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{THRESHOLDS}: takes a number for each of {', '.join(labels[:20])}") from error
-    return AnyClasses(thresholds)
 
 
 def save_weights(folder: Path, model: TextClassifier) -> None:
@@ -199,25 +141,6 @@ def load_config(folder: Path) -> TrainConfig:
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
-
-
-def load_temperature(folder: Path) -> float:
-    """Read the temperature in calibration.json; 1 for a run that has none, as older ones.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    path = folder / CALIBRATION
-    if not path.is_file():
-        return 1.0
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: is no JSON: {error}") from error
-    temperature = content.get("temperature") if isinstance(content, dict) else None
-    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
-        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
-    return float(temperature)
 
 
 def load_run(folder: Path) -> Run:

@@ -13,7 +13,7 @@ from headscope.inspection.page import write_page_of_texts
 from headscope.inspection.record import label_text
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.text import table_markdown
-from headscope.training.folder import MOST_WRONG
+from headscope.training.kept import MOST_WRONG
 from headscope.training.probes import Probe, Reading, encoded_probe, read_probe, shortened
 from headscope.training.report import Report
 from headscope.training.session import Session

@@ -13,7 +13,7 @@ from torch import Tensor
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.calibration import Calibration
 from headscope.training.config import TrainConfig
-from headscope.training.folder import save_json
+from headscope.training.kept import save_json
 from headscope.training.scoring import Scores
 
 # The scores that are shown, and how they are called where people read them.

@@ -20,7 +20,8 @@ from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
 from headscope.training.config import TrainConfig
 from headscope.training.decision import decision
-from headscope.training.folder import NGRAMS, kept_ngrams, save_architecture, save_config, save_vocabulary
+from headscope.training.folder import save_architecture, save_config, save_vocabulary
+from headscope.training.kept import NGRAMS, kept_ngrams
 from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point

@@ -20,8 +20,9 @@ from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
 from headscope.training.closing import write_calibration, write_decision, write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig, TrainerConfig
-from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
+from headscope.training.folder import build_model, save_weights
 from headscope.training.heads import HeadLogger, Subjects
+from headscope.training.kept import kept_architecture, objective_of, save_thresholds
 from headscope.training.layers import freeze
 from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule

@@ -1,0 +1,103 @@
+"""What a run folder keeps beside the network's weights, and the files' names. Free of lightning and scikit-learn."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headscope.files import write_whole
+from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
+from headscope.model.pretrained.architecture import Architecture, load_architecture
+from headscope.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from headscope.data.ngrams import NgramVocabulary
+
+ENCODER, THRESHOLDS, NGRAMS = "encoder.json", "thresholds.json", "ngrams.safetensors"
+CALIBRATION, MOST_WRONG = "calibration.json", "most_wrong.html"  # made of the weights, and of no others
+
+
+def save_json(path: Path, content: Any) -> None:
+    """Write JSON, whole or not at all."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
+    """Read encoder.json; None for a run from scratch, which has none.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    return None if config.model.path is None else load_architecture(folder / ENCODER)
+
+
+def kept_ngrams(folder: Path, config: TrainConfig) -> "NgramVocabulary | None":
+    """Read ngrams.safetensors; None for a run without a bag of n-grams.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    if not config.model.ngrams:
+        return None
+    from headscope.data.ngrams import load_ngrams  # scikit-learn: most of a second, which other runs are spared
+
+    return load_ngrams(folder / NGRAMS)
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """Return what the configuration says that labels are."""
+    return AnyClasses() if config.data.multi_label else ONE_CLASS
+
+
+def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, " C"]) -> None:
+    """Write thresholds.json."""
+    save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
+
+
+def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
+    """Return what labels are, with the thresholds of thresholds.json if there is one.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    path, objective = folder / THRESHOLDS, objective_of(config)
+    if not config.data.multi_label or not path.exists():
+        return objective
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        thresholds = torch.tensor([kept[label] for label in labels], dtype=torch.float64)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{THRESHOLDS}: takes a number for each of {', '.join(labels[:20])}") from error
+    return AnyClasses(thresholds)
+
+
+def load_temperature(folder: Path) -> float:
+    """Read the temperature in calibration.json; 1 for a run that has none, as older ones.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return 1.0
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON: {error}") from error
+    temperature = content.get("temperature") if isinstance(content, dict) else None
+    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
+        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
+    return float(temperature)
+
+
+def decided_by(folder: Path) -> dict[str, float]:
+    """Return who decided about the test split, n-grams or the encoder; empty where there are no n-grams."""
+    path = folder / "metrics.json"
+    if not path.is_file():
+        return {}
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["training"].get("decided by", {})
+    return found

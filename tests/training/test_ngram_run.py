@@ -1,0 +1,101 @@
+"""A run with a bag of n-grams: trained, kept, resumed, used and inspected with them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from headscope.commands.config import EvaluateConfig
+from headscope.commands.evaluate import evaluate
+from headscope.commands.predict import encoded, probabilities
+from headscope.data.columns import row_texts
+from headscope.data.corpus import load_corpus
+from headscope.errors import RunError
+from headscope.inspection.record import read_index, read_step
+from headscope.training.config import TrainConfig
+from headscope.training.folder import load_run
+from headscope.training.kept import NGRAMS
+from headscope.training.run import train
+
+Maker = Callable[..., TrainConfig]
+
+
+@pytest.fixture
+def with_ngrams(small_config: Maker) -> Maker:
+    def make(name: str = "run", **options: object) -> TrainConfig:
+        config = small_config(name, **options)
+        config.model.ngrams = True
+        return config
+
+    return make
+
+
+def test_what_a_run_kept_gives_the_logits_that_were_scored(with_ngrams: Maker) -> None:
+    report = train(with_ngrams(max_epochs=2))
+    run = load_run(report.folder)
+    texts = [(text,) for text in row_texts(load_corpus(run.config.data).splits["test"])]
+    found = encoded(run.tokenizer, texts, run.ngrams)
+    device = torch.device("cpu")
+    shares = probabilities(run.model, found, 256, device, temperature=run.temperature)
+    wanted = (report.logits.double() / run.temperature).softmax(dim=-1)
+    torch.testing.assert_close(shares, wanted, atol=1e-5, rtol=0)
+    alone = probabilities(run.model, encoded(run.tokenizer, texts), 256, device, temperature=run.temperature)
+    assert (alone - wanted).abs().max() > 1e-3  # the bag has learned something
+    assert evaluate(EvaluateConfig(run=str(report.folder))).accuracy == report.test.accuracy
+
+
+def test_the_report_says_who_decided(with_ngrams: Maker) -> None:
+    report = train(with_ngrams(max_epochs=2))
+    shares = report.facts_of_training["decided by"]
+    assert set(shares) == {"n-grams", "encoder"}
+    assert 0 < shares["n-grams"] < 1
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_heads_are_studied_beside_the_bag(with_ngrams: Maker) -> None:
+    config = with_ngrams(max_epochs=1)
+    config.inspection.causes = 24
+    report = train(config)
+    index = read_index(report.folder / "heads")
+    arrays = read_step(report.folder / "heads" / index.steps[-1].file)
+    for measure in ("loss_zeroed", "gate_gradient", "comprehensiveness"):
+        assert np.isfinite(arrays[f"numbers/{measure}/mean"]).all()
+    run = load_run(report.folder)
+    shown = arrays["text_0/probabilities"]
+    found = encoded(run.tokenizer, [(index.texts[0].text,)], run.ngrams)
+    again = probabilities(run.model, found, 256, torch.device("cpu"))
+    np.testing.assert_allclose(shown, again[0], atol=2e-3)
+
+
+def test_a_resumed_run_goes_on_with_its_ngrams(with_ngrams: Maker) -> None:
+    whole = train(with_ngrams("whole", max_epochs=2, precision="32-true"))
+    begun = train(with_ngrams("begun", max_epochs=2, max_steps=whole.facts_of_training["steps"] // 2))
+    config = with_ngrams("begun", max_epochs=2)
+    config.resume = str(begun.folder)
+    kept = (begun.folder / NGRAMS).read_bytes()
+    assert train(config).facts_of_training["steps"] == whole.facts_of_training["steps"]
+    assert (begun.folder / NGRAMS).read_bytes() == kept
+
+
+def test_the_same_seed_gives_the_same_weights(with_ngrams: Maker) -> None:
+    one, other = (
+        load_file(train(with_ngrams(name, max_epochs=1, precision="32-true")).folder / "model.safetensors")
+        for name in ("one", "other")
+    )
+    assert "bag.weight" in one
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("content", "words"), [(b"broken", "broken"), (None, "did not finish")])
+def test_a_run_whose_ngrams_are_broken_is_refused_by_name(
+    with_ngrams: Maker, content: bytes | None, words: str
+) -> None:
+    folder: Path = train(with_ngrams(max_epochs=1)).folder
+    (folder / NGRAMS).unlink()
+    if content is not None:
+        (folder / NGRAMS).write_bytes(content)
+    with pytest.raises(RunError, match=words):
+        load_run(folder)
