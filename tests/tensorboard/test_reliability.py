@@ -6,8 +6,8 @@ import torch
 
 from headscope.tensorboard.images import BACKGROUND, MARGIN
 from headscope.tensorboard.reliability import (
-    BOTH,
     BINS,
+    BOTH,
     CELL,
     COUNTS,
     DIFFERENCE,
