@@ -6,14 +6,15 @@ import torch
 
 from headscope.tensorboard.images import BACKGROUND, MARGIN
 from headscope.tensorboard.reliability import (
-    ACCURACY,
     BINS,
+    BOTH,
     CELL,
     COUNTS,
     DIFFERENCE,
     LEFT,
     SIDE,
     TEXTS,
+    TOP,
     Reliability,
     height_of,
     place_of_counts,
@@ -62,11 +63,11 @@ def test_each_bin_shows_its_accuracy_how_far_its_confidence_is_from_it_and_its_t
 
     # Too sure: blue up to the accuracy, red from there to the confidence, nothing above.
     assert [seen(0, 14, height_of(share)) for share in (0.1, 0.58, 0.66, 0.92, 0.99)] == [
-        ACCURACY, ACCURACY, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
+        BOTH, BOTH, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
     # Not sure enough: red from the confidence up to the accuracy.
     assert [seen(1, 6, height_of(share)) for share in (0.3, 0.5, 0.7, 0.8)] == [
-        ACCURACY, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
-    assert seen(0, 9, height_of(0.6)) == ACCURACY
+        BOTH, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
+    assert seen(0, 9, height_of(0.6)) == BOTH
     assert seen(0, 9, height_of(0.68)) == BACKGROUND
     assert seen(0, 6, height_of(0.1)) == seen(1, 14, height_of(0.3)) == BACKGROUND  # bins without texts
     base = place_of_counts()
@@ -75,7 +76,7 @@ def test_each_bin_shows_its_accuracy_how_far_its_confidence_is_from_it_and_its_t
         assert [seen(number, place, base - offset) for offset in (1, height, height + 1)] == [TEXTS, TEXTS, BACKGROUND]
     assert picture.shape[0] > base
     assert SIDE == BINS * CELL
-    assert height_of(1.0) == MARGIN
+    assert height_of(1.0) == TOP
 
 
 def test_titles_and_numbers_of_texts_are_written() -> None:

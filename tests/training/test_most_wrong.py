@@ -22,7 +22,7 @@ from headscope.training import most_wrong as module
 from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
-from headscope.training.probes import make_probe, read_probe
+from headscope.training.probes import JOIN, make_probe, read_probe
 from headscope.training.run import train
 
 with warnings.catch_warnings():  # what tensorboard imports warns about itself
@@ -158,3 +158,16 @@ def test_a_model_without_mistakes_leaves_no_page(small_config: Maker, monkeypatc
 def test_a_long_text_is_cut() -> None:
     assert module.clipped("abcdef", 6) == "abcdef"
     assert module.clipped("abcdefg", 6) == "abcde…"
+
+
+def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
+    config = small_config(max_steps=2)
+    path = Path(config.data.path)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [[text, f"second {place}", label] for place, (text, label) in enumerate(csv.reader(file)) if place]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "other", "label"], *rows])
+    config.data.text_pair_column = "other"
+    shown = texts_on(train(config).folder / "most_wrong.html")
+    assert all(JOIN + "second " in text["text"] for text in shown)
+    assert len(shown) > 2

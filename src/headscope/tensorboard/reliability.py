@@ -13,7 +13,8 @@ from headscope.tensorboard.images import BACKGROUND, GAP, INK, MARGIN, write
 BINS = 15
 # In pixels: a bin's width, the side of the square, the height of the counts, room for the numbers on the left.
 CELL, SIDE, COUNTS, LEFT = 26, 26 * BINS, 96, 40
-ACCURACY, DIFFERENCE, TEXTS, DIAGONAL = (66, 106, 160), (240, 160, 150), (150, 160, 170), (120, 120, 120)
+TOP = 2 * MARGIN  # room for two lines
+BOTH, DIFFERENCE, TEXTS, DIAGONAL = (66, 106, 160), (240, 160, 150), (150, 160, 170), (120, 120, 120)
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ def reliability(confidence: Float[np.ndarray, " N"], is_right: Bool[np.ndarray, 
 def reliability_picture(panels: Mapping[str, Reliability]) -> np.ndarray:
     """Draw accuracy by confidence, a panel for each title, and below it how many texts each bin has.
 
-    A blue bar is a bin's accuracy, the red part beside its end goes to the bin's mean confidence, and on the diagonal
-    both would be equal. Counts have one scale for all panels.
+    The black line on a bar is the bin's accuracy, red goes from there up or down to its mean confidence, and on the
+    diagonal both would be equal. Counts have one scale for all panels.
 
     Returns:
         Picture [height, width, 3], bytes.
@@ -60,38 +61,38 @@ def reliability_picture(panels: Mapping[str, Reliability]) -> np.ndarray:
     for number, (title, panel) in enumerate(panels.items()):
         left = number * width + LEFT
         write(draw, (left, 3), title, None)
-        _draw_axes(draw, left)
+        write(draw, (left, MARGIN), "black line: accuracy; red: from there to the mean confidence", None)
         for place in range(BINS):
             if panel.counts[place]:
                 _draw_bin(draw, left + place * CELL, panel, place, most)
+        _draw_axes(draw, left)
     return np.asarray(picture)
 
 
 def height_of(share: float) -> int:
     """Return the row of the picture where an accuracy or a confidence in [0, 1] is drawn."""
-    return MARGIN + round((1 - share) * SIDE)
+    return TOP + round((1 - share) * SIDE)
 
 
 def place_of_counts() -> int:
     """Return the row of the picture that the bars of counts stand on."""
-    return MARGIN + SIDE + 2 * MARGIN + COUNTS
+    return TOP + SIDE + 2 * MARGIN + COUNTS
 
 
 def _draw_axes(draw: ImageDraw.ImageDraw, left: int) -> None:
-    draw.rectangle((left - 1, MARGIN - 1, left + SIDE, MARGIN + SIDE), outline=DIAGONAL)
-    draw.line((left, MARGIN + SIDE, left + SIDE, MARGIN), fill=DIAGONAL)
+    draw.rectangle((left - 1, TOP - 1, left + SIDE, TOP + SIDE), outline=DIAGONAL)
+    draw.line((left, TOP + SIDE, left + SIDE, TOP), fill=DIAGONAL)
     for share in (0.0, 0.5, 1.0):
         _number(draw, (left - 18, height_of(share)), f"{share:g}")
         _number(draw, (left + round(share * SIDE), place_of_counts() + 10), f"{share:g}")
-    write(draw, (left + GAP, MARGIN + GAP), "blue: accuracy, red: up or down to the mean confidence", None)
-    write(draw, (left, MARGIN + SIDE + GAP), "texts by confidence", None)
+    write(draw, (left, TOP + SIDE + GAP), "texts by confidence", None)
     draw.line((left, place_of_counts(), left + SIDE, place_of_counts()), fill=DIAGONAL)
 
 
 def _draw_bin(draw: ImageDraw.ImageDraw, left: int, panel: Reliability, place: int, most: int) -> None:
     accuracy, confidence = float(panel.accuracy[place]), float(panel.confidence[place])
     count, right, base = int(panel.counts[place]), left + CELL - 2, place_of_counts()
-    draw.rectangle((left, height_of(accuracy), right, height_of(0.0)), fill=ACCURACY)
+    draw.rectangle((left, height_of(accuracy), right, height_of(0.0)), fill=BOTH)
     draw.rectangle((left, height_of(max(accuracy, confidence)), right, height_of(min(accuracy, confidence))),
                    fill=DIFFERENCE)  # fmt: skip
     draw.line((left, height_of(accuracy), right, height_of(accuracy)), fill=INK, width=2)
