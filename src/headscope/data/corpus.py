@@ -61,7 +61,8 @@ def load_corpus(config: DataConfig) -> Corpus:
     _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
         corpus.splits[role] = limited(split, config.limit, config.split_seed)
-    check_classes(corpus.splits, labels, config)
+    if config.limit is None or not config.multi_label:  # a sample may well lack a label that few texts have
+        check_classes(corpus.splits, labels, config)
     corpus.facts["texts also in train"] = warn_of_shared_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     corpus.facts |= _label_facts(corpus.splits["train"], config)
