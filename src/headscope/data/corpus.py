@@ -54,9 +54,9 @@ def load_corpus(config: DataConfig) -> Corpus:
     given = {role: name for role, name in chosen.items() if name is not None and name in source}
     raw = DatasetDict({role: _checked(source[name], name, config) for role, name in given.items()})
     labels = class_names(raw, config)
+    check_several(raw["train"], config)
     splits = DatasetDict({role: as_columns(raw[role], name, labels, config) for role, name in given.items()})
     corpus = Corpus(splits, labels)
-    check_several(corpus.splits["train"], config)
     check_classes(corpus.splits, labels, config)
     _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
