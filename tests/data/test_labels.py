@@ -10,7 +10,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, LargeList, List, Value
 
 from headscope.data.columns import class_counts, numbers
-from headscope.data.config import DataConfig
+from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import DataError
@@ -124,12 +124,11 @@ def test_pairs_of_texts_work_as_ever(tmp_path: Path) -> None:
     [
         (
             ["x", "y"] * 20,
-            "rows.parquet, column 'label': every text of train has one label: leave data.multi_label out, or, if a "
-            "string holds several, say what stands between them: data.label_separator=... (it is ';')",
+            "rows.parquet, column 'label': no text of train has two labels: leave data.multi_label out, or say what "
+            "stands between labels: data.label_separator=... (it is ';')",
         ),
-        ([1, 2] * 20, "every text of train has one label"),
-        ([["x"], ["y"]] * 20, "every text of train has one label"),
-        (["a,b", "b", "c"] * 20, "data.label_separator=... (it is ';')"),
+        ([1, 2] * 20, "no text of train has two labels"),
+        (["a,b", "b", "", "c"] * 20, "data.label_separator=... (it is ';')"),
         (
             [["x"], None, ["y", "x"]],
             "rows.parquet, split train, column 'label': 1 of 3 rows are empty or null (the first is row 1); "
@@ -208,9 +207,17 @@ def test_labels_are_read_as_a_table_however_they_are_stored(
     assert class_counts(table, 3).tolist() == [6, 6, 9]
 
 
-def test_batches_carry_a_row_of_zeros_and_ones_for_each_text(tmp_path: Path) -> None:
-    from headscope.data.config import TokenizerConfig
+def test_a_sample_may_lack_a_label_that_few_texts_have(tmp_path: Path) -> None:
+    config = written(
+        tmp_path, [[f"rare {row // 2}", "x"] if row < 20 else SETS[row % 5] for row in range(200)], limit=20
+    )
+    corpus = load_corpus(config)
+    assert corpus.facts["sizes"] == {"train": 20, "test": 20, "validation": 20}
+    assert len(corpus.labels) == 13
+    assert (numbers(corpus.splits["train"], "label").sum(axis=0) == 0).any()
 
+
+def test_batches_carry_a_row_of_zeros_and_ones_for_each_text(tmp_path: Path) -> None:
     data = TextDataModule(written(tmp_path, SETS * 20), TokenizerConfig(vocab_size=300), seed=0)
     for batch in data.train_dataloader():
         np.testing.assert_array_equal(batch.labels.numpy(), data.labels("train")[batch.rows.numpy()])

@@ -250,7 +250,7 @@ def test_texts_with_any_number_of_labels_from_training_to_predictions(
     ]
     refusal = script("train", *data, "name=first", *quick, "data.multi_label=true", code=2).stderr
     assert "data.label_separator=... (it is ';')" in refusal
-    several = ["data.multi_label=true", "'data.label_separator=|'", "trainer.max_epochs=2", "data.tokens_per_batch=256"]
+    several = ["data.multi_label=true", "data.label_separator=|", "trainer.max_epochs=2", "data.tokens_per_batch=256"]
     shown = script("train", *data, "name=first", *quick, *several).stdout
     assert "micro-F1" in shown
     assert "share of texts without a label: 0.1" in shown

@@ -27,6 +27,16 @@ def test_words_that_tell_the_classes_apart_are_found() -> None:
     assert seconds > 0
 
 
+def test_a_class_that_no_text_has_keeps_its_column() -> None:
+    """A ClassLabel may have names that no text is of."""
+    rows = {
+        "text": [f"the {WORDS[row % 2]} of {row % 7}" for row in range(40)],
+        "label": [row % 2 * 2 for row in range(40)],
+    }
+    found = baseline_scores(DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)}))[0]
+    assert (found.accuracy, found.confusion) == (1, [[20, 0, 0], [0, 0, 0], [0, 0, 20]])
+
+
 def test_scores_do_not_depend_on_how_many_texts_are_scored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = baseline_scores(splits(text_pair="and a second text"))[0]
     monkeypatch.setattr(module, "SCORED_AT_ONCE", 7)

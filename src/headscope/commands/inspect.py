@@ -11,6 +11,7 @@ from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.commands.config import InspectConfig
+from headscope.data.labels import cell_labels
 from headscope.errors import ConfigError
 from headscope.inspection.measures import Summary
 from headscope.inspection.page import Report, write_page
@@ -73,8 +74,9 @@ def _label(config: InspectConfig, run: Run) -> str | None:
     """Return the label as predictions are written, several of them in the order of the classes."""
     if config.label is None or not run.config.data.multi_label:
         return config.label
-    found = {part.strip() for part in config.label.split(run.config.data.label_separator)}
-    return label_text([label for label in run.labels if label in found])
+    found = cell_labels(config.label, run.config.data.label_separator)
+    places = {label: place for place, label in enumerate(run.labels)}
+    return label_text(sorted(found, key=lambda label: places.get(label, len(places))))
 
 
 def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:

@@ -99,13 +99,14 @@ def _check_repeats(dataset: Dataset, where: str, config: DataConfig) -> None:
             )
 
 
-def check_several(dataset: Dataset, config: DataConfig) -> None:
-    """Raise a DataError if data.multi_label is set and every text of train has one label."""
-    if config.multi_label and (numbers(dataset, "label").sum(axis=1) == 1).all():
+def check_several(train: Dataset, config: DataConfig) -> None:
+    """Raise a DataError if data.multi_label is set, and a column that is split has no text with two labels."""
+    if not config.multi_label or holds_lists(train.features[config.label_column]):
+        return
+    if all(len(labels) < 2 for labels in label_lists(train, config.label_column, config)):
         raise DataError(
-            f"{config.path}, column {config.label_column!r}: every text of train has one label: leave data.multi_label "
-            f"out, or, if a string holds several, say what stands between them: data.label_separator=... "
-            f"(it is {config.label_separator!r})"
+            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave data.multi_label "
+            f"out, or say what stands between labels: data.label_separator=... (it is {config.label_separator!r})"
         )
 
 

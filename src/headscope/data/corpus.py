@@ -54,14 +54,15 @@ def load_corpus(config: DataConfig) -> Corpus:
     given = {role: name for role, name in chosen.items() if name is not None and name in source}
     raw = DatasetDict({role: _checked(source[name], name, config) for role, name in given.items()})
     labels = class_names(raw, config)
+    check_several(raw["train"], config)
     splits = DatasetDict({role: as_columns(raw[role], name, labels, config) for role, name in given.items()})
     corpus = Corpus(splits, labels)
-    check_several(corpus.splits["train"], config)
     check_classes(corpus.splits, labels, config)
     _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
         corpus.splits[role] = limited(split, config.limit, config.split_seed)
-    check_classes(corpus.splits, labels, config)
+    if config.limit is None or not config.multi_label:  # a sample may well lack a label that few texts have
+        check_classes(corpus.splits, labels, config)
     corpus.facts["texts also in train"] = warn_of_shared_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     corpus.facts |= _label_facts(corpus.splits["train"], config)

@@ -24,10 +24,10 @@ def label_lists(dataset: Dataset, column: str, config: DataConfig) -> Iterator[l
         return ([label] for label in found)
     if holds_lists(dataset.features[column]):
         return found
-    return (_parts(cell, config.label_separator) for cell in found)
+    return (cell_labels(cell, config.label_separator) for cell in found)
 
 
-def _parts(cell: Any, separator: str) -> list[Any]:
+def cell_labels(cell: Any, separator: str) -> list[Any]:
     """Return what stands between the separators. An empty cell is null to the reader of csv files."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator) if part.strip()]

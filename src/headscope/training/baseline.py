@@ -89,10 +89,7 @@ def fitted(split: Dataset, C: float = 10.0) -> Baseline:
 
 
 def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
-    """Return logits [N, C] that give the pipeline's probabilities, and the labels.
-
-    A class that train lacks cannot be, since that is checked; but the columns must be in the order of the labels.
-    """
+    """Return logits [N, C] that give the pipeline's probabilities, and the labels."""
     labels = torch.from_numpy(numbers(split, "label"))
     probabilities = torch.from_numpy(np.clip(_probabilities(pipeline, split), 1e-12, 1.0))
     logits = probabilities.log() if labels.dim() == 1 else probabilities.logit(eps=1e-12)
@@ -100,10 +97,12 @@ def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
 
 
 def _probabilities(pipeline: Pipeline, split: Dataset) -> np.ndarray:
-    """Return [N, C], found for some texts at a time."""
+    """Return [N, C], found for some texts at a time. A class that train has no text of has a column of zeros."""
     texts, found = row_texts(split), []
     while some := list(islice(texts, SCORED_AT_ONCE)):
-        found.append(pipeline.predict_proba(some))
+        known = pipeline.predict_proba(some)
+        found.append(np.zeros((len(some), pipeline.classes_.max() + 1)))
+        found[-1][:, pipeline.classes_] = known
     return np.concatenate(found)
 
 

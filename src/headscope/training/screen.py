@@ -70,7 +70,8 @@ def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
     """Print the confusion matrix, or a row of counts for each class where a text has several, if it fits a screen."""
     if isinstance(found, MultiLabelScores):
         rows = [[both, missed, alone, neither] for (neither, alone), (missed, both) in found.confusion]
-        _show_counts(console, "texts that have the class, and are given it", COUNTS, labels[:MOST_ROWS], rows)
+        title = "texts that have the class, and are given it"
+        _show_counts(console, title, COUNTS, labels[:MOST_ROWS], rows[:MOST_ROWS])
     elif len(labels) <= MOST_CLASSES:
         _show_counts(console, "rows: label, columns: prediction", labels, labels, found.confusion)
 
@@ -78,12 +79,10 @@ def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
 def _show_counts(
     console: Console, title: str, headings: Sequence[str], labels: list[str], rows: list[list[int]]
 ) -> None:
-    if not rows:
-        return
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", overflow="fold")
     for heading in headings:
         table.add_column(escape(heading), justify="right", overflow="fold")  # cut names may look alike
-    for label, counts in zip(labels, rows, strict=False):
+    for label, counts in zip(labels, rows, strict=True):
         table.add_row(escape(label), *map(str, counts))
     console.print(table)
