@@ -10,9 +10,10 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, write_checkpoint
+from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, train_tokenizer, write_checkpoint
 from headscope.commands import export as export_module
 from headscope.commands.config import ExportConfig
 from headscope.commands.export import export
@@ -21,6 +22,7 @@ from headscope.data.batching import TextBatches
 from headscope.data.config import DataConfig
 from headscope.data.pretrained_tokenizer import pretrained_tokenizer
 from headscope.errors import RunError
+from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
 from headscope.model.pretrained.export import LINEAR, _linear_pooler
@@ -68,10 +70,13 @@ def write_run(folder: Path, family: str, pooling: str = "pooler", pairs: bool = 
     model = build_model(config, tokenizer, LABELS, checkpoint.architecture)
     load_weights(model, checkpoint)
     nn.init.normal_(model.head.weight)
-    run = folder / "run"
+    save_architecture(folder / "run", checkpoint.architecture)
+    return keep(folder / "run", config, tokenizer, model)
+
+
+def keep(run: Path, config: TrainConfig, tokenizer: Tokenizer, model: TextClassifier) -> Path:
     save_config(run, config)
     save_vocabulary(run, tokenizer, LABELS)
-    save_architecture(run, checkpoint.architecture)
     save_weights(run, model)
     return run
 
@@ -236,6 +241,18 @@ def test_another_pooling_is_refused_by_name(pooling: str, tmp_path: Path) -> Non
         exported(run)
     assert str(run) in str(refusal.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "run"]
+
+
+def test_a_run_from_scratch_is_refused_by_name(tmp_path: Path) -> None:
+    small = ModelConfig(d_model=12, num_heads=3, feedforward_size=7, pooling="pooler")
+    config, tokenizer = TrainConfig(name="run", model=small), train_tokenizer("bert", [WORDS] * 3)
+    run = keep(tmp_path / "run", config, tokenizer, build_model(config, tokenizer, LABELS))
+    with pytest.raises(
+        RunError, match=r"was trained from scratch, as a network that transformers lacks .*rotary"
+    ) as refusal:
+        exported(run)
+    assert str(run) in str(refusal.value)
+    assert "model.path=... and model.pooling=pooler" in str(refusal.value)
 
 
 def test_an_output_that_holds_something_is_refused_and_an_empty_one_is_filled(tmp_path: Path) -> None:

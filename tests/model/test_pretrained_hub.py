@@ -12,19 +12,23 @@ import sys
 from headscope.errors import ConfigError
 from headscope.model.pretrained.checkpoint import find_checkpoint
 
-try:
-    checkpoint = find_checkpoint(*sys.argv[1:])
-    print(checkpoint.architecture.d_model, sorted(path.name for path in checkpoint.folder.iterdir()))
-except ConfigError as error:
-    print(error)
+for asked in sys.argv[1:]:
+    try:
+        checkpoint = find_checkpoint(*asked.split("@"))
+        print(checkpoint.architecture.d_model, sorted(path.name for path in checkpoint.folder.iterdir()))
+    except ConfigError as error:
+        print(error)
 """
 
 
-def found(environment: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-c", FIND, *arguments]
+def found(environment: dict[str, str], *asked: str) -> list[str]:
+    """Return a line for each id or id@revision."""
+    command = [sys.executable, "-c", FIND, *asked]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(asked)
+    return lines
 
 
 def test_the_few_files_that_are_read_are_loaded_and_kept(tmp_path: Path) -> None:
@@ -37,15 +41,11 @@ def test_the_few_files_that_are_read_are_loaded_and_kept(tmp_path: Path) -> None
     expected = f"{WIDTH} ['config.json', 'model.safetensors']"
     with HubServer({"some-org/some-bert": folder, "some-org/pickled": tmp_path / "pickled"}) as hub:
         environment = hub.environment(tmp_path / "hub")
-        assert found(environment, "some-org/some-bert") == expected
-        message = found(environment, "some-org/pickled")
-        assert message.startswith("model.path=some-org/pickled: has no model.safetensors (perhaps pickled ones alone)")
-        message = found(environment, "some-org/none")
-        assert message.startswith(
-            "model.path=some-org/none: there is no such folder, and it cannot be had from the Hub"
-        )
-        assert "\n" not in message
-    assert found(environment, "some-org/some-bert") == expected  # the Hub is gone, the cache is there
+        whole, pickled, none = found(environment, "some-org/some-bert", "some-org/pickled", "some-org/none")
+    assert whole == expected
+    assert pickled.startswith("model.path=some-org/pickled: has no model.safetensors (perhaps pickled ones alone)")
+    assert none.startswith("model.path=some-org/none: there is no such folder, and it cannot be had from the Hub")
+    assert found(environment, "some-org/some-bert") == [expected]  # the Hub is gone, the cache is there
 
 
 def test_a_revision_and_weights_in_several_files_are_loaded(tmp_path: Path) -> None:
@@ -54,14 +54,12 @@ def test_a_revision_and_weights_in_several_files_are_loaded(tmp_path: Path) -> N
     save(narrow, tmp_path / "older")
     with HubServer({"some-org/some-bert": {"main": tmp_path / "main", "v1": tmp_path / "older"}}) as hub:
         environment = hub.environment(tmp_path / "hub")
-        width, names = found(environment, "some-org/some-bert").split(" ", 1)
-        assert int(width) == WIDTH
-        assert "'model-00002-of-" in names
-        assert "'model.safetensors.index.json'" in names
-        assert found(environment, "some-org/some-bert", "v1").startswith(str(WIDTH - 3))
-        message = found(environment, "some-org/some-bert", "v2")
-        assert message.startswith("model.path=some-org/some-bert model.revision=v2: there is no such folder, and it")
-        assert "\n" not in message
-    message = found(environment, str(tmp_path / "main"), "v1")
-    assert message.startswith("model.revision: got 'v1', but model.path=")
-    assert "has no revisions; leave it out" in message
+        asked = ("some-org/some-bert", "some-org/some-bert@v1", "some-org/some-bert@v2", f"{tmp_path / 'main'}@v1")
+        newest, older, none, folder = found(environment, *asked)
+    width, names = newest.split(" ", 1)
+    assert int(width) == WIDTH
+    assert "'model-00002-of-" in names
+    assert "'model.safetensors.index.json'" in names
+    assert older == f"{WIDTH - 3} ['config.json', 'model.safetensors']"
+    assert none.startswith("model.path=some-org/some-bert model.revision=v2: there is no such folder, and it cannot")
+    assert folder.startswith(f"model.revision: got 'v1', but model.path={tmp_path / 'main'} is a folder")

@@ -45,11 +45,3 @@ def test_transformers_gives_the_probabilities_that_predict_gives(script: Command
     assert found.tolist() == [pytest.approx(shares, abs=2e-6) for shares in expected]
     again = script("export", f"run={tuned}", f"output={tmp_path / 'exported'}", code=2)
     assert again.stderr.startswith("error: output: got ")
-
-
-def test_a_run_from_scratch_is_refused(script: Command, trained: Path, tmp_path: Path) -> None:
-    done = script("export", f"run={trained}", f"output={tmp_path / 'exported'}", code=2)
-    assert "was trained from scratch, as a network that transformers lacks" in done.stderr
-    assert "rotary positions" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
