@@ -1,5 +1,7 @@
 """The accuracy suite: every row on one split, chosen by validation alone, and nothing is run twice."""
 
+import datetime
+import io
 import json
 import random
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from rich.console import Console
 
 from headscope.benchmark.accuracy import one_run, plan, queue, suite
 from headscope.benchmark.accuracy.choosing import best_of
@@ -25,6 +28,7 @@ from headscope.benchmark.accuracy.tables import percent
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
 from headscope.benchmark.process import Finished
+from headscope.commands.benchmark import benchmark
 from headscope.data.config import DataConfig
 from headscope.data.corpus import Corpus, load_corpus
 from headscope.errors import ConfigError
@@ -412,3 +416,19 @@ def test_settings_are_composed_as_train_composes_them() -> None:
     found = composed(["experiment=minilm", 'model.path="some/hub-id"', "data.limit=5"], "train")
     assert (found.model.path, found.trainer.max_epochs, found.data.limit) == ("some/hub-id", 3, 5)
     assert plan.split_settings(found)["limit"] == 5
+
+
+def test_the_page_has_one_name_or_the_one_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        suite, "measure", lambda config, device, tell: [Table("reviews", ("", "x"), [("fastText", "9")])]
+    )
+    config = BenchmarkConfig(suite="accuracy", device="cpu", folder=str(tmp_path))
+    today = str(datetime.datetime.now(datetime.UTC).date())
+    benchmark(config, Console(file=io.StringIO()))
+    text = (tmp_path / "accuracy.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# accuracy, cpu, {today}\n\n`python scripts/benchmark.py")
+    assert all(part in text for part in ("torch 2.", "scikit-learn 1.", "commit ", "| fastText | 9 |"))
+    benchmark(replace(config, page_name="smoothing", title="Label smoothing"), Console(file=io.StringIO()))
+    assert (tmp_path / "smoothing.md").read_text(encoding="utf-8").startswith(f"# Label smoothing, {today}\n")
+    benchmark(replace(config, page=False, page_name="none"), Console(file=io.StringIO()))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["accuracy.md", "smoothing.md"]

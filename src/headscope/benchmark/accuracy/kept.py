@@ -14,6 +14,7 @@ from headscope.data.cache import content_key
 from headscope.data.config import EMBEDDED, is_local
 
 SOURCE = Path(__file__).parents[2]
+NO_MATTER = ("name", "outputs_dir", "resume", "seed", "baseline", "inspection")  # the seed is named apart
 OF_THE_SPLIT = ("data", "training/baseline.py", "training/scoring.py", "benchmark/accuracy/choosing.py")
 CODE = {  # what a result depends on, below the source folder
     "tfidf": OF_THE_SPLIT,
@@ -102,7 +103,7 @@ def _settings(run: Run) -> dict[str, Any]:
     if run.row.kind != "training":
         return {key: value for key, value in data.items() if key not in NOT_OF_THE_SPLIT}
     model = whole["model"] | {"path": fingerprint(whole["model"]["path"])}
-    return {"data": data, "model": model} | {key: whole[key] for key in ("tokenizer", "optimizer", "trainer")}
+    return {key: value for key, value in whole.items() if key not in NO_MATTER} | {"data": data, "model": model}
 
 
 @lru_cache
