@@ -167,6 +167,12 @@ def test_the_texts_are_readable_in_either_scheme(open_page: Opener, scheme: str,
         assert contrast(*([int(part) for part in re.findall(r"\d+", colour)[:3]] for colour in colours)) >= 4.5
 
 
+def test_special_tokens_are_written_as_darkly_as_others(open_page: Opener) -> None:
+    tab = open_page(make_report())
+    colours = tab.locator("#tokens .token").evaluate_all("all => all.map(node => getComputedStyle(node).color)")
+    assert len(set(colours)) == 1  # so that they are readable on the strongest shade, as tests of the pooling see to
+
+
 def test_each_text_runs_in_its_own_direction(open_page: Opener) -> None:
     words = ["[CLS]", "the", "cat", "[SEP]", "كان", "القط", "[SEP]"]
     tab = open_page(make_report(words, [None, 0, 0, None, 1, 1, None]))

@@ -3,6 +3,7 @@
 import csv
 import random
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,26 +15,25 @@ from headscope.commands.inspect import inspect
 from headscope.commands.measure import measure
 from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import read_index, read_step, weights_from
+from headscope.model.config import ModelConfig
 from headscope.training.config import TrainConfig
 from headscope.training.run import train
 
 Maker = Callable[..., TrainConfig]
 NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
-FILLER = ["the", "a", "one", "this"]
+FILLER = ["the", "a", "one", "this", "that", "my", "our", "his", "her", "no"]
 
 
-def write_pairs(path: Path, rows: int) -> Path:
+def write_pairs(path: Path, each: int) -> Path:
     """Write pairs of texts whose label is whether both name the same animal: neither text alone tells it."""
+    combinations = list(product(FILLER, NAMES, FILLER, NAMES))
     rng = random.Random(0)
+    same = rng.sample([words for words in combinations if words[1] == words[3]], each)
+    other = rng.sample([words for words in combinations if words[1] != words[3]], each)
+    rows = [(f"{a} {first}", f"{b} {second}", first == second) for a, first, b, second in same + other]
+    rng.shuffle(rows)
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "other", "label"])
-        for number in range(rows):
-            label = rng.choice(["same", "other"])
-            first = rng.choice(NAMES)
-            second = first if label == "same" else rng.choice([name for name in NAMES if name != first])
-            # The number makes every pair one of its own.
-            writer.writerow([f"{rng.choice(FILLER)} {first}", f"{rng.choice(FILLER)} {second} {number}", label])
+        csv.writer(file).writerows([("text", "other", "label"), *rows])
     return path
 
 
@@ -41,9 +41,9 @@ def write_pairs(path: Path, rows: int) -> Path:
 def pair_config(small_config: Maker, tmp_path: Path) -> Maker:
     """Return a maker of configurations of runs on pairs."""
 
-    def make(name: str = "run", rows: int = 240, **trainer: object) -> TrainConfig:
+    def make(name: str = "run", each: int = 120, **trainer: object) -> TrainConfig:
         config = small_config(name, **trainer)
-        config.data.path = str(write_pairs(tmp_path / "pairs.csv", rows))
+        config.data.path = str(write_pairs(tmp_path / "pairs.csv", each))
         config.data.text_pair_column = "other"
         config.tokenizer.kind = "wordpiece"
         return config
@@ -97,13 +97,12 @@ def test_a_finished_run_on_pairs_is_measured_and_inspected(pair_config: Maker, t
 
 
 def test_a_head_learns_to_look_at_the_other_text(pair_config: Maker) -> None:
-    config = pair_config(rows=1200, max_epochs=12)
-    config.model.d_model, config.model.num_heads, config.model.feedforward_size = 32, 2, 64
+    config = pair_config(each=600, max_epochs=8, ema_decay=None)
+    config.data.tokens_per_batch = 512
+    config.model = ModelConfig(d_model=32, num_heads=2, num_layers=1, feedforward_size=64, dropout=0.0)
     report = train(config)
-    assert report.test.accuracy > 0.95
-    index = read_index(report.folder / "heads")
-    first, last = (
-        read_step(report.folder / "heads" / index.steps[place].file)["numbers/crossing/mean"] for place in (0, -1)
-    )
-    assert (last - first).max() > 0.15
-    assert last.max() > 0.5
+    assert report.test.accuracy > 0.9
+    folder = report.folder / "heads"
+    crossings = [read_step(folder / kept.file)["numbers/crossing/mean"] for kept in read_index(folder).steps]
+    assert crossings[0].max() < 0.35  # untrained: looks everywhere alike
+    assert crossings[-1].max() > crossings[0].max() + 0.1

@@ -109,7 +109,7 @@ export function quadrantTable(known, segments, signed = false) {
   const special = segments.includes(null);
   const table = element("table", "quadrants");
   const mean = formatShare(betweenOf(shares, segments), signed);
-  table.append(element("caption", "", `Share of attention, mean over the tokens of a text; between the texts ${mean}`));
+  table.append(element("caption", "", `mean share of attention · between ${mean}`));
   const header = element("tr");
   header.append(element("td"), ...NAMES.map((name, text) => headerCell(`to ${name}`, "col", text)));
   if (special) header.append(headerCell("to special", "col", null));
