@@ -16,7 +16,7 @@ from headscope.benchmark.page import Table
 from headscope.inspection.record import FOLDER, read_index
 
 TARGET = 1.02  # whole run with recording / without
-DEFAULT_EPOCHS = 6  # of the default run, each with one record; one more is made at step 0
+DEFAULT_EPOCHS = 4  # of the default run, each with one record; one more is made at step 0
 VARIANTS = {"recorded": "inspection=default", "not": "inspection=off"}
 
 
