@@ -66,7 +66,7 @@ def training(config: TrainConfig, chosen: str | None) -> Result:
     report = train(config)
     begun = time.perf_counter()
     run = load_run(report.folder)
-    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer)
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.ngrams or False)
     validation = scores(*split_logits(run.model, data.loader("validation"), best_device(config.trainer.accelerator)))
     shutil.rmtree(report.folder / "checkpoints")  # several times the size of the weights, and of no more use
     facts = report.facts_of_training
