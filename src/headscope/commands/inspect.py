@@ -96,9 +96,9 @@ def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[d
     shares = sorted(reading.probabilities.items(), key=lambda item: -item[1])[:5]
     listed = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False, soft_wrap=True)
-    table = Table(
-        title="numbers of each head for this text", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    room = 1 if probe.segments is None else 0  # pairs have one column more, on a screen of 80 as well
+    title = "numbers of each head for this text"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
     for heading in ("layer", "head", *numbers[0][0]):
         table.add_column(heading.replace("_", " "), justify="right")
     for layer, heads in enumerate(numbers):

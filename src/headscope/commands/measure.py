@@ -117,8 +117,9 @@ def _content(study: Study) -> dict[str, object]:
 def _show(console: Console, study: Study) -> None:
     for title, names in SHOWN.items():
         known = [name for name in names if name in next(iter(study.numbers.values()))]
+        room = 0 if "crossing" in known else 1  # pairs have one column more
         table = Table(title=f"every head, over {study.texts} validation texts: {title}", title_justify="left",
-                      box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fmt: skip
+                      box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))  # fmt: skip
         for heading in ("layer", "head", *known):
             table.add_column(heading.replace("_", " "), justify="right")
         for layer, measures in enumerate(study.numbers.values()):
