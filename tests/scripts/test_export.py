@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from bert_family import write_checkpoint
+from headscope.training.kept import load_temperature
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,7 +40,8 @@ def test_transformers_gives_the_probabilities_that_predict_gives(script: Command
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exported").eval()
     with torch.no_grad():
-        found = model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt")).logits.softmax(dim=-1)
+        logits = model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt")).logits
+    found = (logits / load_temperature(tuned)).softmax(dim=-1)  # exported are logits, which predict divides by it
     rows = [json.loads(line) for line in script("predict", f"run={tuned}", stdin="\n".join(texts)).stdout.splitlines()]
     expected = [[row[f"probability_{label}"] for label in model.config.id2label.values()] for row in rows]
     assert found.tolist() == [pytest.approx(shares, abs=2e-6) for shares in expected]

@@ -61,7 +61,7 @@ def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
     """Fit on train, score on test: (scores, what was fitted, seconds)."""
     start = time.perf_counter()
     baseline = fitted(splits["train"])
-    if numbers(splits["validation"], "label").ndim > 1:  # a text may have any number of labels
+    if numbers(splits["test"], "label").ndim > 1:  # a text may have any number of labels
         baseline = baseline.at_best_thresholds(splits["validation"])
     return baseline.scores(splits["test"]), baseline.name, time.perf_counter() - start
 

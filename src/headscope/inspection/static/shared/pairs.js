@@ -96,7 +96,7 @@ export function betweenOf([, toSecond, toFirst], segments) {
   return ((first && first * toSecond) + (second && second * toFirst)) / Math.max(1, first + second);
 }
 
-function formatShare(share, signed) {
+function formatMean(share, signed) {
   if (Number.isNaN(share)) return "–";
   const sign = share < 0 ? "−" : signed && share > 0 ? "+" : "";
   return sign + Math.abs(share).toFixed(3);
@@ -108,7 +108,7 @@ export function quadrantTable(known, segments, signed = false) {
   const shares = Array.from(known, (share) => share ?? NaN);
   const special = segments.includes(null);
   const table = element("table", "quadrants");
-  const mean = formatShare(betweenOf(shares, segments), signed);
+  const mean = formatMean(betweenOf(shares, segments), signed);
   table.append(element("caption", "", `mean share of attention · between ${mean}`));
   const header = element("tr");
   header.append(element("td"), ...NAMES.map((name, text) => headerCell(`to ${name}`, "col", text)));
@@ -132,7 +132,7 @@ function headerCell(words, scope, text) {
 }
 
 function shareCell(share, signed) {
-  const cell = element("td", "", formatShare(share, signed));
+  const cell = element("td", "", formatMean(share, signed));
   cell.style.setProperty("--share", signed ? "0" : String(share || 0));
   return cell;
 }
