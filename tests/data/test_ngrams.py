@@ -11,7 +11,7 @@ import pytest
 from datasets import Dataset
 
 from headscope.data.encoded_ngrams import encode_ngrams, trained_ngrams
-from headscope.data.ngrams import FEWEST_TEXTS, known_ngrams, load_ngrams
+from headscope.data.ngrams import FEWEST_TEXTS, NgramVocabulary, known_ngrams, load_ngrams
 
 TRAIN = ["The cat saw the dog", "the dog ran", "A cat ran home", "猫が好き 猫", "猫が嫌い"]
 OTHER = ["the cat ran, ran and RAN", "犬と猫が", "unheard-of", "!?"]
@@ -112,6 +112,15 @@ def test_a_vocabulary_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_broken_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ngrams.safetensors").write_bytes(content)
     with pytest.raises(ValueError, match=r"ngrams\.safetensors: does not hold n-grams"):
+        load_ngrams(tmp_path / "ngrams.safetensors")
+
+
+@pytest.mark.parametrize("hashes", [[-1], [2**22], [1, 2], [[1]]])
+def test_hashes_that_cannot_be_are_refused(tmp_path: Path, hashes: list[int]) -> None:
+    idf = {"words": np.ones(1, np.float32), "letters": np.ones(1, np.float32)}
+    broken = {"words": np.array(hashes, np.int32), "letters": np.array([1], np.int32)}
+    NgramVocabulary(broken, idf).save(tmp_path / "ngrams.safetensors")
+    with pytest.raises(ValueError, match="hashes of words do not fit"):
         load_ngrams(tmp_path / "ngrams.safetensors")
 
 

@@ -32,7 +32,7 @@ from headscope.files import write_whole
 
 WORD = r"(?u)\b\w+\b"
 KINDS = ("words", "letters")
-HASHES = 2**22  # of each kind; two n-grams in ten thousand texts share one hash in about twenty
+HASHES = 2**22  # of each kind; of 200,000 n-grams about one in twenty shares its hash with another
 MOST = 2**17  # of each kind: those that most training texts have
 FEWEST_TEXTS = 2  # an n-gram of one training text says nothing about others
 TEXTS_AT_ONCE = 4_000
@@ -95,6 +95,10 @@ def load_ngrams(path: Path) -> NgramVocabulary:
         hashes, idf = ({kind: arrays[f"{kind}/{part}"] for kind in KINDS} for part in ("hashes", "idf"))
     except (SafetensorError, KeyError) as error:
         raise ValueError(f"{path}: does not hold n-grams: {error}") from error
+    for kind in KINDS:
+        known = hashes[kind]
+        if known.shape != idf[kind].shape or known.ndim != 1 or not ((known >= 0) & (known < HASHES)).all():
+            raise ValueError(f"{path}: does not hold n-grams: hashes of {kind} do not fit")
     return NgramVocabulary(hashes, idf)
 
 

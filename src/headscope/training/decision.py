@@ -24,4 +24,4 @@ def decision(bag: NgramBag, batches: Iterable[Batch], logits: Float[Tensor, "N C
             parts.append(bag(moved(batch, bag.weight.device).ngrams).float().cpu())
             rows.append(batch.rows)
     share = round(share_of_bag(logits, torch.cat(parts)[torch.cat(rows).argsort()]), 4)
-    return {"n-grams": share, "encoder": 1 - share}
+    return {"n-grams": share, "encoder": round(1 - share, 4)}
