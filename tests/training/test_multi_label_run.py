@@ -2,9 +2,7 @@
 
 import csv
 import json
-import os
 import random
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -31,6 +28,7 @@ from headscope.training.folder import load_run
 from headscope.training.report import Report
 from headscope.training.run import train
 from headscope.training.scoring import MultiLabelScores
+from interrupting import InterruptAt
 
 Maker = Callable[..., TrainConfig]
 WORDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
@@ -205,17 +203,6 @@ def test_every_head_is_measured(report: Report) -> None:
     head = measured["heads"]["layer 1"][2]
     assert {"loss_zeroed", "accuracy_averaged", "gate_gradient", "sufficiency"} <= set(head)
     assert set(measured["choosers"]) == {"rollout", "gradient", "chance"}
-
-
-class InterruptAt(Callback):
-    """Press Ctrl-C after a number of steps."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
-        if trainer.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_a_resumed_run_ends_as_an_unbroken_one(several: Maker, monkeypatch: pytest.MonkeyPatch) -> None:

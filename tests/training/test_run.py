@@ -1,7 +1,6 @@
 """Whole trainings in seconds: what is left in the folder, resume, determinism, and ends that are not the last epoch."""
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from itertools import product
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.data.batching import TextBatches
@@ -28,6 +26,7 @@ from headscope.training.probes import make_probe
 from headscope.training.run import train
 from headscope.training.scoring import scores
 from headscope.training.study import sample
+from interrupting import InterruptAt
 
 Maker = Callable[..., TrainConfig]
 
@@ -112,17 +111,6 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(small_config:
     assert reports[0].test == reports[1].test
     assert same(weights(reports[0].folder), weights(reports[1].folder))
     assert not same(weights(reports[0].folder), weights(reports[2].folder))
-
-
-class InterruptAt(Callback):
-    """Press Ctrl-C after a number of steps."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
-        if trainer.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize("ema_decay", [None, 0.9])
