@@ -12,8 +12,7 @@ from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.cache import cache_folder
 from headscope.data.columns import numbers
 from headscope.data.corpus import load_corpus, load_split
-from headscope.data.encoded import encode
-from headscope.data.encoded_ngrams import encode_ngrams
+from headscope.data.encoded_ngrams import encode_with_ngrams
 from headscope.errors import ConfigError, DataError
 from headscope.training.calibration import Calibration
 from headscope.training.folder import Run, best_device, load_run
@@ -68,9 +67,6 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
 
 
 def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:
-    cache = cache_folder(cache_dir)
-    encoded = encode(run.tokenizer, dataset, cache)
-    if run.ngrams is not None:
-        encoded = replace(encoded, ngrams=encode_ngrams(run.ngrams, dataset, cache))
+    encoded = encode_with_ngrams(run.tokenizer, run.ngrams, dataset, cache_folder(cache_dir))
     sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
     return BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)

@@ -20,6 +20,7 @@ from torch import Tensor
 from headscope.commands.config import PredictConfig
 from headscope.commands.rows import Row, read_rows, row_writer
 from headscope.data.batching import TextBatches
+from headscope.data.ngram_rows import as_one
 from headscope.data.token_ids import EncodedTexts, joined
 from headscope.errors import DataError
 from headscope.model.classifier import TextClassifier
@@ -129,7 +130,7 @@ def _ahead(
 def encoded(tokenizer: Tokenizer, texts: Texts, ngrams: "NgramVocabulary | None" = None) -> EncodedTexts:
     """Return the token ids of texts or of pairs of texts and, where some are known, their n-grams."""
     is_pair = len(texts[0]) == 2
-    known = None if ngrams is None else ngrams.rows(list(map("\n".join, texts)))
+    known = None if ngrams is None else ngrams.rows(list(map(as_one, texts)))
     ids = joined(tokenizer.encode_batch_fast(texts if is_pair else [text for (text,) in texts]), pairs=is_pair)
     return replace(ids, ngrams=known)
 

@@ -8,6 +8,7 @@ import numpy as np
 from datasets import Dataset, List
 
 from headscope.data.cache import digest
+from headscope.data.ngram_rows import as_one
 
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
@@ -23,10 +24,14 @@ def tuples(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]
     return zip(*(values(dataset, column) for column in columns), strict=True)
 
 
+def texts_among(columns: Iterable[str]) -> list[str]:
+    """Return which of the columns hold texts: text and, for pairs, text_pair."""
+    return [column for column in ("text", "text_pair") if column in columns]
+
+
 def row_texts(dataset: Dataset) -> Iterator[str]:
-    """Yield each row's text, or both texts of a pair on lines of their own, read from disk as they are asked for."""
-    columns = [column for column in ("text", "text_pair") if column in dataset.column_names]
-    return map("\n".join, tuples(dataset, columns))
+    """Yield each row as one text, read from disk as they are asked for."""
+    return map(as_one, tuples(dataset, texts_among(dataset.column_names)))
 
 
 def numbers(dataset: Dataset, column: str) -> np.ndarray:

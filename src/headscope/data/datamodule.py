@@ -1,7 +1,5 @@
 """Everything about the texts of a run: splits, tokenizer, ids and loaders."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch.distributed
 from lightning.pytorch import LightningDataModule
@@ -9,11 +7,10 @@ from tokenizers import Tokenizer
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler, padding_share
 from headscope.data.cache import cache_folder
-from headscope.data.columns import TextsOf, numbers
+from headscope.data.columns import TextsOf, numbers, texts_among
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus
-from headscope.data.encoded import encode
-from headscope.data.encoded_ngrams import encode_ngrams, trained_ngrams
+from headscope.data.encoded_ngrams import encode_with_ngrams, trained_ngrams
 from headscope.data.ngrams import NgramVocabulary
 from headscope.data.token_ids import EncodedTexts
 from headscope.data.tokenizer import trained_tokenizer
@@ -44,16 +41,13 @@ class TextDataModule(LightningDataModule):
         cache = cache_folder(config.cache_dir)
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
-        texts = TextsOf(train, [column for column in ("text", "text_pair") if column in train.column_names])
+        texts = TextsOf(train, texts_among(train.column_names))
         self.tokenizer = tokenizer or trained_tokenizer(texts, tokenizer_config, config.max_length, cache)
-        self.encoded: dict[str, EncodedTexts] = {
-            role: encode(self.tokenizer, split, cache) for role, split in self.corpus.splits.items()
-        }
         self.ngrams = trained_ngrams(train, cache) if ngrams is True else ngrams or None
-        if self.ngrams is not None:
-            for role, split in self.corpus.splits.items():
-                rows = encode_ngrams(self.ngrams, split, cache)
-                self.encoded[role] = replace(self.encoded[role], ngrams=rows)
+        self.encoded: dict[str, EncodedTexts] = {
+            role: encode_with_ngrams(self.tokenizer, self.ngrams, split, cache)
+            for role, split in self.corpus.splits.items()
+        }
 
     @property
     def num_segments(self) -> int:

@@ -13,6 +13,7 @@ from datasets import Dataset
 from tokenizers import Encoding, Tokenizer
 
 from headscope.data.cache import content_key
+from headscope.data.columns import texts_among
 from headscope.data.token_ids import EncodedTexts, joined
 
 TEXTS_AT_ONCE = 4_000
@@ -24,7 +25,7 @@ def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path) -> EncodedTexts:
 
     The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
     """
-    columns = [column for column in ("text", "text_pair") if column in dataset.column_names]
+    columns = texts_among(dataset.column_names)
     settings = f"{tokenizer.to_str()} {tokenizer.encode_special_tokens}"
     folder = cache / "encoded" / content_key([settings, *columns, *digests_of(dataset, columns)])
     if not folder.exists():

@@ -1,15 +1,18 @@
 """N-grams of a split, counted once into arrays on disk, and the vocabulary of those of the training split."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
+from tokenizers import Tokenizer
 
 from headscope.data.cache import content_key
-from headscope.data.columns import row_texts
-from headscope.data.encoded import TEXTS_AT_ONCE, digests_of
+from headscope.data.columns import row_texts, texts_among
+from headscope.data.encoded import TEXTS_AT_ONCE, digests_of, encode
 from headscope.data.ngram_rows import NgramRows
 from headscope.data.ngrams import NgramVocabulary, known_ngrams, load_ngrams
+from headscope.data.token_ids import EncodedTexts
 from headscope.files import replacing_folder
 
 RECIPE = "n-grams 1"  # raise it when the values change, so that cached ones are made anew
@@ -21,6 +24,14 @@ def trained_ngrams(train: Dataset, cache: Path) -> NgramVocabulary:
     if not path.exists():
         known_ngrams(row_texts(train)).save(path)
     return load_ngrams(path)
+
+
+def encode_with_ngrams(
+    tokenizer: Tokenizer, ngrams: NgramVocabulary | None, dataset: Dataset, cache: Path
+) -> EncodedTexts:
+    """Encode a split and, where n-grams are known, count those too."""
+    texts = encode(tokenizer, dataset, cache)
+    return texts if ngrams is None else replace(texts, ngrams=encode_ngrams(ngrams, dataset, cache))
 
 
 def encode_ngrams(vocabulary: NgramVocabulary, dataset: Dataset, cache: Path) -> NgramRows:
@@ -38,7 +49,7 @@ def encode_ngrams(vocabulary: NgramVocabulary, dataset: Dataset, cache: Path) ->
 
 
 def _key(dataset: Dataset, *others: str) -> str:
-    columns = [column for column in ("text", "text_pair") if column in dataset.column_names]
+    columns = texts_among(dataset.column_names)
     return content_key([RECIPE, *others, *columns, *digests_of(dataset, columns)])
 
 

@@ -10,6 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
+def as_one(texts: Sequence[str]) -> str:
+    """Return a row's text, or both texts of a pair on lines of their own, as what counts words reads them."""
+    return "\n".join(texts)
+
+
 class Ngrams(NamedTuple):
     """The n-grams of B texts, end to end: M known ones.
 

@@ -11,7 +11,7 @@ import numpy as np
 from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
-from headscope.data.columns import digests, numbers, values
+from headscope.data.columns import digests, numbers, texts_among, values
 
 NOT_A_LETTER = re.compile(r"[\W\d_]+")
 
@@ -45,7 +45,7 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     Raises:
         ValueError: if there are too few groups for two sides.
     """
-    columns = [name for name in ("text", "text_pair") if name in dataset.column_names]
+    columns = texts_among(dataset.column_names)
     groups = near_duplicate_groups(*(values(dataset, name) for name in columns))
     _, first_rows = np.unique(groups, return_index=True)
     labels = numbers(dataset, "label")[first_rows]

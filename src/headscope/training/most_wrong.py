@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headscope.data.columns import texts_among
 from headscope.inspection.page import Report as TextReport
 from headscope.inspection.page import write_page_of_texts
 from headscope.inspection.record import label_text
@@ -87,7 +88,7 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
 def _read(session: Session, row: int, loss: float, texts: int, temperature: float) -> Wrong:
     data = session.data
     found = data.corpus.splits["test"][row]
-    columns = [column for column in ("text", "text_pair") if column in found]
+    columns = texts_among(found)
     classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
     (label,) = session.objective.names(classes, data.corpus.labels)
     probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label), data.ngrams)

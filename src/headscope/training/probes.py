@@ -13,9 +13,10 @@ from headscope.attention.heads import HeadedAttention
 from headscope.attention.observed import Seen
 from headscope.attention.scored import ScoredAttention
 from headscope.data.batching import Batch, moved
+from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.data.display import shown_tokens
-from headscope.data.ngram_rows import Ngrams
+from headscope.data.ngram_rows import Ngrams, as_one
 from headscope.data.ngrams import NgramVocabulary
 from headscope.data.tokenizer import with_literal_text
 from headscope.inspection.capture import observe
@@ -112,7 +113,7 @@ def encoded_probe(
     is_pair = len(texts) == 2
     types, segments = (torch.tensor([encoding.type_ids]), encoding.sequence_ids) if is_pair else (None, None)
     token_ids = torch.tensor([encoding.ids])
-    known = None if ngrams is None else ngrams.rows(["\n".join(texts)]).of([0])
+    known = None if ngrams is None else ngrams.rows([as_one(texts)]).of([0])
     return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments, known)
 
 
@@ -129,7 +130,7 @@ def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Obj
     # The longest that fit come first; where none fits, the shortest, which are then cut.
     order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
     chosen = _classes_in_turn(order, labels)[: config.num_probes]
-    columns = [column for column in ("text", "text_pair") if column in split.column_names]
+    columns = texts_among(split.column_names)
     classes = objective.has(torch.from_numpy(labels[chosen]), len(data.corpus.labels))
     return [
         make_probe(

@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
 from headscope.data.batching import TextBatches
-from headscope.data.columns import class_counts
+from headscope.data.columns import class_counts, texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
@@ -99,7 +99,7 @@ class Session:
 
     def _subjects(self) -> Subjects:
         split, special = self.data.corpus.splits["validation"], special_tokens(self.data.tokenizer)
-        columns = [column for column in ("text", "text_pair") if column in split.column_names]
+        columns = texts_among(split.column_names)
         probes = choose_probes(self.data, self.config.inspection, self.objective)
         return Subjects(
             probes,
