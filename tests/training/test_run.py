@@ -117,6 +117,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(small_config:
 def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch, ema_decay: float | None
 ) -> None:
+    handler = signal.getsignal(signal.SIGINT)  # none in a shell's background
     unbroken = train(small_config("unbroken", ema_decay=ema_decay))
     steps = unbroken.facts_of_training["steps"]
     broken = small_config("broken", ema_decay=ema_decay)
@@ -128,7 +129,7 @@ def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
         train(broken)
     folder = Path(broken.outputs_dir) / "broken"
     assert load_run(folder).labels == ["bad", "good"]  # what was learned can be used
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
     monkeypatch.setattr(session_module.Session, "_callbacks", callbacks)
     broken.resume = str(folder)
     resumed = train(broken)
