@@ -1,8 +1,8 @@
 """Length buckets: batches of texts of like length, built to a budget of tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from headscope.data.ngram_rows import Ngrams
 from headscope.data.token_ids import EncodedTexts
 
+Part = TypeVar("Part", bound=tuple[Any, ...])
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
 
 
@@ -43,15 +44,16 @@ class Batch(NamedTuple):
         return self.token_ids, self.key_padding_mask, self.segment_ids, *known
 
 
-def moved(batch: Batch, device: torch.device) -> Batch:
-    """Return the batch on a device."""
-    return _moved(batch, device)  # type: ignore[no-any-return]
+def moved(part: Part, device: torch.device) -> Part:
+    """Return a batch, or a part of one, on a device."""
 
+    def each(inner: Any) -> Any:
+        if inner is None:
+            return None
+        return moved(inner, device) if isinstance(inner, tuple) else inner.to(device)
 
-def _moved(part: Any, device: torch.device) -> Any:
-    if isinstance(part, tuple):
-        return type(part)(*(_moved(inner, device) for inner in part))
-    return None if part is None else part.to(device)
+    made: Callable[..., Part] = type(part)  # a NamedTuple takes its parts one by one
+    return made(*map(each, part))
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
