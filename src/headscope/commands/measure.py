@@ -21,6 +21,7 @@ from headscope.training.folder import Run, best_device, load_run
 from headscope.training.kept import save_json
 from headscope.training.probes import choose_probes, read_probe
 from headscope.training.recording import keep_readings, new_recorder, numbers_of
+from headscope.training.run_data import data_of
 from headscope.training.study import Study, causes, sample, special_tokens
 
 # Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
@@ -49,7 +50,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     run = load_run(Path(config.run))
     device = best_device(config.accelerator)
     run.model.to(device)
-    data = TextDataModule(run.config.data, run.config.tokenizer, run.config.seed, run.tokenizer, run.ngrams or False)
+    data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     texts = sample(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
     with console.status(f"measuring every head on {sum(len(batch.labels) for batch in texts)} texts"):

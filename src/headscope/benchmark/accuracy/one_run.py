@@ -24,13 +24,13 @@ from headscope.benchmark.accuracy.choosing import best_of
 from headscope.benchmark.accuracy.fast_text import EPOCHS, LEARNING_RATES, FastText, write_lines
 from headscope.benchmark.accuracy.result import Result, shown_scores, sizes_of_splits
 from headscope.data.corpus import load_corpus
-from headscope.data.datamodule import TextDataModule
 from headscope.errors import UserError
 from headscope.training.baseline import fitted, is_without_spaces
 from headscope.training.config import TrainConfig
 from headscope.training.folder import best_device, load_run
 from headscope.training.logits import split_logits
 from headscope.training.run import train
+from headscope.training.run_data import data_of
 from headscope.training.scoring import scores
 
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # of C
@@ -66,7 +66,7 @@ def training(config: TrainConfig, chosen: str | None) -> Result:
     report = train(config)
     begun = time.perf_counter()
     run = load_run(report.folder)
-    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.ngrams or False)
+    data = data_of(run)
     validation = scores(*split_logits(run.model, data.loader("validation"), best_device(config.trainer.accelerator)))
     shutil.rmtree(report.folder / "checkpoints")  # several times the size of the weights, and of no more use
     facts = report.facts_of_training
