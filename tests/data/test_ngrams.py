@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -10,23 +11,24 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from headscope.data.encoded_ngrams import encode_ngrams, trained_ngrams
+from headscope.data.encoded_ngrams import encode_ngrams, texts_with, trained_ngrams
 from headscope.data.ngrams import FEWEST_TEXTS, NgramVocabulary, known_ngrams, load_ngrams
 
 TRAIN = ["The cat saw the dog", "the dog ran", "A cat ran home", "猫が好き 猫", "猫が嫌い"]
 OTHER = ["the cat ran, ran and RAN", "犬と猫が", "unheard-of", "!?"]
+WIDE = "Ｔｈｅ ｃａｔ ｒａｎ, ﾈｺが"  # the cat ran, ネコが
 
 
 def words_of(text: str) -> Counter[str]:
     """Return the words and the pairs of neighbours of a text, counted."""
-    words = re.findall(r"\w+", text.lower())
+    words = re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower())
     return Counter([*words, *(f"{one} {other}" for one, other in pairwise(words))])
 
 
 def letters_of(text: str) -> Counter[str]:
     """Return the runs of 1 to 4 letters within words, whose ends are marked by a space, counted."""
     found: Counter[str] = Counter()
-    for word in re.findall(r"\w+", text.lower()):
+    for word in re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower()):
         marked = f" {word} "
         for size in range(1, 5):
             found.update(marked[start : start + size] for start in range(max(1, len(marked) - size + 1)))
@@ -48,7 +50,7 @@ def values_by_loops(text: str) -> list[float]:
     return sorted(values)
 
 
-@pytest.mark.parametrize("text", [*TRAIN, *OTHER])
+@pytest.mark.parametrize("text", [*TRAIN, *OTHER, WIDE])
 def test_a_texts_values_are_those_of_the_formula(text: str) -> None:
     rows = known_ngrams(TRAIN).rows([text])
     assert sorted(rows.values.tolist()) == pytest.approx(values_by_loops(text), rel=1e-5)
@@ -115,6 +117,19 @@ def test_a_broken_file_is_refused_by_name(tmp_path: Path, content: bytes) -> Non
         load_ngrams(tmp_path / "ngrams.safetensors")
 
 
+def test_wide_letters_are_plain_ones() -> None:
+    vocabulary = known_ngrams(TRAIN)
+    assert vocabulary.rows(["Ｔｈｅ ｃａｔ"]).ids.tolist() == vocabulary.rows(["the cat"]).ids.tolist()
+
+
+def test_ngrams_of_another_recipe_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headscope.data.ngrams.RECIPE", "1")
+    known_ngrams(TRAIN).save(tmp_path / "ngrams.safetensors")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="another version of headscope; train again"):
+        load_ngrams(tmp_path / "ngrams.safetensors")
+
+
 @pytest.mark.parametrize("hashes", [[-1], [2**22], [1, 2], [[1]]])
 def test_hashes_that_cannot_be_are_refused(tmp_path: Path, hashes: list[int]) -> None:
     idf = {"words": np.ones(1, np.float32), "letters": np.ones(1, np.float32)}
@@ -144,6 +159,18 @@ def test_ngrams_are_counted_once_and_then_read(
         0,
         len(vocabulary.rows(["\n".join(values[1] for values in columns.values())]).ids),
     ]
+
+
+def test_texts_of_a_class_that_have_an_ngram_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headscope.data.encoded_ngrams.TEXTS_AT_ONCE", 2)
+    vocabulary = known_ngrams(TRAIN)
+    classes = np.array([[1, 0, 1], [0, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 1]], dtype=bool)
+    rows = vocabulary.rows(TRAIN)
+    wanted = np.zeros((len(vocabulary), 3))
+    for text, of_text in enumerate(classes):
+        for ngram in set(rows.ids[rows.starts[text] : rows.starts[text + 1]].tolist()):
+            wanted[ngram] += of_text
+    assert texts_with(rows, classes, len(vocabulary)).tolist() == wanted.tolist()
 
 
 def test_texts_without_a_word_have_no_ngrams() -> None:

@@ -1,12 +1,14 @@
 """The bag of n-grams adds what the formula says, and its share is what it says."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
-from headscope.model.ngrams import NgramBag, share_of_bag
+from headscope.model.ngrams import NgramBag, log_count_ratios, share_of_bag
 from headscope.training.config import OptimizerConfig
 from headscope.training.layers import parameter_groups
 
@@ -17,11 +19,37 @@ IDS, VALUES, STARTS = torch.tensor([4, 0, 2, 2, 1]), torch.rand(5), torch.tensor
 def test_logits_are_the_values_times_the_weights() -> None:
     bag = NgramBag(5, 3)
     nn.init.normal_(bag.weight)
+    nn.init.normal_(bag.ratio)
     wanted = torch.zeros(3, 3)
     for text, (start, end) in enumerate([(0, 2), (2, 2), (2, 5)]):
         for place in range(start, end):
-            wanted[text] += VALUES[place] * bag.weight[IDS[place]]
+            wanted[text] += VALUES[place] * bag.ratio[IDS[place]] * bag.weight[IDS[place]]
     torch.testing.assert_close(bag((IDS, VALUES, STARTS)), wanted)
+
+
+def test_weights_are_told_as_the_logits_see_them() -> None:
+    bag = NgramBag(5, 3)
+    nn.init.normal_(bag.weight)
+    nn.init.normal_(bag.ratio)
+    for number in range(5):
+        alone = bag((torch.tensor([number]), torch.ones(1), torch.tensor([0])))
+        torch.testing.assert_close(bag.weights_of(torch.tensor([number])), alone)
+
+
+def test_ratios_are_those_of_naive_bayes() -> None:
+    with_class, of_all = torch.tensor([[3.0, 0], [1, 4], [0, 0]]), torch.tensor([3.0, 6, 2])  # of a third class too
+    found = log_count_ratios(with_class, of_all)
+    for label in range(2):
+        inside = [1 + float(with_class[row, label]) for row in range(3)]
+        outside = [1 + float(of_all[row] - with_class[row, label]) for row in range(3)]
+        for row in range(3):
+            wanted = math.log(inside[row] / sum(inside)) - math.log(outside[row] / sum(outside))
+            assert float(found[row, label]) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_an_ngram_that_all_classes_have_alike_says_nothing() -> None:
+    found = log_count_ratios(torch.tensor([[5.0, 5.0], [9.0, 9.0]]), torch.tensor([10.0, 18.0]))
+    torch.testing.assert_close(found, torch.zeros(2, 2))
 
 
 def test_the_classifier_adds_them_to_the_encoders() -> None:

@@ -1,23 +1,28 @@
 """A run with a bag of n-grams: trained, kept, resumed, used and inspected with them."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
-from headscope.commands.config import EvaluateConfig
+from headscope.commands.config import EvaluateConfig, InspectConfig
 from headscope.commands.evaluate import evaluate
+from headscope.commands.inspect import inspect
 from headscope.commands.predict import encoded, probabilities
 from headscope.data.columns import row_texts
 from headscope.data.corpus import load_corpus
 from headscope.errors import RunError
 from headscope.inspection.record import read_index, read_step
 from headscope.training.config import TrainConfig
+from headscope.training.decision import TextDecision, text_decision
 from headscope.training.folder import load_run
 from headscope.training.kept import NGRAMS
+from headscope.training.probes import make_probe, read_probe
 from headscope.training.run import train
 
 Maker = Callable[..., TrainConfig]
@@ -53,6 +58,45 @@ def test_the_report_says_who_decided(with_ngrams: Maker) -> None:
     assert set(shares) == {"n-grams", "encoder"}
     assert 0 < shares["n-grams"] < 1
     assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_what_spoke_for_the_class_of_a_text_adds_up(with_ngrams: Maker) -> None:
+    run = load_run(train(with_ngrams(max_epochs=2)).folder)
+    assert run.ngrams is not None
+    assert run.model.bag is not None
+    probe = make_probe(run.tokenizer, ("good dog, bad cat",), None, 30, run.ngrams)
+    reading = read_probe(run.model, probe, run.labels, torch.device("cpu"))
+    found = text_decision(run.model.bag, run.ngrams, probe, reading, run.labels)
+    with torch.inference_mode():
+        alone = run.model(probe.token_ids)[0]
+    label = int(reading.logits.argmax())
+    assert found.label == run.labels[label]
+    assert found.lifts["encoder"] == pytest.approx(float(alone[label] - alone.mean()), abs=1e-5)
+    assert sum(found.lifts.values()) == pytest.approx(float(reading.logits[label] - reading.logits.mean()), abs=1e-5)
+    assert sum(found.ngrams.values()) == pytest.approx(found.lifts["n-grams"], abs=1e-5)
+    sizes = [abs(lift) for lift in found.ngrams.values()]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 0
+
+
+def test_it_is_told_in_words() -> None:
+    told = TextDecision("MIT", {"encoder": 0.5, "n-grams": -0.25}, {"a b": 1.0, "c-": -0.5, "d": 0.1}).notes(2)
+    assert told == {
+        "speaks for MIT": "encoder +0.50, n-grams -0.25 (nats above the mean of the classes)",
+        "n-grams": "a b +1.000, c- -0.500, and 1 more",
+    }
+    assert TextDecision("MIT", {"encoder": 0.5, "n-grams": 0.0}, {}).notes()["n-grams"] == "none is known"
+
+
+def test_inspect_and_the_page_of_mistakes_say_it(with_ngrams: Maker) -> None:
+    report = train(with_ngrams(max_epochs=1))
+    output = io.StringIO()
+    page = inspect(InspectConfig(run=str(report.folder), text="good dog"), Console(file=output, width=200))
+    label = max(load_run(report.folder).labels, key=lambda label: f"speaks for {label}" in output.getvalue())
+    assert f"speaks for {label}: encoder" in output.getvalue()
+    assert f"speaks for {label}" in page.read_text("utf-8")
+    if report.most_wrong is not None:
+        assert "speaks for" in report.most_wrong.read_text("utf-8")
 
 
 def test_heads_are_studied_beside_the_bag(with_ngrams: Maker) -> None:

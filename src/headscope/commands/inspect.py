@@ -18,6 +18,7 @@ from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
+from headscope.training.decision import text_decision
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
 from headscope.training.kept import decided_by
@@ -47,6 +48,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     writer.close()
     _record(run, probe, reading, summary, run.folder / "inspect" / stamp)
     _show(console, probe, reading, numbers)
+    for heading, words in _decision(run, probe, reading).items():
+        console.print(f"{heading}: {words}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"page:       {escape(str(path))}", highlight=False, soft_wrap=True)
     console.print(
         f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]", highlight=False, soft_wrap=True
@@ -89,7 +92,15 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
     if shares := decided_by(run.folder):
         listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         notes["decided by"] = f"{listed}, over the test split"
+    notes |= _decision(run, probe, reading)
     return text_report(probe, reading, numbers, "Attention heads", notes)
+
+
+def _decision(run: Run, probe: Probe, reading: Reading) -> dict[str, str]:
+    """Return what spoke for the class of this text, if there are n-grams that may have."""
+    if run.ngrams is None or run.model.bag is None:
+        return {}
+    return text_decision(run.model.bag, run.ngrams, probe, reading, run.labels).notes()
 
 
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:

@@ -5,17 +5,16 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from tokenizers import Tokenizer
 
 from headscope.data.cache import content_key
 from headscope.data.columns import row_texts, texts_among
 from headscope.data.encoded import TEXTS_AT_ONCE, digests_of, encode
 from headscope.data.ngram_rows import NgramRows
-from headscope.data.ngrams import NgramVocabulary, known_ngrams, load_ngrams
+from headscope.data.ngrams import RECIPE, NgramVocabulary, known_ngrams, load_ngrams
 from headscope.data.token_ids import EncodedTexts
 from headscope.files import replacing_folder
-
-RECIPE = "n-grams 1"  # raise it when the values change, so that cached ones are made anew
 
 
 def trained_ngrams(train: Dataset, cache: Path) -> NgramVocabulary:
@@ -50,7 +49,7 @@ def encode_ngrams(vocabulary: NgramVocabulary, dataset: Dataset, cache: Path) ->
 
 def _key(dataset: Dataset, *others: str) -> str:
     columns = texts_among(dataset.column_names)
-    return content_key([RECIPE, *others, *columns, *digests_of(dataset, columns)])
+    return content_key(["n-grams", RECIPE, *others, *columns, *digests_of(dataset, columns)])
 
 
 def _write(vocabulary: NgramVocabulary, dataset: Dataset, folder: Path) -> None:
@@ -63,3 +62,21 @@ def _write(vocabulary: NgramVocabulary, dataset: Dataset, folder: Path) -> None:
             values.write(found.values.tobytes())
             lengths.append(np.diff(found.starts))
     np.save(folder / "starts.npy", np.cumsum(np.concatenate(lengths)))
+
+
+def texts_with(rows: NgramRows, classes: np.ndarray, num_ngrams: int) -> np.ndarray:
+    """Return how many texts of each class have each n-gram, [num_ngrams, C].
+
+    Args:
+        rows: of N texts, read from disk in steps.
+        classes: [N, C], which text has which class.
+        num_ngrams: how many are known.
+    """
+    found = np.zeros((num_ngrams, classes.shape[1]))
+    for first in range(0, len(classes), TEXTS_AT_ONCE):
+        some = classes[first : first + TEXTS_AT_ONCE]
+        starts = rows.starts[first : first + len(some) + 1]
+        ids = rows.ids[starts[0] : starts[-1]]
+        present = csr_matrix((np.ones(len(ids)), ids, starts - starts[0]), (len(some), num_ngrams))
+        found += present.T @ csr_matrix(some.astype(float))
+    return found

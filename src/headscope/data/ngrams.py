@@ -4,7 +4,8 @@ Words and pairs of neighbours (Joulin et al. 2017, Bag of Tricks for Efficient T
 of 1 to 4 letters within words, whose ends are marked (Bojanowski et al. 2017, Enriching Word Vectors with Subword
 Information, section 3.2). Each is known by a hash of it (Weinberger et al. 2009, Feature Hashing for Large Scale
 Multitask Learning), so that no list of strings is kept. In Chinese or Japanese, where a "word" is all that stands
-between two signs, the letters do the work.
+between two signs, the letters do the work. Texts are read in their form NFKC (Unicode Standard Annex 15), in which the
+wide letters and digits of Japanese are the plain ones and halved kana are whole.
 
 A text's value of an n-gram that it has n times, of N training texts in df, is
 
@@ -15,14 +16,15 @@ Term-Weighting Approaches in Automatic Text Retrieval).
 """
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix, hstack  # type: ignore[import-untyped]
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.preprocessing import normalize
@@ -36,11 +38,12 @@ HASHES = 2**22  # of each kind; of 200,000 n-grams about one in twenty shares it
 MOST = 2**17  # of each kind: those that most training texts have
 FEWEST_TEXTS = 2  # an n-gram of one training text says nothing about others
 TEXTS_AT_ONCE = 4_000
+RECIPE = "2"  # raise it when values change, so that cached ones are made anew and kept ones are not misread
 
-_words = HashingVectorizer(
+WORDS = HashingVectorizer(
     n_features=HASHES, ngram_range=(1, 2), token_pattern=WORD, alternate_sign=False, norm=None, dtype=np.float32
 )
-_letters = HashingVectorizer(
+LETTERS = HashingVectorizer(
     n_features=HASHES, ngram_range=(1, 4), analyzer="char_wb", alternate_sign=False, norm=None, dtype=np.float32
 )
 
@@ -81,20 +84,23 @@ class NgramVocabulary:
         """Write ngrams.safetensors."""
         arrays = {f"{kind}/hashes": self.hashes[kind] for kind in KINDS}
         arrays |= {f"{kind}/idf": self.idf[kind] for kind in KINDS}
-        write_whole(path, lambda temporary: save_file(arrays, temporary))
+        write_whole(path, lambda temporary: save_file(arrays, temporary, {"recipe": RECIPE}))
 
 
 def load_ngrams(path: Path) -> NgramVocabulary:
     """Read ngrams.safetensors.
 
     Raises:
-        ValueError: if the file is not one.
+        ValueError: if the file is not one, or one of a version that counted in another way.
     """
     try:
-        arrays = load_file(path)
-        hashes, idf = ({kind: arrays[f"{kind}/{part}"] for kind in KINDS} for part in ("hashes", "idf"))
-    except (SafetensorError, KeyError) as error:
+        with safe_open(path, "numpy") as file:
+            recipe = (file.metadata() or {}).get("recipe")
+            hashes, idf = ({kind: file.get_tensor(f"{kind}/{part}") for kind in KINDS} for part in ("hashes", "idf"))
+    except SafetensorError as error:
         raise ValueError(f"{path}: does not hold n-grams: {error}") from error
+    if recipe != RECIPE:
+        raise ValueError(f"{path}: its n-grams were counted by another version of headscope; train again")
     for kind in KINDS:
         known = hashes[kind]
         if known.shape != idf[kind].shape or known.ndim != 1 or not ((known >= 0) & (known < HASHES)).all():
@@ -127,16 +133,22 @@ def _most_frequent(texts_with: np.ndarray) -> np.ndarray:
     return np.sort(chosen).astype(np.int32)
 
 
+def as_read(text: str) -> str:
+    """Return a text in the form NFKC, in which its n-grams are found."""
+    return unicodedata.normalize("NFKC", text)
+
+
 def counted(texts: Sequence[str]) -> dict[str, csr_matrix]:
     """Return, for each kind, how often each text has each hash, [N, HASHES].
 
     A word's letters are hashed once however often it occurs: the counts of the texts' words, times the counts of the
     words' letters.
     """
+    texts = list(map(as_read, texts))
     words = CountVectorizer(token_pattern=WORD, dtype=np.float32)
     try:
         occurrences = words.fit_transform(texts)
     except ValueError:  # not one word in any text
         return {kind: csr_matrix((len(texts), HASHES), dtype=np.float32) for kind in KINDS}
-    letters = _letters.transform(words.get_feature_names_out())
-    return {"words": _words.transform(texts), "letters": (occurrences @ letters).tocsr()}
+    letters = LETTERS.transform(words.get_feature_names_out())
+    return {"words": WORDS.transform(texts), "letters": (occurrences @ letters).tocsr()}

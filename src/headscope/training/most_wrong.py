@@ -12,8 +12,10 @@ from headscope.data.columns import texts_among
 from headscope.inspection.page import Report as TextReport
 from headscope.inspection.page import write_page_of_texts
 from headscope.inspection.record import label_text
+from headscope.model.ngrams import NgramBag
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.text import table_markdown
+from headscope.training.decision import TextDecision, text_decision
 from headscope.training.kept import MOST_WRONG
 from headscope.training.probes import Probe, Reading, encoded_probe, read_probe, shortened
 from headscope.training.report import Report
@@ -37,6 +39,7 @@ class Wrong:
         numbers: of each head, layer by layer, over all tokens that the model read.
         tokens: how many it read.
         label: its class, or classes.
+        decision: what spoke for the prediction, where n-grams were counted.
     """
 
     row: int
@@ -46,6 +49,7 @@ class Wrong:
     numbers: list[list[dict[str, float]]]
     tokens: int
     label: Answer
+    decision: TextDecision | None = None
 
 
 def most_wrong(
@@ -98,7 +102,11 @@ def _read(session: Session, row: int, loss: float, texts: int, temperature: floa
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
     shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
-    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label)
+    bag, known = session.module.model.bag, data.ngrams
+    decision = (
+        text_decision(bag, known, probe, reading, data.corpus.labels) if isinstance(bag, NgramBag) and known else None
+    )
+    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, decision)
 
 
 def tokens_that_fit(maps: int) -> int:
@@ -115,6 +123,8 @@ def _on_the_page(wrong: Wrong, folder: Path) -> TextReport:
         "loss": f"{wrong.loss:.3f} nats",
         "shown": f"{shown} tokens" if shown == wrong.tokens else cut,
     }
+    if wrong.decision is not None:
+        notes |= wrong.decision.notes()
     report = text_report(wrong.probe, wrong.reading, wrong.numbers, "Attention heads", notes)
     return replace(report, text=clipped(wrong.probe.text, ON_THE_PAGE))
 

@@ -1,6 +1,6 @@
 """The few texts whose maps are shown at every record: always the same, so that a step can be compared with the next."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -65,6 +65,7 @@ class Reading:
         answer: what the text is given.
         pooling: weight of each token in the text's vector, where the pooling attends.
         difference: the largest one between what a layer's kernel returned and the maps times the values.
+        logits: of the whole model, as they are.
     """
 
     maps: dict[str, Float[np.ndarray, "H T T"]]
@@ -72,6 +73,7 @@ class Reading:
     answer: Answer
     pooling: Float[np.ndarray, " T"] | None = None
     difference: float = 0.0
+    logits: Float[Tensor, " C"] = field(default_factory=lambda: torch.zeros(0))
 
     @property
     def prediction(self) -> str:
@@ -180,10 +182,10 @@ def read_probe(
     with torch.no_grad(), observe(model, keep, HeadedAttention), observe(model, keep_pooling, ScoredAttention):
         batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]), probe.ngrams)
         batch = moved(batch, device)
-        logits = model(*batch.inputs).float()
+        logits = model(*batch.inputs).float().cpu()
     model.train(was_training)
-    found = objective.probabilities(logits.cpu() / temperature)  # [1, C]
+    found = objective.probabilities(logits / temperature)  # [1, C]
     (answer,) = objective.names(objective.given(found), labels)
     probabilities = dict(zip(labels, found[0].tolist(), strict=True))
     difference = max(differences, default=0.0)
-    return Reading(maps, probabilities, answer, pooled[0] if pooled else None, difference)
+    return Reading(maps, probabilities, answer, pooled[0] if pooled else None, difference, logits[0])

@@ -26,6 +26,7 @@ from headscope.training.kept import kept_architecture, objective_of, save_thresh
 from headscope.training.layers import freeze
 from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule
+from headscope.training.naive_bayes import ratios_of
 from headscope.training.precision import chosen_precision
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
@@ -83,6 +84,8 @@ class Session:
             weights = self.objective.balanced_weights(counts.float(), len(classes))
         architecture = kept_architecture(self.folder, self.config)
         model = build_model(self.config, self.data.tokenizer, labels, architecture, self.data.ngrams)
+        if model.bag is not None:
+            model.bag.ratio.copy_(ratios_of(self.data, self.objective))
         if checkpoint is not None:
             load_weights(model, checkpoint)
         freeze(model, self.config.model.frozen_layers)
