@@ -14,16 +14,18 @@ from headscope.commands.config import EvaluateConfig, InspectConfig
 from headscope.commands.evaluate import evaluate
 from headscope.commands.inspect import inspect
 from headscope.commands.predict import encoded, probabilities
+from headscope.data.batching import TextBatches
 from headscope.data.columns import row_texts
 from headscope.data.corpus import load_corpus
 from headscope.errors import RunError
 from headscope.inspection.record import read_index, read_step
 from headscope.training.config import TrainConfig
-from headscope.training.decision import TextDecision, text_decision
+from headscope.training.decision import ENCODER_MEANS
 from headscope.training.folder import load_run
-from headscope.training.kept import NGRAMS
+from headscope.training.kept import NGRAMS, training_fact
 from headscope.training.probes import make_probe, read_probe
 from headscope.training.run import train
+from headscope.training.text_decision import TextDecision, text_decision
 
 Maker = Callable[..., TrainConfig]
 
@@ -60,32 +62,56 @@ def test_the_report_says_who_decided(with_ngrams: Maker) -> None:
     assert sum(shares.values()) == pytest.approx(1)
 
 
-def test_what_spoke_for_the_class_of_a_text_adds_up(with_ngrams: Maker) -> None:
+@pytest.mark.parametrize("against", [None, "bad", "good"])
+def test_what_spoke_for_the_class_of_a_text_adds_up(with_ngrams: Maker, against: str | None) -> None:
     run = load_run(train(with_ngrams(max_epochs=2)).folder)
     assert run.ngrams is not None
     assert run.model.bag is not None
-    probe = make_probe(run.tokenizer, ("good dog, bad cat",), None, 30, run.ngrams)
+    probe = make_probe(run.tokenizer, ("The dog, a bad cat",), None, 30, run.ngrams)
     reading = read_probe(run.model, probe, run.labels, torch.device("cpu"))
-    found = text_decision(run.model.bag, run.ngrams, probe, reading, run.labels)
+    means = {"bad": 0.25, "good": -0.5}
+    found = text_decision(run.model.bag, run.ngrams, probe, reading, means, against)
     with torch.inference_mode():
         alone = run.model(probe.token_ids)[0]
     label = int(reading.logits.argmax())
     assert found.label == run.labels[label]
-    assert found.lifts["encoder"] == pytest.approx(float(alone[label] - alone.mean()), abs=1e-5)
-    assert sum(found.lifts.values()) == pytest.approx(float(reading.logits[label] - reading.logits.mean()), abs=1e-5)
-    assert sum(found.ngrams.values()) == pytest.approx(found.lifts["n-grams"], abs=1e-5)
-    sizes = [abs(lift) for lift in found.ngrams.values()]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] > 0
+
+    def above(logits: torch.Tensor) -> float:
+        return float(logits[label] - (logits.mean() if against is None else logits[run.labels.index(against)]))
+
+    usual = above(torch.tensor([means[name] for name in run.labels]))
+    assert found.lifts["any text"] == pytest.approx(usual, abs=1e-5)
+    assert found.lifts["encoder"] == pytest.approx(above(alone) - usual, abs=1e-5)
+    assert sum(found.lifts.values()) == pytest.approx(above(reading.logits), abs=1e-5)
+    named = [lift for kind in found.ngrams.values() for lift in kind.values()]
+    assert len(named) == len(probe.ngrams.ids)
+    assert sum(named) == pytest.approx(found.lifts["n-grams"], abs=1e-5)
+    for kind in found.ngrams.values():
+        sizes = [abs(lift) for lift in kind.values()]
+        assert sizes == sorted(sizes, reverse=True)
 
 
 def test_it_is_told_in_words() -> None:
-    told = TextDecision("MIT", {"encoder": 0.5, "n-grams": -0.25}, {"a b": 1.0, "c-": -0.5, "d": 0.1}).notes(2)
+    lifts = {"n-grams": 0.5, "encoder": -0.25, "any text": 0.125}
+    words = dict(zip("abcdefgh", [1.0, -0.5, 0.1, 0.1, 0.1, 0.1, 0.25, 0.5], strict=True))
+    told = TextDecision("MIT", "ISC", lifts, {"words": words, "letters": {}}).notes()
     assert told == {
-        "speaks for MIT": "encoder +0.50, n-grams -0.25 (nats above the mean of the classes)",
-        "n-grams": "a b +1.000, c- -0.500, and 1 more",
+        "speaks for MIT, not ISC": "n-grams +0.50, encoder -0.25, any text +0.12 (nats)",
+        "words": "a +1.00, b -0.50, c +0.10, d +0.10, e +0.10, f +0.10, 2 more +0.75",
+        "letters": "none is known",
     }
-    assert TextDecision("MIT", {"encoder": 0.5, "n-grams": 0.0}, {}).notes()["n-grams"] == "none is known"
+    assert next(iter(TextDecision("MIT", None, lifts, {}).notes())) == "speaks for MIT"
+
+
+def test_what_the_encoder_says_on_average_is_kept(with_ngrams: Maker) -> None:
+    report = train(with_ngrams(max_epochs=1))
+    run = load_run(report.folder)
+    texts = [(text,) for text in row_texts(load_corpus(run.config.data).splits["test"])]
+    ids = encoded(run.tokenizer, texts)
+    with torch.inference_mode():
+        alone = run.model(*TextBatches(ids)[list(range(len(texts)))].inputs).mean(dim=0)
+    kept = training_fact(report.folder, ENCODER_MEANS)
+    assert kept == pytest.approx(dict(zip(run.labels, alone.tolist(), strict=True)), abs=1e-3)
 
 
 def test_inspect_and_the_page_of_mistakes_say_it(with_ngrams: Maker) -> None:
@@ -93,7 +119,7 @@ def test_inspect_and_the_page_of_mistakes_say_it(with_ngrams: Maker) -> None:
     output = io.StringIO()
     page = inspect(InspectConfig(run=str(report.folder), text="good dog"), Console(file=output, width=200))
     label = max(load_run(report.folder).labels, key=lambda label: f"speaks for {label}" in output.getvalue())
-    assert f"speaks for {label}: encoder" in output.getvalue()
+    assert f"speaks for {label}: n-grams" in output.getvalue()
     assert f"speaks for {label}" in page.read_text("utf-8")
     if report.most_wrong is not None:
         assert "speaks for" in report.most_wrong.read_text("utf-8")

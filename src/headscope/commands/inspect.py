@@ -18,12 +18,13 @@ from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
-from headscope.training.decision import text_decision
+from headscope.training.decision import DECIDED_BY, ENCODER_MEANS
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
-from headscope.training.kept import decided_by
+from headscope.training.kept import training_fact
 from headscope.training.probes import Probe, Reading, make_probe, read_probe
 from headscope.training.recording import keep_readings, new_recorder
+from headscope.training.text_decision import text_decision
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
 
 
@@ -89,7 +90,7 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(probe.tokens)} tokens",
     }
-    if shares := decided_by(run.folder):
+    if shares := training_fact(run.folder, DECIDED_BY):
         listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         notes["decided by"] = f"{listed}, over the test split"
     notes |= _decision(run, probe, reading)
@@ -100,7 +101,8 @@ def _decision(run: Run, probe: Probe, reading: Reading) -> dict[str, str]:
     """Return what spoke for the class of this text, if there are n-grams that may have."""
     if run.ngrams is None or run.model.bag is None:
         return {}
-    return text_decision(run.model.bag, run.ngrams, probe, reading, run.labels).notes()
+    means = training_fact(run.folder, ENCODER_MEANS)
+    return text_decision(run.model.bag, run.ngrams, probe, reading, means).notes()
 
 
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:

@@ -31,9 +31,9 @@ def names(vocabulary: NgramVocabulary, text: str) -> dict[int, str]:
 
 
 def shown_letters(run: str) -> str:
-    """Return a run of letters as dictionaries write parts of words: un-, -able, -ita-; an end alone is ␣."""
+    """Return a run of letters as dictionaries write parts of words: un-, -able, -ita-."""
     if run == " ":
-        return "␣"
+        return "(any word)"
     front, back = ("" if run.startswith(" ") else "-"), ("" if run.endswith(" ") else "-")
     return f"{front}{run.strip()}{back}"
 

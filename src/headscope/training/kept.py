@@ -94,10 +94,10 @@ def load_temperature(folder: Path) -> float:
     return float(temperature)
 
 
-def decided_by(folder: Path) -> dict[str, float]:
-    """Return who decided about the test split, n-grams or the encoder; empty where there are no n-grams."""
+def training_fact(folder: Path, name: str) -> dict[str, float]:
+    """Return one of the facts of training in metrics.json; empty where it is not known, as before the run's end."""
     path = folder / "metrics.json"
     if not path.is_file():
         return {}
-    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["training"].get("decided by", {})
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["training"].get(name, {})
     return found

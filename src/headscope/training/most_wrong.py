@@ -15,11 +15,12 @@ from headscope.inspection.record import label_text
 from headscope.model.ngrams import NgramBag
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.text import table_markdown
-from headscope.training.decision import TextDecision, text_decision
+from headscope.training.decision import ENCODER_MEANS
 from headscope.training.kept import MOST_WRONG
 from headscope.training.probes import Probe, Reading, encoded_probe, read_probe, shortened
 from headscope.training.report import Report
 from headscope.training.session import Session
+from headscope.training.text_decision import TextDecision, text_decision
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
 
 MOST_BYTES = 10 * 2**20  # of all maps on the page
@@ -79,7 +80,7 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
     if not settings.enabled or not settings.most_wrong:
         return None
     found = most_wrong(report.logits.double() / temperature, report.targets, settings.most_wrong, report.objective)
-    texts = [_read(session, row, loss, len(found), temperature) for row, loss in found.items()]
+    texts = [_read(session, report, row, loss, len(found)) for row, loss in found.items()]
     if not texts:
         return None
     session.writer.add_text("test/most_wrong", _table(texts), report.facts_of_training["steps"])
@@ -89,7 +90,7 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
     return path
 
 
-def _read(session: Session, row: int, loss: float, texts: int, temperature: float) -> Wrong:
+def _read(session: Session, report: Report, row: int, loss: float, texts: int) -> Wrong:
     data = session.data
     found = data.corpus.splits["test"][row]
     columns = texts_among(found)
@@ -97,16 +98,22 @@ def _read(session: Session, row: int, loss: float, texts: int, temperature: floa
     (label,) = session.objective.names(classes, data.corpus.labels)
     probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label), data.ngrams)
     reading = read_probe(
-        session.module.model, probe, data.corpus.labels, session.device, session.objective, temperature
+        session.module.model, probe, data.corpus.labels, session.device, session.objective, report.temperature
     )
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
     shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
-    bag, known = session.module.model.bag, data.ngrams
-    decision = (
-        text_decision(bag, known, probe, reading, data.corpus.labels) if isinstance(bag, NgramBag) and known else None
-    )
+    decision = _decision(session, report, probe, reading, label)
     return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, decision)
+
+
+def _decision(session: Session, report: Report, probe: Probe, reading: Reading, label: Answer) -> TextDecision | None:
+    """Return what spoke for the class that was given and against the right one, if there are n-grams."""
+    bag, known = session.module.model.bag, session.data.ngrams
+    if not isinstance(bag, NgramBag) or known is None:
+        return None
+    means = report.facts_of_training[ENCODER_MEANS]
+    return text_decision(bag, known, probe, reading, means, label if isinstance(label, str) else None)
 
 
 def tokens_that_fit(maps: int) -> int:

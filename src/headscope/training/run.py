@@ -19,7 +19,7 @@ from headscope.model.pretrained.checkpoint import Checkpoint
 from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
 from headscope.training.config import TrainConfig
-from headscope.training.decision import decision
+from headscope.training.decision import decision_facts
 from headscope.training.folder import save_architecture, save_config, save_vocabulary
 from headscope.training.kept import NGRAMS, kept_ngrams
 from headscope.training.logits import split_logits
@@ -114,7 +114,7 @@ def _scored(session: Session) -> Report:
     report = Report(session.folder, session.config, labels, found, logits, targets, session.objective)
     report.facts_of_training = session.facts()
     if isinstance(bag := session.module.model.bag, NgramBag):
-        report.facts_of_training["decided by"] = decision(bag, data.loader("test"), logits)
+        report.facts_of_training |= decision_facts(bag, data.loader("test"), logits, labels)
     report.seconds = {"testing": time.perf_counter() - start}
     _calibrate(session, report)
     if session.head_logger is not None:
