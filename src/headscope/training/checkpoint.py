@@ -1,10 +1,12 @@
 """The best and the last checkpoint, in a folder that may be moved."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from torch import Tensor
 
 
 class SaveLast(Checkpoint):
@@ -27,7 +29,9 @@ class SaveLast(Checkpoint):
 
 
 class RunCheckpoint(ModelCheckpoint):
-    """Keep checkpoints/best.ckpt, by validation macro-F1.
+    """Keep checkpoints/best.ckpt, by validation macro-F1, and of equals the one with the lower validation loss.
+
+    On few texts many steps have one macro-F1, and the first of them has learned least.
 
     Lightning writes down absolute paths, and forgets which checkpoint was best when the folder has another name;
     here the names are read as names in the folder as it is called now.
@@ -42,6 +46,20 @@ class RunCheckpoint(ModelCheckpoint):
             enable_version_counter=False,
             save_on_train_epoch_end=False,  # at the validation's end, before SaveLast
         )
+        self.kept_loss = math.inf
+
+    def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
+        """Tell whether this validation is the best so far, and remember its loss if it is."""
+        loss = float(trainer.callback_metrics.get("validation/loss", math.inf))
+        is_equal = current is not None and bool(current == self.best_model_score)
+        is_best = bool(super().check_monitor_top_k(trainer, current)) or (is_equal and loss < self.kept_loss)
+        if is_best:
+            self.kept_loss = loss
+        return is_best
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint knows, and the loss of the best."""
+        return {**super().state_dict(), "kept_loss": self.kept_loss}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up what a checkpoint knows, with its paths below the folder of this run."""
@@ -49,6 +67,7 @@ class RunCheckpoint(ModelCheckpoint):
         for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
             moved[key] = self._here(state_dict[key])
         moved["best_k_models"] = {self._here(path): score for path, score in state_dict["best_k_models"].items()}
+        self.kept_loss = moved.pop("kept_loss", math.inf)
         super().load_state_dict(moved)
 
     def _here(self, path: str) -> str:
