@@ -176,7 +176,16 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
     config = (folder / "config.yaml").read_text()
     assert "max_epochs: 2" in config
     assert "resume: null" in config
-    assert "resumed run keeps its groups" in script("train", f"resume={folder}", "model=small", code=2).stderr
+    refused = {
+        "model=small": "model=...: a resumed run keeps its groups",
+        "experiment=smoke": "experiment=...: a resumed run keeps its groups",
+        "model.num_heads=2": f"model.num_heads: got 2, but resume={folder} was trained with 4",
+    }
+    for argument, words in refused.items():
+        errors = script("train", f"resume={folder}", argument, code=2).stderr
+        assert errors.startswith(f"error: {words}")
+        assert len(errors.splitlines()) == 1
+    assert (folder / "config.yaml").read_text() == config
 
 
 def test_a_mistake_in_the_data_does_not_take_the_runs_name(script: Command, quick: list[str], tmp_path: Path) -> None:
