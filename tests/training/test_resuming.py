@@ -96,3 +96,30 @@ def test_a_refused_run_is_left_as_it_was(small_config: Maker) -> None:
     with pytest.raises(RunError, match="trained on the labels bad, good, and its data now have bad, splendid"):
         train(replace(config, resume=str(folder)))
     assert contents(folder) == before
+
+
+def test_less_than_is_done_is_refused_and_nothing_is_written(small_config: Maker) -> None:
+    config = small_config(max_epochs=3)
+    report = train(config)
+    before, steps = contents(report.folder), report.facts_of_training["steps"]
+    again = replace(config, resume=str(report.folder))
+    for key, value, done in (
+        ("max_epochs", 2, "3 epochs"),
+        ("max_epochs", 1, "3 epochs"),
+        ("max_steps", 5, f"{steps} steps"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            train(changed(again, f"trainer.{key}", value))
+        assert str(caught.value) == f"trainer.{key}: got {value}, but resume={report.folder} has done {done}; take more"
+    assert contents(report.folder) == before
+
+
+@pytest.mark.parametrize("length", [{"max_epochs": 2}, {"max_steps": 7}])
+def test_a_finished_run_is_scored_anew_without_another_step(small_config: Maker, length: dict[str, int]) -> None:
+    config = small_config(**length)
+    report = train(config)
+    before = (report.folder / "checkpoints/last.ckpt").read_bytes()
+    again = train(replace(config, resume=str(report.folder)))
+    assert again.facts_of_training["steps"] == report.facts_of_training["steps"]
+    assert again.test == report.test
+    assert (report.folder / "checkpoints/last.ckpt").read_bytes() == before

@@ -32,7 +32,8 @@ def resumed(composed: DictConfig, schema: type) -> Any:
 def _given(composed: DictConfig) -> list[str]:
     """Return the keys on the command line, `resume` among them."""
     settings = HydraConfig.get()
-    keys = [override.partition("=")[0].lstrip("+~") for override in settings.overrides.task]
+    # ~key takes a key out of the ready configuration, of which a resumed run takes nothing.
+    keys = [given.partition("=")[0].lstrip("+") for given in settings.overrides.task if not given.startswith("~")]
     for key in keys:
         if key in settings.runtime.choices or isinstance(OmegaConf.select(composed, key), DictConfig):
             raise ConfigError(

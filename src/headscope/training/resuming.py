@@ -1,12 +1,11 @@
-"""What a run that goes on must keep, and how far it has come: told before anything is written."""
+"""What a run that goes on must keep of its settings: told before anything is written, and without torch."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from headscope.data.config import is_local
-from headscope.errors import ConfigError, RunError
+from headscope.errors import ConfigError
 from headscope.settings import described
 from headscope.training.config import TrainConfig
 
@@ -49,21 +48,3 @@ def _is_kept(key: str) -> bool:
 def _is_gone(path: str | None) -> bool:
     """Tell whether a file has been moved, so that a run can only go on if it is told where to."""
     return bool(path) and is_local(str(path)) and not Path(str(path)).expanduser().exists()
-
-
-def check_labels(folder: Path, labels: list[str]) -> None:
-    """Refuse texts whose labels are no longer those of the logits: the file has changed since.
-
-    Raises:
-        RunError: with both lists.
-    """
-    path = folder / "labels.json"
-    if path.is_file() and (kept := json.loads(path.read_text(encoding="utf-8"))) != labels:
-        raise RunError(
-            f"resume={folder}: was trained on the labels {_some(kept)}, and its data now have {_some(labels)}; "
-            "give it the data that it had, or start a new run"
-        )
-
-
-def _some(labels: list[str]) -> str:
-    return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")

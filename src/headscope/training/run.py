@@ -26,7 +26,8 @@ from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
 from headscope.training.report import Report
-from headscope.training.resuming import check_kept, check_labels
+from headscope.training.resume_point import check_labels, check_length
+from headscope.training.resuming import check_kept
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
 from headscope.training.session import LAST, Session
@@ -46,6 +47,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     folder = claim_folder(config)
     if config.resume is not None:
         check_kept(config, load_config(folder))
+        check_length(config, folder / LAST)
     pl.seed_everything(config.seed, verbose=False)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips
