@@ -56,6 +56,10 @@ def test_help_lists_every_key_with_its_meaning(script: Command, name: str) -> No
         ("predict", "split=test", "split: unknown key"),
         ("inspect", "text=words", "run: is missing"),
         ("export", "run=.", "output: is missing"),
+        ("train", "--name=foo", "--name=foo: keys are given without dashes"),
+        ("inspect", "hello", "hello: takes the form key=value"),
+        ("evaluate", "data=filez", "data: got 'filez'; did you mean data=files?"),
+        ("evaluate", "run=映画", "run: got '映画'"),
     ],
 )
 def test_a_mistake_is_one_message_and_exit_code_2(script: Command, name: str, argument: str, words: str) -> None:
@@ -89,6 +93,7 @@ def test_evaluate_on_other_data_with_the_same_labels(script: Command, trained: P
         "other-train, 2 texts"
         in script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns).stdout
     )
+    assert "other-train, 2 texts" in script("evaluate", f"run={trained}", f"data.path={other}", *columns).stdout
     other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
     done = script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns, code=2)
     assert "unknown labels Unheard of" in done.stderr

@@ -21,7 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.commands.arguments import quoted
+from headscope.commands.command_line import prepared
 from headscope.commands.messages import explain
 from headscope.commands.quick_help import read_configurations_once
 from headscope.commands.resume import resumed
@@ -39,7 +39,10 @@ def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) 
         name: of the configuration file.
         configs: folder of the configuration files.
     """
-    sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
+    try:
+        sys.argv[1:] = prepared(sys.argv[1:], schema, configs, name)
+    except ConfigError as error:
+        raise SystemExit(_tell(error)) from None
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     if {"--help", "-h"} & {*sys.argv[1:]}:
