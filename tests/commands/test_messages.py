@@ -52,16 +52,18 @@ def refused(*overrides: str) -> str:
         ("data.path=no/such/file.csv", ["data.path", "no/such/file.csv", "exists"]),
         ("data.tokens_per_batch=16", ["data.tokens_per_batch", "got 16", "data.max_length=256"]),
         ("data.test_split=validation", ["data.test_split", "three splits"]),
-        ("data=nothing", ["data/nothing", "licenses"]),
+        ("data=nothing", ["data: got 'nothing'", "takes one of ag_news", "licenses"]),
         ("name=../elsewhere", ["name", "below outputs_dir"]),
         ("resume=no/such/run", ["resume", "no/such/run"]),
-        ("data.path=[a", ["Quote"]),
+        ("data.path=[a", ["data.path=[a", "Quote"]),
+        ("model.num_heads=1,2", ["model.num_heads=1,2", "Give -m"]),
     ],
 )
 def test_each_mistake_is_named(override: str, words: list[str]) -> None:
     message = refused(override)
     assert [word for word in words if word not in message] == []
     assert "Traceback" not in message
+    assert "\n" not in message
 
 
 def test_all_wrong_values_are_named_at_once() -> None:

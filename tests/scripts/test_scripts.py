@@ -56,6 +56,10 @@ def test_help_lists_every_key_with_its_meaning(script: Command, name: str) -> No
         ("predict", "split=test", "split: unknown key"),
         ("inspect", "text=words", "run: is missing"),
         ("export", "run=.", "output: is missing"),
+        ("train", "--name=foo", "--name=foo: keys are given without dashes"),
+        ("inspect", "hello", "hello: takes the form key=value"),
+        ("evaluate", "data=filez", "data: got 'filez'; did you mean data=files?"),
+        ("evaluate", "run=映画", "run: got '映画'"),
     ],
 )
 def test_a_mistake_is_one_message_and_exit_code_2(script: Command, name: str, argument: str, words: str) -> None:
@@ -89,6 +93,7 @@ def test_evaluate_on_other_data_with_the_same_labels(script: Command, trained: P
         "other-train, 2 texts"
         in script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns).stdout
     )
+    assert "other-train, 2 texts" in script("evaluate", f"run={trained}", f"data.path={other}", *columns).stdout
     other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
     done = script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns, code=2)
     assert "unknown labels Unheard of" in done.stderr
@@ -176,7 +181,16 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
     config = (folder / "config.yaml").read_text()
     assert "max_epochs: 2" in config
     assert "resume: null" in config
-    assert "resumed run keeps its groups" in script("train", f"resume={folder}", "model=small", code=2).stderr
+    refused = {
+        "model=small": "model=...: a resumed run keeps its groups",
+        "experiment=smoke": "experiment=...: a resumed run keeps its groups",
+        "model.num_heads=2": f"model.num_heads: got 2, but resume={folder} was trained with 4",
+    }
+    for argument, words in refused.items():
+        errors = script("train", f"resume={folder}", argument, code=2).stderr
+        assert errors.startswith(f"error: {words}")
+        assert len(errors.splitlines()) == 1
+    assert (folder / "config.yaml").read_text() == config
 
 
 def test_a_mistake_in_the_data_does_not_take_the_runs_name(script: Command, quick: list[str], tmp_path: Path) -> None:

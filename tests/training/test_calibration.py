@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from headscope.commands.config import EvaluateConfig
 from headscope.commands.evaluate import evaluate
 from headscope.data.config import DataConfig
 from headscope.errors import RunError
+from headscope.training import run as run_module
 from headscope.training.calibration import LARGEST, calibrate, fitted_temperature
 from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run, save_weights
-from headscope.training.kept import CALIBRATION, MOST_WRONG, load_temperature
+from headscope.training.kept import CALIBRATION, MADE_OF_WEIGHTS, METRICS, MOST_WRONG, WEIGHTS, load_temperature
 from headscope.training.run import train
 from headscope.training.scoring import scores
 
@@ -176,11 +178,30 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(config, Console(file=io.StringIO())).folder
 
 
-def test_new_weights_have_no_temperature_of_older_ones(trained_once: Path) -> None:
+def test_new_weights_have_nothing_that_was_made_of_older_ones(trained_once: Path) -> None:
     (trained_once / CALIBRATION).unlink(missing_ok=True)
     model = load_run(trained_once).model
-    for name in (CALIBRATION, MOST_WRONG):
+    for name in MADE_OF_WEIGHTS:
         (trained_once / name).write_text("{}")
+    save_weights(trained_once, model)  # the same ones: all of it is still true
+    assert [name for name in MADE_OF_WEIGHTS if not (trained_once / name).exists()] == []
+    torch.nn.init.zeros_(next(model.parameters()))
     save_weights(trained_once, model)
-    assert not (trained_once / CALIBRATION).exists()
-    assert not (trained_once / MOST_WRONG).exists()
+    assert [name for name in MADE_OF_WEIGHTS if (trained_once / name).exists()] == []
+    assert load_run(trained_once).temperature == 1
+
+
+def test_ctrl_c_while_a_finished_run_is_scored_anew_changes_nothing(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(max_epochs=1)
+    folder = train(config).folder
+    before = {name: (folder / name).read_bytes() for name in (CALIBRATION, MOST_WRONG, METRICS, WEIGHTS)}
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "scores", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(replace(config, resume=str(folder)))
+    assert {name: (folder / name).read_bytes() for name in before} == before

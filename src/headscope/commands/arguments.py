@@ -3,19 +3,52 @@
 import re
 from collections.abc import Iterator
 
+from headscope.commands.keys import is_list_of_text, is_text
+from headscope.commands.override import is_list_of_values, is_understood
+
 FREE_TEXT = ("text", "text_pair", "title")  # keys whose value is taken as it stands, commas and brackets included
 OVERRIDES = re.compile(r"(train|variants\.[\w-]+)=\[(.*)\]", re.DOTALL)  # lists of arguments of another script
 QUOTES = "\"'"
 
 
-def quoted(argument: str) -> str:
-    """Return an argument whose value is free text, or a list of arguments, in Hydra's quotes; others as they are."""
+def quoted(argument: str, schema: type | None = None, sweeps: bool = False) -> str:
+    """Return an argument in Hydra's quotes where it needs them: free text, lists of arguments, any other script's text.
+
+    Args:
+        argument: as it was typed.
+        schema: the dataclass of the configuration; without it, no key is known to be text.
+        sweeps: whether a comma stands between the values of a sweep.
+    """
     if found := OVERRIDES.fullmatch(argument):
         return _list_of_arguments(*found.groups())
     key, sign, value = argument.partition("=")
-    if key not in FREE_TEXT or not sign or (len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"):
+    if not sign or (len(value) > 1 and value[0] == value[-1] and value[0] in QUOTES):
         return argument
-    return f"{key}={_in_quotes(value)}"
+    if key in FREE_TEXT:
+        return f"{key}={_in_quotes(value)}"
+    return f"{key}={_plain(key, value, schema, sweeps)}"
+
+
+def _plain(key: str, value: str, schema: type | None, sweeps: bool) -> str:
+    """Return a value with what Hydra's grammar has no word for in quotes."""
+    if is_understood(value):
+        splits = not sweeps and is_list_of_values(value) and is_text(schema, key)
+        return _as_text(value) if splits else value
+    if value.startswith("[") and value.endswith("]") and is_list_of_text(schema, key):
+        return f"[{','.join(_part(part.strip()) for part in _parts(value[1:-1]))}]"
+    return ",".join(map(_part, _parts(value))) if sweeps and value.strip(",") else _as_text(value)
+
+
+def _part(value: str) -> str:
+    return value if is_understood(value) else _as_text(value)
+
+
+def _as_text(value: str) -> str:
+    """Return a value in quotes, but for one that has Hydra's own signs for lists and quotes in front."""
+    interpolates = "${" in value
+    if value.startswith(("[", "{", *QUOTES)) or (interpolates and '"' in value):
+        return value
+    return f'"{value}"' if interpolates else _in_quotes(value)
 
 
 def _in_quotes(value: str) -> str:

@@ -21,9 +21,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.commands.arguments import quoted
+from headscope.commands.command_line import prepared
 from headscope.commands.messages import explain
 from headscope.commands.quick_help import read_configurations_once
+from headscope.commands.resume import resumed
 from headscope.errors import ConfigError, UserError
 from headscope.files import write_whole
 from headscope.settings import check, described
@@ -38,7 +39,10 @@ def start(run: Callable[[Any], object], schema: type, name: str, configs: Path) 
         name: of the configuration file.
         configs: folder of the configuration files.
     """
-    sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
+    try:
+        sys.argv[1:] = prepared(sys.argv[1:], schema, configs, name)
+    except ConfigError as error:
+        raise SystemExit(_tell(error)) from None
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     if {"--help", "-h"} & {*sys.argv[1:]}:
@@ -118,28 +122,6 @@ def _sweep_folder(composed: DictConfig) -> Path | None:
 
 def _save(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
-
-
-def resumed(composed: DictConfig, schema: type) -> Any:
-    """Return the configuration of the run to go on with; keys on the command line override it.
-
-    Raises:
-        ConfigError: if there is no such run, or a whole group (model=small) is overridden.
-    """
-    path = Path(composed.resume) / "config.yaml"
-    if not path.is_file():
-        raise ConfigError(f"resume: got {composed.resume!r}, takes a run folder with a config.yaml in it")
-    overrides = [override for override in HydraConfig.get().overrides.task if not override.startswith("resume=")]
-    groups = [
-        override for override in overrides if isinstance(OmegaConf.select(composed, override.split("=")[0]), DictConfig)
-    ]
-    if groups:
-        raise ConfigError(
-            f"{groups[0]}: a resumed run keeps its groups; override single keys, such as trainer.max_epochs=20"
-        )
-    merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path), OmegaConf.from_dotlist(overrides))
-    merged.resume = composed.resume
-    return OmegaConf.to_object(merged)
 
 
 def _help(name: str, purpose: str, schema: type) -> dict[str, str]:

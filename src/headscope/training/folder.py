@@ -17,6 +17,7 @@
 Nothing here has to be unpickled by who uses the model.
 """
 
+import filecmp
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,16 +32,16 @@ from tokenizers import Tokenizer
 
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
-from headscope.files import write_whole
+from headscope.files import replacing, write_whole
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained.architecture import Architecture, architecture_json
 from headscope.training.config import TrainConfig
 from headscope.training.kept import (
-    CALIBRATION,
     ENCODER,
-    MOST_WRONG,
+    MADE_OF_WEIGHTS,
     NGRAMS,
+    WEIGHTS,
     kept_architecture,
     kept_ngrams,
     kept_objective,
@@ -121,10 +122,13 @@ def save_architecture(folder: Path, architecture: Architecture) -> None:
 
 
 def save_weights(folder: Path, model: TextClassifier) -> None:
-    """Write model.safetensors, and remove what was made of the weights that it held."""
-    for name in (CALIBRATION, MOST_WRONG):
-        (folder / name).unlink(missing_ok=True)
-    write_whole(folder / "model.safetensors", lambda path: save_model(model, str(path)))
+    """Write model.safetensors, and remove what was made of the weights that it held, unless they are the same."""
+    path = folder / WEIGHTS
+    with replacing(path) as temporary:
+        save_model(model, str(temporary))
+        if not (path.is_file() and filecmp.cmp(path, temporary, shallow=False)):
+            for name in MADE_OF_WEIGHTS:  # before the new ones are there: older numbers must never stand beside them
+                (folder / name).unlink(missing_ok=True)
 
 
 def load_config(folder: Path) -> TrainConfig:
@@ -153,7 +157,7 @@ def load_run(folder: Path) -> Run:
     needed = [
         "tokenizer.json",
         "labels.json",
-        "model.safetensors",
+        WEIGHTS,
         *([ENCODER] if config.model.path else []),
         *([NGRAMS] if config.model.ngrams else []),
     ]
@@ -168,7 +172,7 @@ def load_run(folder: Path) -> Run:
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
         ngrams = kept_ngrams(folder, config)
         model = build_model(config, tokenizer, labels, kept_architecture(folder, config), ngrams)
-        load_model(model, str(folder / "model.safetensors"))
+        load_model(model, str(folder / WEIGHTS))
         objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error

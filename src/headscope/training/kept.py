@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from headscope.data.ngrams import NgramVocabulary
 
 ENCODER, THRESHOLDS, NGRAMS = "encoder.json", "thresholds.json", "ngrams.safetensors"
-CALIBRATION, MOST_WRONG = "calibration.json", "most_wrong.html"  # made of the weights, and of no others
+CALIBRATION, MOST_WRONG, METRICS = "calibration.json", "most_wrong.html", "metrics.json"
+WEIGHTS, MADE_OF_WEIGHTS = "model.safetensors", (CALIBRATION, MOST_WRONG, METRICS, THRESHOLDS)  # made of no others
 
 
 def save_json(path: Path, content: Any) -> None:
@@ -96,7 +97,7 @@ def load_temperature(folder: Path) -> float:
 
 def training_fact(folder: Path, name: str) -> dict[str, float]:
     """Return one of the facts of training in metrics.json; empty where it is not known, as before the run's end."""
-    path = folder / "metrics.json"
+    path = folder / METRICS
     if not path.is_file():
         return {}
     found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["training"].get(name, {})

@@ -13,7 +13,7 @@ from torch import Tensor
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.calibration import Calibration
 from headscope.training.config import TrainConfig
-from headscope.training.kept import save_json
+from headscope.training.kept import METRICS, save_json
 from headscope.training.scoring import Scores
 
 # The scores that are shown, and how they are called where people read them.
@@ -81,7 +81,7 @@ class Report:
             "peak_memory_gib": peak_memory(),
             "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         }
-        save_json(self.folder / "metrics.json", content)
+        save_json(self.folder / METRICS, content)
 
 
 def peak_memory() -> float | None:

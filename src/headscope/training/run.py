@@ -20,12 +20,14 @@ from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
 from headscope.training.config import TrainConfig
 from headscope.training.decision import decision_facts
-from headscope.training.folder import save_architecture, save_config, save_vocabulary
+from headscope.training.folder import load_config, save_architecture, save_config, save_vocabulary
 from headscope.training.kept import NGRAMS, kept_ngrams
 from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
 from headscope.training.report import Report
+from headscope.training.resume_point import check_labels, check_length
+from headscope.training.resuming import check_kept
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
 from headscope.training.session import LAST, Session
@@ -43,6 +45,9 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     started = time.perf_counter()
     console = console or Console()
     folder = claim_folder(config)
+    if config.resume is not None:
+        check_kept(config, load_config(folder))
+        check_length(config, folder / LAST)
     pl.seed_everything(config.seed, verbose=False)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips
@@ -99,6 +104,8 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
     resumes = config.resume is not None and (folder / NGRAMS).exists()
     ngrams = kept_ngrams(folder, config) if resumes else config.model.ngrams
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, ngrams or False)
+    if config.resume is not None:
+        check_labels(folder, data.corpus.labels)
     save_config(folder, replace(config, resume=None))
     save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.ngrams)
     if checkpoint is not None:

@@ -38,6 +38,11 @@ class StopCleanly(Callback):
             self._trainer = trainer
             self._previous = signal.signal(signal.SIGINT, self._interrupt)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take no step where a resumed run has done them all."""
+        if trainer.global_step >= self.total_steps:
+            trainer.should_stop = True
+
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
             raise KeyboardInterrupt

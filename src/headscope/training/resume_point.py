@@ -1,0 +1,57 @@
+"""Where a run stands that goes on: its labels, and how far it has come. Told before anything is written."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from headscope.errors import ConfigError, RunError
+from headscope.training.config import TrainConfig
+
+
+def check_labels(folder: Path, labels: list[str]) -> None:
+    """Refuse texts whose labels are no longer those of the logits: the file has changed since.
+
+    Raises:
+        RunError: with both lists.
+    """
+    path = folder / "labels.json"
+    if path.is_file() and (kept := json.loads(path.read_text(encoding="utf-8"))) != labels:
+        raise RunError(
+            f"resume={folder}: was trained on the labels {_some(kept)}, and its data now have {_some(labels)}; "
+            "give it the data that it had, or start a new run"
+        )
+
+
+def _some(labels: list[str]) -> str:
+    return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
+
+
+def check_length(config: TrainConfig, last: Path) -> None:
+    """Refuse a length that the run has gone beyond.
+
+    Args:
+        config: of the run that goes on.
+        last: its last checkpoint; where there is none, nothing is done yet.
+
+    Raises:
+        ConfigError: that says how far it has come.
+    """
+    if not last.is_file():
+        return
+    epochs, steps = _done(last)
+    for key, wanted, done, unit in (
+        ("max_epochs", config.trainer.max_epochs, epochs, "epochs"),
+        ("max_steps", config.trainer.max_steps, steps, "steps"),
+    ):
+        if wanted is not None and wanted < done:
+            raise ConfigError(
+                f"trainer.{key}: got {wanted}, but resume={config.resume} has done {done} {unit}; take more"
+            )
+
+
+def _done(last: Path) -> tuple[int, int]:
+    """Return whole epochs and optimizer steps. A checkpoint is written within its epoch, often at its very end."""
+    kept = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
+    within = kept["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    return kept["epoch"] + bool(within["is_last_batch"]), kept["global_step"]
