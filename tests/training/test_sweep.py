@@ -50,7 +50,7 @@ def test_the_screen_shows_what_differs_with_scores_in_full(tmp_path: Path, width
 def test_results_without_room_are_named_instead_of_cut(tmp_path: Path) -> None:
     for number in range(2):
         job(tmp_path, number, {f"model.some_number_{key}": f"0.0000{number}{key}" for key in "abc"}, metrics=done())
-    text = shown(tmp_path, 66)
+    text = shown(tmp_path, 70)
     assert "0.00001c" in text
     assert "0.4357" in text
     assert "…" not in text

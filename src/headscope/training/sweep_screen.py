@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from headscope.training.widths import fits
+
 # What a row of sweep.csv has beside the overrides. What stands last is left out first where there is no room.
 SCORES = ("accuracy", "micro_f1", "macro_f1", "loss", "calibration_error")
 RESULTS = (*SCORES, "seconds")
 STATUS = "status"
 WIDEST_VALUE = 30  # of an override, such as a path; a longer one goes on in a second line
-UNBOUNDED = 10_000  # a screen on which any table fits
 Row = dict[str, str]
 
 
@@ -52,7 +53,7 @@ def _fitting(console: Console, rows: list[Row], shown: dict[str, str], results: 
     attempts = [(len(results), False), *((count, True) for count in range(len(results), fewest - 1, -1))]
     for count, is_narrow in attempts:
         table = _table(rows, shown, results[:count], is_narrow)
-        if console.measure(table, options=console.options.update(width=UNBOUNDED)).maximum <= console.width:
+        if fits(table, console):
             break
     return table, count
 
