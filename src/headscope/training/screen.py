@@ -38,6 +38,7 @@ def show_report(console: Console, report: Report) -> None:
     tempered = report.calibration.row("test") if report.calibration else {}
     rows = {"headscope": report.test, **tempered, report.baseline_name: report.baseline}
     title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
+    _show_kept(console, report.facts_of_training)
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     if decided := report.facts_of_training.get("decided by"):
         console.print(f"decided by: {_readable(decided)}", highlight=False, soft_wrap=True)
@@ -53,6 +54,14 @@ def show_report(console: Console, report: Report) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _show_kept(console: Console, facts: dict[str, Any]) -> None:
+    """Say which weights the scores are of."""
+    if (best := facts.get("best validation macro-F1")) is not None:
+        when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
+        words = f"kept: the weights of {when}, the best validation macro-F1, {best:.4f}"
+        console.print(words, highlight=False, soft_wrap=True)
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
