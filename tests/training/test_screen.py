@@ -50,6 +50,12 @@ def test_classes_have_names_above_the_confusion_matrix_where_there_is_room(label
     ]
 
 
+def test_a_narrow_table_does_not_break_its_title() -> None:
+    assert printed(lambda console: show_confusion(console, ["a", "b"], found(2)), 80)[0].startswith(
+        "rows: label, columns: prediction"
+    )
+
+
 def test_a_long_name_goes_on_in_a_second_line_between_its_parts() -> None:
     scores = MultiLabelScores(0.5, 0.25, 1.125, 0.75, [], 0.625)
     lines = printed(lambda console: show_scores(console, "test", {RUN: scores}), 80)

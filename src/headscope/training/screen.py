@@ -69,16 +69,17 @@ def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
     known = [name for name in SCORES if all(hasattr(found, name) for found in rows.values())]
     cells = [[f"{getattr(found, score):.4f}" for score in known] for found in rows.values()]
     headings, names = [SCORES[score] for score in known], list(rows)
-    table = _scores_table(title, headings, names, cells)
+    table = _scores_table(headings, names, cells)
     if not fits(table, console):
         headings = [heading.replace(" ", "\n") for heading in headings]
-        room = console.width - width_of(_scores_table("", headings, [""] * len(names), cells), console)
-        table = _scores_table(title, headings, [broken(name, room) for name in names], cells)
+        room = console.width - width_of(_scores_table(headings, [""] * len(names), cells), console)
+        table = _scores_table(headings, [broken(name, room) for name in names], cells)
+    _title(console, title)
     console.print(table)
 
 
-def _scores_table(title: str, headings: list[str], names: list[str], cells: list[list[str]]) -> Table:
-    table = Table(title=escape(title), title_justify="left")
+def _scores_table(headings: list[str], names: list[str], cells: list[list[str]]) -> Table:
+    table = Table()
     table.add_column("", overflow="fold")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -91,26 +92,30 @@ def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
     """Print the confusion matrix, or a row of counts for each class where a text has several, if it fits a screen."""
     if isinstance(found, MultiLabelScores):
         rows = [[both, missed, alone, neither] for (neither, alone), (missed, both) in found.confusion]
-        title = "texts that have the class, and are given it"
-        console.print(_counts_table(title, COUNTS, labels[:MOST_ROWS], rows[:MOST_ROWS]))
+        _title(console, "texts that have the class, and are given it")
+        console.print(_counts_table(COUNTS, labels[:MOST_ROWS], rows[:MOST_ROWS]))
     elif len(labels) <= MOST_CLASSES:
-        console.print(_matrix(console, labels, found.confusion))
+        _show_matrix(console, labels, found.confusion)
 
 
-def _matrix(console: Console, labels: list[str], counts: list[list[int]]) -> Table:
-    """Return the confusion matrix; with numbers for the classes above it where their names have no room."""
-    table = _counts_table("rows: label, columns: prediction", labels, labels, counts)
-    if fits(table, console):
-        return table
-    numbers = [str(number) for number in range(1, len(labels) + 1)]
-    names = [f"{number}: {label}" for number, label in zip(numbers, labels, strict=True)]
-    return _counts_table("rows: label, columns: prediction, by their numbers", numbers, names, counts, room=0)
+def _show_matrix(console: Console, labels: list[str], counts: list[list[int]]) -> None:
+    """Print the confusion matrix; with numbers for the classes above it where their names have no room."""
+    title, table = "rows: label, columns: prediction", _counts_table(labels, labels, counts)
+    if not fits(table, console):
+        numbers = [str(number) for number in range(1, len(labels) + 1)]
+        names = [f"{number}: {label}" for number, label in zip(numbers, labels, strict=True)]
+        title, table = f"{title}, by their numbers", _counts_table(numbers, names, counts, room=0)
+    _title(console, title)
+    console.print(table)
 
 
-def _counts_table(
-    title: str, headings: Sequence[str], labels: list[str], rows: list[list[int]], room: int = 1
-) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
+def _title(console: Console, title: str) -> None:
+    """Print a table's title as a line of its own, which a narrow table does not break."""
+    console.print(title, style="table.title", highlight=False, markup=False, soft_wrap=True)
+
+
+def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[int]], room: int = 1) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
     table.add_column("", overflow="fold")  # cut names may look alike
     for heading in headings:
         table.add_column(escape(heading), justify="right", no_wrap=True)
