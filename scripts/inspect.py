@@ -11,7 +11,7 @@ from headscope.commands.entry import start
 
 
 def main(config: InspectConfig) -> None:
-    """Show what every attention head does with one text, or measure every head over the run's validation split."""
+    """Show what every attention head does with one text, or measure every head over a sample of validation texts."""
     # torch: only once the configuration is known to be good
     if config.text is None:
         from headscope.commands.measure import measure

@@ -1,6 +1,7 @@
 """Labels for a file of texts: every text's own, in the file's order, a bounded number of rows at a time."""
 
 import csv
+import io
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +101,41 @@ def test_a_file_without_rows_gives_a_file_without_rows(run: Path, tmp_path: Path
     out = tmp_path / "out.jsonl"
     assert predict(PredictConfig(str(run), written(tmp_path / "in.jsonl", []), str(out), accelerator="cpu")) == 0
     assert out.read_text() == ""
+
+
+class Typed(io.TextIOWrapper):
+    """Standard input of someone at a terminal, or of a pipe."""
+
+    def __init__(self, text: str, is_terminal: bool = True) -> None:
+        super().__init__(io.BytesIO(text.encode()))
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+def test_at_a_terminal_it_is_said_what_is_waited_for(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unchecked_shapes: None
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed("the cat\n"))
+    assert predict(PredictConfig(str(run), accelerator="cpu")) == 1
+    shown = capsys.readouterr()
+    assert shown.err == "reads standard input, one text a line, ended by Ctrl-D (for a file: input=...)\n"
+    assert json.loads(shown.out)["text"] == "the cat"
+    monkeypatch.setattr("sys.stdin", Typed('{"text": "the cat"}\n'))
+    predict(PredictConfig(str(run), accelerator="cpu", format="jsonl"))
+    assert "one JSON object a line" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Typed("the cat\n", is_terminal=False))
+    predict(PredictConfig(str(run), accelerator="cpu"))
+    assert capsys.readouterr().err == ""
+
+
+def test_of_no_text_at_all_it_is_said_that_there_were_none(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unchecked_shapes: None
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed("", is_terminal=False))
+    assert predict(PredictConfig(str(run), accelerator="cpu")) == 0
+    assert capsys.readouterr() == ("", "0 texts\n")
 
 
 def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(

@@ -55,6 +55,18 @@ def test_the_defaults_and_a_hub_id_can_work(config: DataConfig | TokenizerConfig
             "test_split: train, validation and test must be three splits, got train, test, test",
         ),
         ({"test_split": "train"}, "test_split: train, validation and test must be three splits"),
+        (
+            {"text_column": "review", "label_column": "review"},
+            "label_column: got 'review', which is data.text_column too; takes a column of its own",
+        ),
+        (
+            {"text_pair_column": "text"},
+            "text_pair_column: got 'text', which is data.text_column too; takes a column of its own",
+        ),
+        (
+            {"text_pair_column": "label"},
+            "label_column: got 'label', which is data.text_pair_column too; takes a column of its own",
+        ),
         ({"validation_share": 0.0}, "validation_share: got 0.0, takes more than 0 and less than 0.5"),
         ({"test_share": 0.5}, "test_share: got 0.5, takes more than 0 and less than 0.5"),
         ({"limit": 0}, "limit: got 0, takes at least 1"),

@@ -188,8 +188,20 @@ def test_texts_shared_between_given_splits_are_told_and_kept(tmp_path: Path) -> 
         ),
         (
             Dataset.from_dict({"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}),
-            "path.parquet, split train (4 rows): too few different texts to cut a test split from it; "
-            "add texts, or a split of their own",
+            "path.parquet, split train (4 rows): too few different texts to cut a test split from it: 1, for rows that "
+            "differ only in case, digits or signs count once and stay together; add texts, or give a split of its own "
+            "(data.test_path=... beside a file)",
+        ),
+        (
+            Dataset.from_dict(
+                {
+                    "text": [f"{'good' if row % 2 else 'bad'} film number {row}" for row in range(120)],
+                    "label": [row % 2 for row in range(120)],
+                }
+            ),
+            "path.parquet, split train (120 rows): too few different texts to cut a validation split from it: 2, for "
+            "rows that differ only in case, digits or signs count once and stay together; add texts, or give a split "
+            "of its own (data.validation_path=... beside a file)",
         ),
         (
             table([0.5, 1.0] * 9),

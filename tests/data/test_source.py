@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -58,6 +59,15 @@ def load(path: Path, **settings: Any) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_gives_the_same_rows(tmp_path: Path, ending: str) -> None:
     assert load(write_rows(tmp_path / f"rows.{ending}", ROWS)) == {"train": ROWS}
+
+
+def test_nothing_is_printed_while_a_local_file_or_folder_is_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    load(write_rows(tmp_path / "folder" / "rows.csv", ROWS))
+    load(tmp_path / "folder")
+    assert capfd.readouterr() == ("", "")
+    assert not datasets.are_progress_bars_disabled()  # for downloads from the Hub
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl"])

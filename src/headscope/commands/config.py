@@ -84,11 +84,15 @@ class ExportConfig:
 
 @dataclass
 class InspectConfig:
-    """Show what every head does: with one text, or, without one, over the run's validation split."""
+    """Show what every head does: with one text, or, without one, over a sample of the run's validation texts."""
 
     run: str = setting(MISSING, "run folder")
-    text: str | None = setting(None, "the text; null measures every head over the run's validation split")
-    texts: int = setting(300, "without a text: so many of the validation texts are measured", minimum=1)
+    text: str | None = setting(
+        None, "the text; null measures every head over a sample of validation texts, of which texts=... says how many"
+    )
+    texts: int = setting(
+        300, "without a text: so many of the validation texts are measured, drawn by the run's seed", minimum=1
+    )
     text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
     label: str | None = setting(
         None, "its class, if known (of several: as they stand in the data); shown beside the prediction"

@@ -27,6 +27,8 @@ from headscope.training.recording import keep_readings, new_recorder
 from headscope.training.text_decision import text_decision
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
 
+MOST_LABELS = 20  # that a message names
+
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path."""
@@ -75,12 +77,23 @@ def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
 
 
 def _label(config: InspectConfig, run: Run) -> str | None:
-    """Return the label as predictions are written, several of them in the order of the classes."""
-    if config.label is None or not run.config.data.multi_label:
-        return config.label
-    found = cell_labels(config.label, run.config.data.label_separator)
-    places = {label: place for place, label in enumerate(run.labels)}
-    return label_text(sorted(found, key=lambda label: places.get(label, len(places))))
+    """Return the label as predictions are written, several of them in the order of the classes.
+
+    Raises:
+        ConfigError: for a label that is none of the run's classes.
+    """
+    if config.label is None:
+        return None
+    separator, multi_label = run.config.data.label_separator, run.config.data.multi_label
+    found = cell_labels(config.label, separator) if multi_label else [config.label]
+    unknown = [label for label in found if label not in run.labels]
+    if unknown:
+        takes = f"any of these, with {separator!r} between them" if multi_label else "one of these"
+        listed = ", ".join(run.labels[:MOST_LABELS]) + (", ..." if len(run.labels) > MOST_LABELS else "")
+        raise ConfigError(
+            f"label: {run.folder} knows no class {', '.join(map(repr, unknown))}; takes {takes}: {listed}"
+        )
+    return label_text(sorted(set(found), key=run.labels.index)) if multi_label else config.label
 
 
 def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:

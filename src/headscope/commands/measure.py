@@ -1,12 +1,14 @@
-"""measure(config): what every head of a finished run does, and what depends on it, over its validation split."""
+"""measure(config): what every head of a finished run does, and what depends on it, over some validation texts."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import torch
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from headscope.commands.config import InspectConfig
@@ -53,8 +55,12 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     texts = sample(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
-    with console.status(f"measuring every head on {sum(len(batch.labels) for batch in texts)} texts"):
-        study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective)
+    with _progress(console) as progress:
+        task = progress.add_task(
+            f"measuring every head on {sum(len(batch.labels) for batch in texts)} texts", total=None
+        )
+        watch = partial(progress.track, task_id=task)
+        study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective, watch)
     _record(run, data, study, device)
     path = run.folder / "heads.json"
     save_json(path, _content(study))
@@ -63,6 +69,12 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     look = f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/], tab Heads"
     console.print(look, highlight=False, soft_wrap=True)
     return path
+
+
+def _progress(console: Console) -> Progress:
+    """Return a line with the time left, as soon as it can be told; it is gone at the end."""
+    look = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn())
+    return Progress(*look, console=console, transient=True)
 
 
 def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) -> None:

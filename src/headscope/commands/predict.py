@@ -4,6 +4,7 @@ The file is taken in windows of a few thousand rows. A window's texts are sorted
 saves most of the padding, and while the network reads one window, another thread cuts the next one into tokens.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -35,6 +36,12 @@ ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding;
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows, so that its memory is bounded too
 # On a CPU a hidden layer of 8192 positions no longer fits the cache, and each batch waits for fresh pages.
 TOKENS_PER_BATCH = {"cpu": 2048}
+# Said at a terminal, where it would otherwise look as if nothing happened.
+TYPING = {
+    "lines": "reads standard input, one text a line, ended by Ctrl-D (for a file: input=...)",
+    "csv": "reads standard input as csv, ended by Ctrl-D (for a file: input=...)",
+    "jsonl": "reads standard input, one JSON object a line, ended by Ctrl-D (for a file: input=...)",
+}
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
 
 
@@ -59,11 +66,14 @@ def predict(config: PredictConfig) -> int:
     rows = read_rows(config.input, config.format, columns[0])
     done = 0
     console = Console(stderr=True)
+    is_typed = config.input == "-" and sys.stdin.isatty()
+    if is_typed:
+        console.print(TYPING.get(config.format, TYPING["lines"]), highlight=False, markup=False, soft_wrap=True)
     look = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
         row_writer(config.output) as write,
-        Progress(*look, console=console, disable=not console.is_terminal) as progress,
+        Progress(*look, console=console, disable=is_typed or not console.is_terminal) as progress,
     ):
         task = progress.add_task("", total=None)
         windows = _windows(rows, columns, config.input)
@@ -74,6 +84,8 @@ def predict(config: PredictConfig) -> int:
             progress.update(task, completed=done)
     if config.output != "-":
         console.print(f"{done} texts labelled: {config.output}", highlight=False, markup=False, soft_wrap=True)
+    elif done == 0:
+        console.print("0 texts", highlight=False)
     return done
 
 

@@ -81,6 +81,15 @@ class DataConfig:
             yield "test_split", f"train, validation and test must be three splits, got {', '.join(named)}"
         if not self.label_separator:
             yield "label_separator", "is empty; takes what stands between two labels, such as ';'"
+        yield from self._repeated_columns()
+
+    def _repeated_columns(self) -> Iterator[tuple[str, str]]:
+        taken: dict[str | None, str] = {}
+        for key in ("text_column", "text_pair_column", "label_column"):
+            column = getattr(self, key)
+            if column is not None and column in taken:
+                yield key, f"got {column!r}, which is data.{taken[column]} too; takes a column of its own"
+            taken.setdefault(column, key)
 
 
 @dataclass

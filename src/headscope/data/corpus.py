@@ -17,7 +17,7 @@ from headscope.data.columns import numbers
 from headscope.data.config import DataConfig
 from headscope.data.labels import class_names, name_lists, with_numbers
 from headscope.data.source import load_source
-from headscope.data.splits import cut, limited
+from headscope.data.splits import cut, groups_of, limited
 from headscope.errors import DataError
 
 
@@ -105,7 +105,8 @@ def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConf
 
 def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
     """Cut the test and the validation split from train where the source has none."""
-    given = len(corpus.splits["train"])
+    train = corpus.splits["train"]
+    given = len(train)
     for role, share in (("test", config.test_share), ("validation", config.validation_share)):
         if role in corpus.splits:
             continue
@@ -113,9 +114,11 @@ def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
         try:
             stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
         except ValueError as error:
+            num_different = len(set(groups_of(train).tolist()))
             raise DataError(
-                f"{config.path}, split {config.train_split} ({len(corpus.splits['train'])} rows): too few different "
-                f"texts to cut a {role} split from it; add texts, or a split of their own"
+                f"{config.path}, split {config.train_split} ({given} rows): too few different texts to cut a {role} "
+                f"split from it: {num_different}, for rows that differ only in case, digits or signs count once and "
+                f"stay together; add texts, or give a split of its own (data.{role}_path=... beside a file)"
             ) from error
         corpus.splits["train"], corpus.splits[role] = stays, off
         corpus.facts[f"{role} cut from train"] = len(off)

@@ -85,7 +85,7 @@ def _load_folder(path: Path, config: DataConfig) -> DatasetDict:
     for file in files:
         _check_encoding(file)
     try:
-        with _unlogged():
+        with _quiet():
             return _all_splits(datasets.load_dataset(str(path), config.name))
     except Exception:
         for file in files:
@@ -108,7 +108,7 @@ def _load_file(path: Path, config: DataConfig) -> Dataset:
     _check_encoding(path)
     reader, options = READERS[path.suffix]
     try:
-        with _unlogged():
+        with _quiet():
             return datasets.load_dataset(reader, data_files=str(path), split="train", **options)
     except Exception as error:
         reason = "it has no rows" if "corresponds to no data" in str(error) else _reason(error)
@@ -116,14 +116,20 @@ def _load_file(path: Path, config: DataConfig) -> Dataset:
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep `datasets` from logging the errors that it also raises: the user is told once."""
-    verbosity = datasets.logging.get_verbosity()
+def _quiet() -> Iterator[None]:
+    """Keep `datasets` from logging the errors that it also raises, and from bars of progress for local files.
+
+    The user is told of an error once, and nothing of a bar is left before it. Downloads keep their bars.
+    """
+    verbosity, was_disabled = datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    datasets.disable_progress_bars()
     try:
         yield
     finally:
         datasets.logging.set_verbosity(verbosity)
+        if not was_disabled:
+            datasets.enable_progress_bars()
 
 
 def _rows(rows: Iterator[tuple[str, str]], config: DataConfig) -> Dataset:

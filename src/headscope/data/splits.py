@@ -34,6 +34,11 @@ def _letters(text: str) -> str:
     return NOT_A_LETTER.sub("", text.lower()) or text
 
 
+def groups_of(dataset: Dataset) -> np.ndarray:
+    """Return the group of near-duplicates of each row of a data set, whose texts stand in text (and text_pair)."""
+    return near_duplicate_groups(*(values(dataset, name) for name in texts_among(dataset.column_names)))
+
+
 def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, int]:
     """Cut off a share of the rows: (what stays, what was cut off, how many rows repeat another one nearly).
 
@@ -45,8 +50,7 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     Raises:
         ValueError: if there are too few groups for two sides.
     """
-    columns = texts_among(dataset.column_names)
-    groups = near_duplicate_groups(*(values(dataset, name) for name in columns))
+    groups = groups_of(dataset)
     _, first_rows = np.unique(groups, return_index=True)
     labels = numbers(dataset, "label")[first_rows]
     num_off = math.ceil(share * len(first_rows))

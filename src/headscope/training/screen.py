@@ -11,6 +11,7 @@ from rich.table import Table
 
 from headscope.training.report import SCORES, Report
 from headscope.training.scoring import MultiLabelScores, Scores
+from headscope.training.widths import broken, fits, width_of
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 MOST_ROWS = 50
@@ -37,6 +38,7 @@ def show_report(console: Console, report: Report) -> None:
     tempered = report.calibration.row("test") if report.calibration else {}
     rows = {"headscope": report.test, **tempered, report.baseline_name: report.baseline}
     title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
+    _show_kept(console, report.facts_of_training)
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     if decided := report.facts_of_training.get("decided by"):
         console.print(f"decided by: {_readable(decided)}", highlight=False, soft_wrap=True)
@@ -54,35 +56,69 @@ def show_report(console: Console, report: Report) -> None:
     )
 
 
+def _show_kept(console: Console, facts: dict[str, Any]) -> None:
+    """Say which weights the scores are of."""
+    if (best := facts.get("best validation macro-F1")) is not None:
+        when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
+        words = f"kept: the weights of {when}, the best validation macro-F1, {best:.4f}"
+        console.print(words, highlight=False, soft_wrap=True)
+
+
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
-    """Print a table with a row for each model."""
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("")
+    """Print a table with a row for each model; long names and headings go on in a second line if they must."""
     known = [name for name in SCORES if all(hasattr(found, name) for found in rows.values())]
-    for score in known:
-        table.add_column(SCORES[score], justify="right")
-    for name, found in rows.items():
-        table.add_row(escape(name), *(f"{getattr(found, score):.4f}" for score in known))
+    cells = [[f"{getattr(found, score):.4f}" for score in known] for found in rows.values()]
+    headings, names = [SCORES[score] for score in known], list(rows)
+    table = _scores_table(headings, names, cells)
+    if not fits(table, console):
+        headings = [heading.replace(" ", "\n") for heading in headings]
+        room = console.width - width_of(_scores_table(headings, [""] * len(names), cells), console)
+        table = _scores_table(headings, [broken(name, room) for name in names], cells)
+    _title(console, title)
     console.print(table)
+
+
+def _scores_table(headings: list[str], names: list[str], cells: list[list[str]]) -> Table:
+    table = Table()
+    table.add_column("", overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, row in zip(names, cells, strict=True):
+        table.add_row(escape(name), *row)
+    return table
 
 
 def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
     """Print the confusion matrix, or a row of counts for each class where a text has several, if it fits a screen."""
     if isinstance(found, MultiLabelScores):
         rows = [[both, missed, alone, neither] for (neither, alone), (missed, both) in found.confusion]
-        title = "texts that have the class, and are given it"
-        _show_counts(console, title, COUNTS, labels[:MOST_ROWS], rows[:MOST_ROWS])
+        _title(console, "texts that have the class, and are given it")
+        console.print(_counts_table(COUNTS, labels[:MOST_ROWS], rows[:MOST_ROWS]))
     elif len(labels) <= MOST_CLASSES:
-        _show_counts(console, "rows: label, columns: prediction", labels, labels, found.confusion)
+        _show_matrix(console, labels, found.confusion)
 
 
-def _show_counts(
-    console: Console, title: str, headings: Sequence[str], labels: list[str], rows: list[list[int]]
-) -> None:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("", overflow="fold")
+def _show_matrix(console: Console, labels: list[str], counts: list[list[int]]) -> None:
+    """Print the confusion matrix; with numbers for the classes above it where their names have no room."""
+    title, table = "rows: label, columns: prediction", _counts_table(labels, labels, counts)
+    if not fits(table, console):
+        numbers = [str(number) for number in range(1, len(labels) + 1)]
+        names = [f"{number}: {label}" for number, label in zip(numbers, labels, strict=True)]
+        title, table = f"{title}, by their numbers", _counts_table(numbers, names, counts, room=0)
+    _title(console, title)
+    console.print(table)
+
+
+def _title(console: Console, title: str) -> None:
+    """Print a table's title as a line of its own, which a narrow table does not break."""
+    console.print(title, style="table.title", highlight=False, markup=False, soft_wrap=True)
+
+
+def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[int]], room: int = 1) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
+    table.add_column("", overflow="fold")  # cut names may look alike
     for heading in headings:
-        table.add_column(escape(heading), justify="right", overflow="fold")  # cut names may look alike
+        table.add_column(escape(heading), justify="right", no_wrap=True)
     for label, counts in zip(labels, rows, strict=True):
         table.add_row(escape(label), *map(str, counts))
-    console.print(table)
+    return table

@@ -166,10 +166,10 @@ class Session:
                 ckpt_path=self.last if self.config.resume is not None and self.last.exists() else None,
                 weights_only=True,
             )
-        self.kept_step = self.trainer.global_step
+        self.kept_step, self.kept_epoch = self.trainer.global_step, self.trainer.current_epoch
         if best := self.checkpoint.best_model_path:
             kept = torch.load(best, map_location="cpu", weights_only=True)
-            self.kept_step = kept["global_step"]
+            self.kept_step, self.kept_epoch = kept["global_step"], kept["epoch"] + 1  # Lightning counts from 0
             self.module.load_state_dict(kept["state_dict"], strict=False)
             save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
             self._choose_thresholds()
@@ -213,6 +213,7 @@ class Session:
         return {
             "steps": self.trainer.global_step,
             "kept step": self.kept_step,
+            "kept epoch": self.kept_epoch,
             "epochs": self.trainer.current_epoch,
             "parameters": sum(weight.numel() for weight in self.module.model.parameters()),
             "precision": str(self.trainer.precision),

@@ -1,6 +1,6 @@
 """Everything that is measured about the heads of a finished model: what they do, and what depends on them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -27,6 +27,8 @@ from headscope.inspection.measures import (
 )
 from headscope.inspection.patterns import Tokens
 from headscope.model.objective import ONE_CLASS, Objective
+
+Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # hands batches on, and may show how far they have come
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def causes(
     special: SpecialTokens,
     shares: Sequence[float],
     objective: Objective = ONE_CLASS,
+    watch: Watch = iter,
 ) -> Study:
     """Measure a sample of texts: patterns, ablation, gates, likeness, and which tokens the prediction needs.
 
@@ -100,17 +103,18 @@ def causes(
         special: ids of tokens that are no words.
         shares: of a text's tokens, for `faithfulness`; fewer are faster.
         objective: what the labels are.
+        watch: sees the batches pass by in the last and by far the longest part, `faithfulness`.
     """
     patterns, likeness = _patterns(model, batches, special)
-    found = _faithfulness(model, batches, special, shares, objective)
     effects = [ablation(model, batches, objective=objective), gate_gradient(model, batches, objective)]
+    found = _faithfulness(model, watch(batches), special, shares, objective)
     numbers = reduce(_merged, [patterns, *effects, {} if found is None else found.heads])
     return Study(numbers, found, likeness, sum(len(batch.labels) for batch in batches))
 
 
 def _faithfulness(
     model: nn.Module,
-    batches: Sequence[Batch],
+    batches: Iterable[Batch],
     special: SpecialTokens,
     shares: Sequence[float],
     objective: Objective,

@@ -12,12 +12,11 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.table import Table
 
 from headscope.files import write_whole
+from headscope.training.sweep_screen import SCORES, show_sweep
 
 FAILURE = "failure.json"
-SCORES = ("accuracy", "macro_f1", "loss", "calibration_error")
 
 
 class SweepTable(Callback):
@@ -31,7 +30,7 @@ class SweepTable(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table."""
         folder = Path(config.hydra.sweep.dir)
-        show_table(Console(), folder, write_table(folder))
+        show_sweep(Console(), folder, write_table(folder))
 
 
 def job_row(folder: Path) -> dict[str, str]:
@@ -40,16 +39,20 @@ def job_row(folder: Path) -> dict[str, str]:
     row = {"job": folder.name, **job["overrides"]}
     if (folder / "metrics.json").exists():
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        scores = {name: f"{metrics['test'][name]:.4f}" for name in SCORES}
+        scores = {name: f"{metrics['test'][name]:.4f}" for name in SCORES if name in metrics["test"]}
         return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
     if (folder / FAILURE).exists():
         return row | {"status": "failed: " + json.loads((folder / FAILURE).read_text(encoding="utf-8"))["message"]}
     return row | {"status": "not finished"}
 
 
+def _number(folder: Path) -> int:
+    return int(folder.name.split("-")[0])
+
+
 def write_table(folder: Path) -> list[dict[str, str]]:
     """Write sweep.csv, one row for each job in order, and return the rows."""
-    jobs = sorted((path.parent for path in folder.glob("*/job.json")), key=lambda path: (len(path.name), path.name))
+    jobs = sorted((path.parent for path in folder.glob("*/job.json")), key=_number)
     rows = [job_row(job) for job in jobs]
     columns = list(dict.fromkeys(column for row in rows for column in row))
 
@@ -61,15 +64,3 @@ def write_table(folder: Path) -> list[dict[str, str]]:
 
     write_whole(folder / "sweep.csv", write)
     return rows
-
-
-def show_table(console: Console, folder: Path, rows: list[dict[str, str]]) -> None:
-    """Print the rows, and the line to type next."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    table = Table(title=f"{folder}/sweep.csv")
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(row.get(column, "") for column in columns))
-    console.print(table)
-    console.print(f"now look:   [bold]tensorboard --logdir {folder}[/]", highlight=False, soft_wrap=True)

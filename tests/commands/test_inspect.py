@@ -1,0 +1,74 @@
+"""What inspect refuses before anything is computed or written, and what it shows while every head is measured."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headscope.commands.config import InspectConfig
+from headscope.commands.inspect import inspect
+from headscope.commands.measure import measure
+from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.tokenizer import train_tokenizer
+from headscope.errors import ConfigError
+from headscope.model.config import ModelConfig
+from headscope.settings import described
+from headscope.training.config import TrainConfig
+from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
+
+LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
+
+
+def untrained(folder: Path, labels: list[str] = LABELS, **data: Any) -> Path:
+    model = ModelConfig(d_model=16, num_heads=2, num_layers=1, feedforward_size=32)
+    config = TrainConfig(data=DataConfig(max_length=16, **data), model=model)
+    tokenizer = train_tokenizer(iter(["a licence of a kind"]), TokenizerConfig(vocab_size=300))
+    save_config(folder, config)
+    save_vocabulary(folder, tokenizer, labels)
+    save_weights(folder, build_model(config, tokenizer, labels))
+    return folder
+
+
+def refusal(folder: Path, label: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        inspect(InspectConfig(run=str(folder), text="MIT", label=label, accelerator="cpu"))
+    assert not (folder / "inspect").exists()
+    return str(caught.value)
+
+
+def test_a_label_that_the_run_does_not_know_is_refused_with_the_classes(tmp_path: Path) -> None:
+    folder = untrained(tmp_path)
+    assert refusal(folder, "Permisive") == (
+        f"label: {folder} knows no class 'Permisive'; takes one of these: Commercial, Copyleft Limited, Permissive"
+    )
+
+
+def test_each_of_several_labels_must_be_known(tmp_path: Path) -> None:
+    folder = untrained(tmp_path, multi_label=True)
+    assert refusal(folder, "Permissive; Comercial;Copyleft") == (
+        f"label: {folder} knows no class 'Comercial', 'Copyleft'; takes any of these, with ';' between them: "
+        "Commercial, Copyleft Limited, Permissive"
+    )
+
+
+def test_of_many_classes_the_first_are_named(tmp_path: Path) -> None:
+    folder = untrained(tmp_path, [f"class {number}" for number in range(21)])
+    assert refusal(folder, "none").endswith("class 18, class 19, ...")
+
+
+def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:
+    rows = [f"text {chr(97 + row // 26)}{chr(97 + row % 26)},{LABELS[row % 3]}" for row in range(90)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
+    data = {"path": str(tmp_path / "texts.csv"), "cache_dir": str(tmp_path), "tokens_per_batch": 16}
+    folder = untrained(tmp_path / "run", **data)
+    shown = io.StringIO()
+    measure(InspectConfig(run=str(folder), texts=6, accelerator="cpu"), Console(file=shown, force_terminal=True))
+    assert "measuring every head on 6 texts" in shown.getvalue()
+    assert "0:00:00" in shown.getvalue()
+
+
+def test_the_help_says_that_a_sample_is_measured() -> None:
+    meanings = {key: rule.meaning for key, _, rule in described(InspectConfig())}
+    assert "over a sample of validation texts, of which texts=... says how many" in meanings["text"]
