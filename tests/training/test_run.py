@@ -1,5 +1,6 @@
 """Whole trainings in seconds: what is left in the folder, resume, determinism, and ends that are not the last epoch."""
 
+import io
 import json
 import signal
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.data.batching import TextBatches
@@ -364,3 +366,12 @@ def test_texts_of_one_word_can_be_trained_on_and_studied(small_config: Maker, tm
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
     config.tokenizer.kind, config.inspection.causes = "wordpiece", 8
     assert train(config).test.accuracy >= 0
+
+
+@pytest.mark.parametrize(("max_epochs", "is_told"), [(1, True), (6, False)])
+def test_too_few_steps_are_told_to_who_has_not_asked_for_more(
+    small_config: Maker, max_epochs: int, is_told: bool
+) -> None:
+    output = io.StringIO()
+    train(small_config(max_epochs=max_epochs), Console(file=output, width=200))
+    assert ("raise trainer.max_epochs" in output.getvalue()) == is_told

@@ -18,7 +18,7 @@ from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint
 from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
-from headscope.training.config import TrainConfig
+from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.decision import decision_facts
 from headscope.training.folder import load_config, save_architecture, save_config, save_vocabulary
 from headscope.training.kept import NGRAMS, kept_ngrams
@@ -57,7 +57,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     facts = data.facts()
     show_facts(console, folder, facts)
     session = Session(config, folder, data, console, checkpoint)
-    if session.total_steps < FEW_STEPS:
+    if session.total_steps < FEW_STEPS and config.trainer.max_epochs <= TrainerConfig().max_epochs:
         console.print(
             f"note: only {session.total_steps} optimizer steps; for so few texts raise trainer.max_epochs "
             "or lower data.tokens_per_batch"
