@@ -39,10 +39,11 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
     summary = reading_numbers(reading)
     numbers = head_numbers(summary, reading, probe.segments)
+    decision = _decision(run, probe, reading)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_page(path, _report(run, probe, reading, numbers))
+    write_page(path, _report(run, probe, reading, numbers, decision))
     writer = SummaryWriter(run.folder / "inspect" / stamp)
     write_reading(writer, "text", probe, reading, 0, config.font)
     write_labelled(writer, "text", probe, reading, 0, config.font)
@@ -51,7 +52,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     writer.close()
     _record(run, probe, reading, summary, run.folder / "inspect" / stamp)
     _show(console, probe, reading, numbers)
-    for heading, words in _decision(run, probe, reading).items():
+    for heading, words in decision.items():
         console.print(f"{heading}: {words}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"page:       {escape(str(path))}", highlight=False, soft_wrap=True)
     console.print(
@@ -96,7 +97,9 @@ def _label(config: InspectConfig, run: Run) -> str | None:
     return label_text(sorted(set(found), key=run.labels.index)) if multi_label else config.label
 
 
-def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
+def _report(
+    run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]], decision: dict[str, str]
+) -> Report:
     model = run.config.model
     notes = {
         "run": str(run.folder),
@@ -106,8 +109,7 @@ def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[st
     if shares := training_fact(run.folder, DECIDED_BY):
         listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         notes["decided by"] = f"{listed}, over the test split"
-    notes |= _decision(run, probe, reading)
-    return text_report(probe, reading, numbers, "Attention heads", notes)
+    return text_report(probe, reading, numbers, "Attention heads", notes | decision)
 
 
 def _decision(run: Run, probe: Probe, reading: Reading) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix
 from tokenizers import Tokenizer
 
 from headscope.data.cache import content_key

@@ -40,8 +40,7 @@ class StopCleanly(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take no step where a resumed run has done them all."""
-        if trainer.global_step >= self.total_steps:
-            trainer.should_stop = True
+        self._stop_when_done(trainer)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
@@ -52,6 +51,9 @@ class StopCleanly(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """End when all steps are done. Lightning's own max_steps would leave out the last validation."""
+        self._stop_when_done(trainer)
+
+    def _stop_when_done(self, trainer: Trainer) -> None:
         if trainer.global_step >= self.total_steps:
             trainer.should_stop = True
 
