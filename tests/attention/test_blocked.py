@@ -42,12 +42,26 @@ def texts_in_a_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     return request.param
 
 
+@pytest.fixture(params=[True, False], ids=["weights kept", "weights made again"])
+def are_kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.param:
+        monkeypatch.setattr(blocked, "KEPT", 0)
+
+
+@pytest.fixture(params=[blocked.LANES, 4], ids=["few keys", "keys added"])
+def lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return what the number of keys becomes a multiple of, if they are at least twice as many."""
+    monkeypatch.setattr(blocked, "LANES", request.param)
+    return request.param
+
+
 def outcome(output: torch.Tensor, heads: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     random = torch.Generator().manual_seed(2)
     gradient = torch.randn(output.shape, generator=random, dtype=torch.float64).to(output.dtype)
     return output, *torch.autograd.grad(output, heads, gradient)
 
 
+@pytest.mark.usefixtures("are_kept", "lanes")
 @pytest.mark.parametrize("name", [*MASKS])
 def test_output_and_gradients_are_those_of_the_fused_kernel(name: str, texts_in_a_block: int) -> None:
     heads, mask = drawn(), MASKS[name]
@@ -57,22 +71,36 @@ def test_output_and_gradients_are_those_of_the_fused_kernel(name: str, texts_in_
     torch.testing.assert_close(ours, fused, rtol=0, atol=1e-12)
 
 
+@pytest.mark.usefixtures("are_kept")
 @pytest.mark.parametrize("name", [*MASKS])
 def test_dropout_is_the_formula_with_the_mask_that_was_drawn(
-    name: str, texts_in_a_block: int, monkeypatch: pytest.MonkeyPatch
+    name: str, texts_in_a_block: int, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    width = K if 2 * lanes > K else -(-K // lanes) * lanes
+    monkeypatch.setattr(blocked, "BLOCK", texts_in_a_block * H * Q * width * torch.float64.itemsize)
     heads, mask, levels = drawn(), MASKS[name], dropped_levels(0.3)
     monkeypatch.setattr(blocked, "drawn_seed", lambda: 42)
     ours = outcome(blocked_attention(*heads, None if mask is None else as_numbers(mask, torch.float64), 0.3), heads)
-    words = words_for(texts_in_a_block * H * Q * K)
+    words = words_for(texts_in_a_block * H * Q * width)
     masks = [
-        kept((min(texts_in_a_block, B - first), H, Q, K), levels, 42, number * words)
+        kept((min(texts_in_a_block, B - first), H, Q, width), levels, 42, number * words)[..., :K]
         for number, first in enumerate(range(0, B, texts_in_a_block))
     ]
     weights = attention_weights(heads[0], heads[1], mask) * torch.cat(masks) * scale(levels)
     torch.testing.assert_close(ours, outcome(weights @ heads[2], heads), rtol=0, atol=1e-12)
 
 
+@pytest.mark.usefixtures("are_kept")
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_backward_pass_can_be_run_again(dropout: float) -> None:
+    heads = drawn()
+    output = blocked_attention(*heads, None, dropout)
+    first = torch.autograd.grad(output, heads, torch.ones_like(output), retain_graph=True)
+    second = torch.autograd.grad(output, heads, torch.ones_like(output))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.usefixtures("are_kept", "lanes")
 def test_gradients_are_those_of_small_differences() -> None:
     heads = [tensor[:2, :1, :3, :4].detach().clone().requires_grad_() for tensor in drawn()]
     numbers = torch.tensor([0.3, -math.inf, 0.0], dtype=torch.float64)[None, None, None]
@@ -97,12 +125,17 @@ def test_the_seed_decides_about_dropout() -> None:
     assert not torch.equal(second, first)
 
 
+@pytest.mark.usefixtures("lanes")
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_low_precision_stays_near_float64(dtype: torch.dtype) -> None:
+def test_low_precision_stays_near_float64(
+    dtype: torch.dtype, dropout: float, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "drawn_seed", lambda: 42)
     heads, numbers = drawn(dtype), as_numbers(HIDDEN[:, None, None], torch.float32)
-    ours = outcome(blocked_attention(*heads, numbers), heads)
+    ours = outcome(blocked_attention(*heads, numbers, dropout), heads)
     exact = drawn()
-    expected = outcome(F.scaled_dot_product_attention(*exact, attn_mask=numbers.double()), exact)
+    expected = outcome(blocked_attention(*exact, numbers, dropout), exact)
     bound = 64 * torch.finfo(dtype).eps
     for mine, wanted in zip(ours, expected, strict=True):
         torch.testing.assert_close(mine.double(), wanted, rtol=bound, atol=bound)

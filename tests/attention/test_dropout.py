@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headscope.attention.dropout import Dropout, kept, random_words
+from headscope.attention.dropout import Dropout, kept, random_words, signs
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -70,3 +70,9 @@ def test_neighbours_and_seeds_have_nothing_to_do_with_each_other() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_the_type_stays(dtype: torch.dtype) -> None:
     assert Dropout(0.1)(torch.ones(7, 5, dtype=dtype)).dtype == dtype
+
+
+def test_signs_are_negative_where_an_element_is_dropped() -> None:
+    shape = (5, 7, 11)
+    expected = kept(shape, 77, 42, 3).int() * 2 - 1
+    assert torch.equal(signs(shape, 77, 42, 3).int(), expected)

@@ -38,3 +38,10 @@ def test_the_layer_becomes_aware_of_order() -> None:
 def test_an_odd_width_is_refused() -> None:
     with pytest.raises(ValueError, match="even"):
         RotaryPositions(5, 7)
+
+
+def test_its_gradients_are_those_of_small_differences() -> None:
+    rotary = RotaryPositions(6, 5).double()
+    heads = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(rotary, heads)
+    assert torch.autograd.gradgradcheck(rotary, heads)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Int8, UInt8
 from torch import Tensor, nn
 
 LEVELS = 256  # a byte decides about an element
@@ -74,7 +74,21 @@ def kept(shape: tuple[int, ...], levels: int, seed: int, start: int = 0) -> UInt
         seed: of the random numbers.
         start: how many random numbers, of eight elements each, were used before.
     """
-    count = math.prod(shape)
+    return _as_bytes(_kept_words(math.prod(shape), levels, seed, start), shape)
+
+
+def signs(shape: tuple[int, ...], levels: int, seed: int, start: int = 0) -> Int8[Tensor, "..."]:
+    """Return 1 where `kept` says 1 and -1 where it says 0."""
+    dropped = _kept_words(math.prod(shape), levels, seed, start).bitwise_xor_(_bytes(1))
+    return _as_bytes(dropped.mul_(0xFE).bitwise_or_(_bytes(1)), shape).view(torch.int8)
+
+
+def _as_bytes(words: Tensor, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
+    return words.view(torch.uint8)[: math.prod(shape)].view(shape)
+
+
+def _kept_words(count: int, levels: int, seed: int, start: int) -> Int[Tensor, " words"]:
+    """Return words whose bytes are 1 where an element is kept and 0 where it is dropped."""
     words = random_words(words_for(count), seed, start)
     # Eight bytes at once: adding 128 - levels to a byte's lower seven bits sets its highest bit if they are at least
     # `levels`, and nothing is carried into the next byte. Comparing byte by byte takes torch four times as long.
@@ -82,8 +96,7 @@ def kept(shape: tuple[int, ...], levels: int, seed: int, start: int = 0) -> UInt
         words = (words & _bytes(0x7F)).add_(_bytes(128 - levels)).bitwise_or_(words)
     else:
         words = (words & _bytes(0x7F)).add_(_bytes(256 - levels)).bitwise_and_(words)
-    ones = words.bitwise_right_shift_(7).bitwise_and_(_bytes(1))
-    return ones.view(torch.uint8)[:count].view(shape)
+    return words.bitwise_right_shift_(7).bitwise_and_(_bytes(1))
 
 
 def words_for(count: int) -> int:
