@@ -87,7 +87,7 @@ class _BlockedAttention(torch.autograd.Function):
         ctx.levels, ctx.seed = levels, seed
         output, made = _like(query, value.shape[-1]), []
         for block, start in _blocks(query, key):
-            weights = _signed(_weights(query[block], key[block], _part(numbers, block)), levels, seed, start)
+            weights = _weights(query[block], key[block], _part(numbers, block), levels, seed, start)
             sums = _used(weights, levels) @ value[block]
             output[block] = sums.mul_(scale(levels)) if levels else sums
             made.append(weights if weights[0, 0].nbytes <= KEPT else None)
@@ -102,7 +102,7 @@ class _BlockedAttention(torch.autograd.Function):
         for (block, start), weights in zip(_blocks(query, key), made, strict=True):
             heads = (query[block], key[block], value[block])
             if weights is None:
-                weights = _signed(_weights(*heads[:2], _part(numbers, block)), ctx.levels, ctx.seed, start)
+                weights = _weights(*heads[:2], _part(numbers, block), ctx.levels, ctx.seed, start)
             found = _gradients(heads, weights, gradient[block].contiguous(), ctx.levels)
             for whole, part in zip(gradients, found, strict=True):
                 whole[block] = part
@@ -132,17 +132,12 @@ def _gradients(
     return query_gradient, key_gradient, value_gradient
 
 
-def _weights(query: Tensor, key: Tensor, numbers: Tensor | None) -> Tensor:
-    """Return A of a block, made in place."""
+def _weights(query: Tensor, key: Tensor, numbers: Tensor | None, levels: int, seed: int, start: int) -> Tensor:
+    """Return A of a block, made in place, with a minus sign where M is 0: A and A * M in one tensor."""
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # [B, H, Q, K]
     if numbers is not None:
         scores.add_(numbers)
     weights: Tensor = torch.ops.aten._softmax.out(scores, -1, False, out=scores)
-    return weights
-
-
-def _signed(weights: Tensor, levels: int, seed: int, start: int) -> Tensor:
-    """Return the weights, with a minus sign on those that are dropped: A and A * M in one tensor."""
     return weights.mul_(signs(tuple(weights.shape), levels, seed, start)) if levels else weights
 
 

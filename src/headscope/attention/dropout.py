@@ -138,7 +138,8 @@ class Dropout(nn.Module):
             return numbers
         if numbers.device.type != "cpu":
             return F.dropout(numbers, self.p)
-        return _Dropped.apply(numbers, dropped_levels(self.p), drawn_seed())  # type: ignore[no-any-return]
+        dropped: Tensor = _Dropped.apply(numbers, dropped_levels(self.p), drawn_seed())
+        return dropped
 
     def extra_repr(self) -> str:
         """Say p in the printed model."""
