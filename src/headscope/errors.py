@@ -1,5 +1,15 @@
 """What a user can cause is told in one message: what is wrong, where, and what to do."""
 
+from collections.abc import Sequence
+
+MOST_NAMED = 20
+
+
+def listed(names: Sequence[object]) -> str:
+    """Return names with commas between them, the first 20 if there are more, and how many those are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(map(str, names[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+
 
 class UserError(Exception):
     """Something that the user can mend; shown without a traceback. The exit code is `exit_code`."""

@@ -83,6 +83,18 @@ def test_evaluate_gives_the_scores_that_training_gave(script: Command, trained: 
     kept = json.loads((trained / "evaluations/licenses-test.json").read_text())
     assert {name: kept[name] for name in metrics} == metrics
     assert f"{metrics['accuracy']:.4f}" in shown
+    assert "trained on" not in shown
+
+
+def test_evaluate_says_when_texts_are_those_that_were_learned(script: Command, trained: Path) -> None:
+    shown = script("evaluate", f"run={trained}", "split=train").stdout
+    assert re.search(r"licenses-train, \d+ texts, which it was trained on", shown)
+
+
+def test_evaluate_with_keys_of_other_data_but_no_data_says_how_to_score_its_own(script: Command, trained: Path) -> None:
+    done = script("evaluate", f"run={trained}", "data.limit=10", code=2)
+    assert "data.path: is missing" in done.stderr
+    assert "leave every data.* out to score the run's own" in done.stderr
 
 
 def test_evaluate_on_other_data_with_the_same_labels(script: Command, trained: Path, tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class EvaluateConfig:
         yield from _run_conflicts(self.run)
         if self.data is None and self.split not in (None, "train", "validation", "test"):
             yield "split", f"got {self.split!r}, takes train, validation or test for the run's own data"
+        if self.data is not None and not self.data.path:
+            yield "data", "reads other texts; leave every data.* out to score the run's own"
 
 
 @dataclass

@@ -42,7 +42,8 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     facts = {"path": data.path, "split": split, "texts": len(dataset), "labels": run.labels}
     save_json(kept, {**facts, **asdict(found), "calibration": calibration.content() if calibration else None})
     tempered = calibration.row(split) if calibration else {}
-    show_scores(console, f"{name}, {len(dataset)} texts", {str(run.folder): found, **tempered})
+    learned = ", which it was trained on" if config.data is None and split == "train" else ""
+    show_scores(console, f"{name}, {len(dataset)} texts{learned}", {str(run.folder): found, **tempered})
     show_confusion(console, run.labels, found)
     console.print(f"kept in {kept}", highlight=False, soft_wrap=True)
     return found

@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.commands.config import InspectConfig
 from headscope.data.labels import cell_labels
-from headscope.errors import ConfigError
+from headscope.errors import ConfigError, listed
 from headscope.inspection.measures import Summary
 from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
@@ -26,8 +26,6 @@ from headscope.training.probes import Probe, Reading, make_probe, read_probe
 from headscope.training.recording import keep_readings, new_recorder
 from headscope.training.text_decision import text_decision
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
-
-MOST_LABELS = 20  # that a message names
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
@@ -90,9 +88,8 @@ def _label(config: InspectConfig, run: Run) -> str | None:
     unknown = [label for label in found if label not in run.labels]
     if unknown:
         takes = f"any of these, with {separator!r} between them" if multi_label else "one of these"
-        listed = ", ".join(run.labels[:MOST_LABELS]) + (", ..." if len(run.labels) > MOST_LABELS else "")
         raise ConfigError(
-            f"label: {run.folder} knows no class {', '.join(map(repr, unknown))}; takes {takes}: {listed}"
+            f"label: {run.folder} knows no class {', '.join(map(repr, unknown))}; takes {takes}: {listed(run.labels)}"
         )
     return label_text(sorted(set(found), key=run.labels.index)) if multi_label else config.label
 

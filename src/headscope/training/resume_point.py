@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from headscope.errors import ConfigError, RunError
+from headscope.errors import ConfigError, RunError, listed
 from headscope.training.config import TrainConfig
 
 
@@ -18,13 +18,9 @@ def check_labels(folder: Path, labels: list[str]) -> None:
     path = folder / "labels.json"
     if path.is_file() and (kept := json.loads(path.read_text(encoding="utf-8"))) != labels:
         raise RunError(
-            f"resume={folder}: was trained on the labels {_some(kept)}, and its data now have {_some(labels)}; "
+            f"resume={folder}: was trained on the labels {listed(kept)}, and its data now have {listed(labels)}; "
             "give it the data that it had, or start a new run"
         )
-
-
-def _some(labels: list[str]) -> str:
-    return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
 
 
 def check_length(config: TrainConfig, last: Path) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from headscope.errors import listed
 from headscope.training.report import SCORES, Report
 from headscope.training.scoring import MultiLabelScores, Scores
 from headscope.training.widths import broken, fits, width_of
@@ -29,7 +30,7 @@ def _readable(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_readable(part)}" for name, part in value.items())
     if isinstance(value, list):
-        return ", ".join(map(str, value[:20])) + (f" … ({len(value)})" if len(value) > 20 else "")
+        return listed(value)
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
