@@ -50,6 +50,15 @@ def test_classes_have_names_above_the_confusion_matrix_where_there_is_room(label
     ]
 
 
+def test_a_matrix_whose_counts_have_no_room_is_left_out_and_says_so() -> None:
+    twelve = [f"kind {number}" for number in range(12)]
+    counts = [[10_000 + number for number in range(12)]] * 12
+    wide = Scores(0.5, 0.25, 1.125, 0.75, counts)
+    no_room = "no room for the confusion matrix in 80 columns; a wider window has it"
+    assert printed(lambda console: show_confusion(console, twelve, wide), 80) == [no_room]
+    assert "10011" in printed(lambda console: show_confusion(console, twelve, wide), 100)[-2].split()
+
+
 def test_a_narrow_table_does_not_break_its_title() -> None:
     assert printed(lambda console: show_confusion(console, ["a", "b"], found(2)), 80)[0].startswith(
         "rows: label, columns: prediction"

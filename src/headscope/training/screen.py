@@ -15,6 +15,7 @@ from headscope.training.scoring import MultiLabelScores, Scores
 from headscope.training.widths import broken, fits, width_of
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
+LEAST_NAME = 10  # letters of a class's name, with its number, that are shown in a line of the matrix at the least
 MOST_ROWS = 50
 COUNTS = ("has, given", "has, not given", "has not, given", "neither")
 
@@ -105,6 +106,9 @@ def _show_matrix(console: Console, labels: list[str], counts: list[list[int]]) -
     if not fits(table, console):
         numbers = [str(number) for number in range(1, len(labels) + 1)]
         names = [f"{number}: {label}" for number, label in zip(numbers, labels, strict=True)]
+        if not fits(_counts_table(numbers, [name[:LEAST_NAME] for name in names], counts, room=0), console):
+            _title(console, f"no room for the confusion matrix in {console.width} columns; a wider window has it")
+            return
         title, table = f"{title}, by their numbers", _counts_table(numbers, names, counts, room=0)
     _title(console, title)
     console.print(table)
