@@ -36,6 +36,7 @@ from headscope.training.folder import (
     save_vocabulary,
     save_weights,
 )
+from headscope.training.kept import save_thresholds
 from headscope.training.logits import split_logits
 from headscope.training.pretrained import starting_point
 
@@ -110,6 +111,24 @@ def their_logits(folder: Path, texts: Texts) -> Tensor:
 @pytest.fixture(params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+def test_any_number_of_labels_is_told_to_transformers_and_thresholds_to_the_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path, "bert")
+    config = load_run(run).config
+    config.data.multi_label = True
+    save_config(run, config)
+    save_thresholds(run, LABELS, torch.tensor([0.2, 0.5, 0.9]))
+    theirs = their_model(exported(run))
+    assert theirs.config.problem_type == "multi_label_classification"
+    assert "classes' thresholds stay in" in capsys.readouterr().out
+    inputs = their_inputs(run.parent / "exported", SINGLE)
+    with torch.no_grad():
+        found = theirs(**inputs, labels=torch.ones(len(SINGLE), len(LABELS)))
+    torch.testing.assert_close(found.logits, our_logits(run, SINGLE), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.loss, -found.logits.sigmoid().log().mean())
 
 
 @pytest.mark.parametrize("pooling", ["pooler", "first"])

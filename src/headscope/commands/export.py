@@ -8,6 +8,7 @@
 `transformers` is not needed to write it, and nothing of it is a pickle.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -41,12 +42,19 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     say = f"{len(run.labels)} classes, {architecture.num_layers} layers, written to {output}; in Python:"
     call = f"transformers.AutoModelForSequenceClassification.from_pretrained({str(output)!r})"
     console.print(f"{say}\n{call}", highlight=False, markup=False, soft_wrap=True)
+    for note in _notes(run):
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    return output
+
+
+def _notes(run: Run) -> Iterator[str]:
     if run.config.model.pooling != "pooler":
-        console.print(
-            "note: model.pooling=first is written as a pooler that is linear to rounding in float32 and bfloat16; "
+        yield (
+            "model.pooling=first is written as a pooler that is linear to rounding in float32 and bfloat16; "
             "for float16, or to train on in transformers, train with model.pooling=pooler"
         )
-    return output
+    if run.config.data.multi_label:
+        yield f"the classes' thresholds stay in {run.folder / 'thresholds.json'}; what transformers loads has none"
 
 
 def _exportable(run: Run) -> Architecture:
@@ -71,7 +79,9 @@ def _exportable(run: Run) -> Architecture:
 def _write(folder: Path, run: Run, architecture: Architecture) -> None:
     settings = tokenizer_settings(run.tokenizer, architecture.max_positions, with_types=architecture.num_segments > 1)
     padding_id = run.tokenizer.token_to_id(settings["pad_token"])
-    save_json(folder / "config.json", bert_config(run.config.model, architecture, run.labels, padding_id))
+    multi_label = run.config.data.multi_label
+    sizes = bert_config(run.config.model, architecture, run.labels, padding_id, multi_label)
+    save_json(folder / "config.json", sizes)
     save_tokenizer(folder, run.tokenizer)
     save_json(folder / "tokenizer_config.json", settings)
     tensors = bert_tensors(run.model, architecture)

@@ -93,7 +93,7 @@ class Index:
         classes: names of the classes, in the order of the probabilities; empty if there are none.
         steps: the steps that were kept, in order.
         recorded: how many steps were recorded, those that were thinned out among them.
-        every: each how-manyeth of them is kept; the first and the last always are.
+        every: every n-th of them is kept, this is n; the first and the last always are.
         budget: bytes that the steps may take.
         notes: anything a reader should know, such as the precision of the model.
     """

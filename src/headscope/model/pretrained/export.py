@@ -19,7 +19,11 @@ LINEAR = 2.0**-12  # tanh(y) is y to float32's rounding for |y| up to this: y^2 
 
 
 def bert_config(
-    config: ModelConfig, architecture: Architecture, labels: list[str], padding_id: int | None
+    config: ModelConfig,
+    architecture: Architecture,
+    labels: list[str],
+    padding_id: int | None,
+    multi_label: bool = False,
 ) -> dict[str, Any]:
     """Return config.json. Every family becomes BERT, whose layers are the same; dropout is that of the run.
 
@@ -28,6 +32,7 @@ def bert_config(
         architecture: of its encoder.
         labels: classes in the order of the logits.
         padding_id: what the tokenizer pads with.
+        multi_label: whether a text has any number of labels, by a sigmoid each; `transformers` then does the same.
     """
     return {
         "architectures": ["BertForSequenceClassification"],
@@ -45,7 +50,7 @@ def bert_config(
         "attention_probs_dropout_prob": config.attention_dropout,
         "classifier_dropout": config.dropout,
         "pad_token_id": padding_id,
-        "problem_type": "single_label_classification",
+        "problem_type": "multi_label_classification" if multi_label else "single_label_classification",
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
