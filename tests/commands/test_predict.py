@@ -200,6 +200,14 @@ def test_a_row_without_a_text_is_named_wherever_it_stands(
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+def test_half_a_character_is_named_before_anything_is_written(run: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "nice"}\n{"text": "nice", "by": "\\ud83d"}\n')
+    with pytest.raises(DataError, match=r"in\.jsonl, row 2: column 'by' holds half a character"):
+        predict(PredictConfig(str(run), str(source), str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
 def test_batches_by_length_fill_the_budget_and_leave_no_row_out() -> None:
     lengths = np.random.default_rng(0).integers(2, 200, 300)
     batches = list(by_length(lengths, 512))

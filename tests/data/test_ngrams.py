@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
+from headscope.data import encoded_ngrams as module
 from headscope.data.encoded_ngrams import encode_ngrams, texts_with, trained_ngrams
 from headscope.data.ngrams import FEWEST_TEXTS, NgramVocabulary, known_ngrams, load_ngrams
 
@@ -178,3 +179,38 @@ def test_texts_without_a_word_have_no_ngrams() -> None:
     rows = vocabulary.rows(["?!", "…"])
     assert rows.starts.tolist() == [0, 0, 0]
     assert len(known_ngrams(["!", "?"])) == 0
+
+
+@pytest.mark.parametrize("train", [["今天天气很好", "我喜欢这本书", "价格太贵了"], ["a", "b", "c"]])
+def test_texts_that_share_no_word_are_read_all_the_same(train: list[str]) -> None:
+    """As where titles have no spaces, and each is one word."""
+    vocabulary = known_ngrams(train)
+    rows = vocabulary.rows(train)
+    assert len(vocabulary.hashes["words"]) == 0
+    assert len(rows.starts) == 4
+    assert set(rows.ids.tolist()) <= set(range(len(vocabulary)))
+
+
+def test_vowels_that_are_marks_belong_to_their_words() -> None:
+    vocabulary = known_ngrams(["फिल्म ดี", "फिल्म ดี", "फूल ดู", "फूल ดู"])
+    rows = vocabulary.rows(["फिल्म", "फूल", "ดี", "ดู"])
+    words = set(range(len(vocabulary.hashes["words"])))
+    film, flower, good, look = (set(rows.ids[slice(*ends)].tolist()) & words for ends in pairwise(rows.starts))
+    assert len(film) == len(flower) == len(good) == len(look) == 1
+    assert len(film | flower | good | look) == 4
+
+
+def test_of_two_runs_that_count_at_once_the_second_reads_what_the_first_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, vocabulary = Dataset.from_dict({"text": TRAIN}), known_ngrams(TRAIN)
+    write = module._write
+
+    def raced(vocabulary: NgramVocabulary, dataset: Dataset, folder: Path) -> None:
+        write(vocabulary, dataset, folder)
+        monkeypatch.setattr(module, "_write", write)
+        encode_ngrams(vocabulary, dataset, tmp_path)  # another process is done before this one
+
+    monkeypatch.setattr(module, "_write", raced)
+    assert encode_ngrams(vocabulary, dataset, tmp_path).ids.tolist() == vocabulary.rows(TRAIN).ids.tolist()
+    assert not list((tmp_path / "ngrams").glob(".*"))

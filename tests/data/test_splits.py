@@ -1,5 +1,6 @@
 """Cuts keep near-duplicates together and the shares of the classes, and are the same for the same seed."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -45,6 +46,8 @@ def test_letters_of_every_script_count() -> None:
         2,
         2,
     ]
+    assert near_duplicate_groups(["मेरी फिल्म!", "मेरा फिल्म", "मेरी, फिल्म"]).tolist() == [0, 1, 0]  # vowels are marks
+    assert near_duplicate_groups(["ดี", "ดู"]).tolist() == [0, 1]
 
 
 @settings(max_examples=50, deadline=None)
@@ -200,7 +203,7 @@ def test_every_stratum_is_large_enough_for_both_sides(table: list[list[int]], sh
     counts = np.unique(found, return_counts=True)[1]
     assert counts.min() >= min(len(table), max(2, len(table) / size))
     assert len(counts) <= size
-    rows = movable(labels, size)
+    rows = movable(labels, size, seed=0)
     assert len(rows) > size
     assert stratification(strata(labels[rows], size), size) is not None or len(rows) < 2 * size or size < 1
 
@@ -210,7 +213,41 @@ def test_a_limit_keeps_the_shares_of_combinations() -> None:
     assert Counter(map(tuple, few["label"])) == {(0, 0): 5, (1, 0): 10, (1, 1): 5}
 
 
+# --- one label, and classes that are rare ---
+
+
 def test_one_class_a_text_is_stratified_by_as_it_is() -> None:
-    labels = np.array([0, 1, 1])
-    assert strata(labels, 1) is labels
-    assert movable(labels, 1).tolist() == [0, 1, 2]
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    assert strata(labels, 2) is labels
+    assert movable(labels, 2, seed=0).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("classes", "texts"), [(50, 5), (20, 3), (30, 4)])
+def test_no_class_is_lost_where_there_are_more_classes_than_texts_to_cut_off(
+    classes: int, texts: int, seed: int
+) -> None:
+    stays, off, _ = cut(labelled(dict.fromkeys(range(classes), texts)), 0.1, seed)
+    again, off_again, _ = cut(stays, 0.1, seed)
+    assert len(off) == math.ceil(classes * texts / 10)
+    assert max(Counter(off["label"]).values()) == max(Counter(off_again["label"]).values()) == 1
+    left = Counter(again["label"])
+    assert set(left) == set(range(classes))
+    assert min(left.values()) >= 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_class_of_one_text_repeated_stays_and_hinders_no_other(seed: int) -> None:
+    rows = [{"text": letters(row), "label": row % 2 if row < 90 else 2} for row in range(100)]
+    stays, off, _ = cut(Dataset.from_list([*rows, *({"text": f"meh {n}", "label": 3} for n in range(3))]), 0.1, seed)
+    assert Counter(off["label"])[2] == 1  # its share of eleven texts
+    assert Counter(stays["label"])[3] == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(labels=st.lists(st.integers(0, 12), min_size=8, max_size=80), share=st.floats(0.02, 0.5))
+def test_a_cut_takes_as_many_texts_as_it_should(labels: list[int], share: float) -> None:
+    dataset = Dataset.from_dict({"text": [letters(row) for row in range(len(labels))], "label": labels})
+    stays, off, _ = cut(dataset, share, seed=0)
+    assert len(off) == math.ceil(share * len(labels))
+    assert sorted([*stays["text"], *off["text"]]) == sorted(dataset["text"])

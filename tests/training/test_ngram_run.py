@@ -91,6 +91,17 @@ def test_what_spoke_for_the_class_of_a_text_adds_up(with_ngrams: Maker, against:
         assert sizes == sorted(sizes, reverse=True)
 
 
+def test_what_is_not_known_of_an_average_text_is_not_told(with_ngrams: Maker) -> None:
+    run = load_run(train(with_ngrams(max_epochs=1)).folder)
+    assert run.ngrams is not None
+    assert run.model.bag is not None
+    probe = make_probe(run.tokenizer, ("The dog, a bad cat",), None, 30, run.ngrams)
+    reading = read_probe(run.model, probe, run.labels, torch.device("cpu"))
+    found = text_decision(run.model.bag, run.ngrams, probe, reading, {})
+    assert set(found.lifts) == {"n-grams", "encoder"}
+    assert sum(found.lifts.values()) == pytest.approx(float(reading.logits.max() - reading.logits.mean()), abs=1e-5)
+
+
 def test_it_is_told_in_words() -> None:
     lifts = {"n-grams": 0.5, "encoder": -0.25, "any text": 0.125}
     words = dict(zip("abcdefgh", [1.0, -0.5, 0.1, 0.1, 0.1, 0.1, 0.25, 0.5], strict=True))

@@ -1,5 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,15 +10,17 @@ from torch import Tensor
 
 from headscope.commands.config import EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.cache import cache_folder
+from headscope.data.cache import cache_folder, content_key
 from headscope.data.columns import numbers
+from headscope.data.config import DataConfig
 from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded_ngrams import encode_with_ngrams
 from headscope.errors import ConfigError, DataError
 from headscope.training.calibration import Calibration
 from headscope.training.folder import Run, best_device, load_run
-from headscope.training.kept import save_json
+from headscope.training.kept import save_json, training_fact
 from headscope.training.logits import split_logits
+from headscope.training.run_data import check_own
 from headscope.training.scoring import Scores, scores
 from headscope.training.screen import show_confusion, show_scores
 
@@ -38,8 +41,9 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     found = scores(logits, targets, run.objective)
     calibration = _calibration(run, split, logits, targets)
     name = f"{Path(data.path).stem}-{split}"
-    kept = run.folder / "evaluations" / f"{name}.json"
-    facts = {"path": data.path, "split": split, "texts": len(dataset), "labels": run.labels}
+    kept = _place(run.folder / "evaluations", name, data.path)
+    step = training_fact(run.folder, "kept step")
+    facts = {"path": data.path, "split": split, "step": step, "texts": len(dataset), "labels": run.labels}
     save_json(kept, {**facts, **asdict(found), "calibration": calibration.content() if calibration else None})
     tempered = calibration.row(split) if calibration else {}
     learned = ", which it was trained on" if config.data is None and split == "train" else ""
@@ -47,6 +51,14 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     show_confusion(console, run.labels, found)
     console.print(f"kept in {kept}", highlight=False, soft_wrap=True)
     return found
+
+
+def _place(folder: Path, name: str, data_path: str) -> Path:
+    """Return where scores are kept: under another name where those of other data of the same name are."""
+    path = folder / f"{name}.json"
+    if path.is_file() and json.loads(path.read_text(encoding="utf-8"))["path"] != data_path:
+        return folder / f"{name}-{content_key([data_path])[:6]}.json"
+    return path
 
 
 def _calibration(run: Run, split: str, logits: Tensor, targets: Tensor) -> Calibration | None:
@@ -62,9 +74,22 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
     if config.data is not None:
         if config.data.multi_label and not multi_label:
             raise ConfigError(f"data.multi_label: {run.folder} was trained on texts of one label each; leave it out")
+        _check_columns(config.data, run)
         return load_split(replace(config.data, multi_label=multi_label), config.split, run.labels)
-    split = config.split or "test"
-    return load_corpus(run.config.data).splits[split], split
+    split, corpus = config.split or "test", load_corpus(run.config.data)
+    check_own(corpus, run)
+    return corpus.splits[split], split
+
+
+def _check_columns(data: DataConfig, run: Run) -> None:
+    """Refuse pairs where the model was trained on single texts, and the other way around."""
+    pairs = run.config.data.text_pair_column
+    if pairs and not data.text_pair_column:
+        raise ConfigError(
+            f"data.text_pair_column: {run.folder} was trained on pairs of texts; name the column with the second"
+        )
+    if data.text_pair_column and not pairs:
+        raise ConfigError(f"data.text_pair_column: {run.folder} was trained on single texts; leave it out")
 
 
 def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:

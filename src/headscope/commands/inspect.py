@@ -104,8 +104,8 @@ def _report(
         "shown": f"{len(probe.tokens)} tokens",
     }
     if shares := training_fact(run.folder, DECIDED_BY):
-        listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-        notes["decided by"] = f"{listed}, over the test split"
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        notes["decided by"] = f"{parts}, over the test split"
     return text_report(probe, reading, numbers, "Attention heads", notes | decision)
 
 
@@ -113,7 +113,7 @@ def _decision(run: Run, probe: Probe, reading: Reading) -> dict[str, str]:
     """Return what spoke for the class of this text, if there are n-grams that may have."""
     if run.ngrams is None or run.model.bag is None:
         return {}
-    means = training_fact(run.folder, ENCODER_MEANS)
+    means = training_fact(run.folder, ENCODER_MEANS) or {}
     return text_decision(run.model.bag, run.ngrams, probe, reading, means).notes()
 
 

@@ -20,7 +20,7 @@ from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.marker import write_marker
 from headscope.training.closing import beyond_the_usual
 from headscope.training.folder import Run, best_device, load_run
-from headscope.training.kept import save_json
+from headscope.training.kept import HEADS, save_json
 from headscope.training.probes import choose_probes, read_probe
 from headscope.training.recording import keep_readings, new_recorder, numbers_of
 from headscope.training.run_data import data_of
@@ -62,7 +62,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
         watch = partial(progress.track, task_id=task)
         study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective, watch)
     _record(run, data, study, device)
-    path = run.folder / "heads.json"
+    path = run.folder / HEADS
     save_json(path, _content(study))
     _show(console, study)
     console.print(f"kept in:    {escape(str(path))}, and in the run's record", highlight=False, soft_wrap=True)

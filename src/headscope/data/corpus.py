@@ -61,12 +61,21 @@ def load_corpus(config: DataConfig) -> Corpus:
     _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
         corpus.splits[role] = limited(split, config.limit, config.split_seed)
-    if config.limit is None or not config.multi_label:  # a sample may well lack a label that few texts have
-        check_classes(corpus.splits, labels, config)
+    _check_what_is_left(corpus, config)
     corpus.facts["texts also in train"] = warn_of_shared_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     corpus.facts |= _label_facts(corpus.splits["train"], config)
     return corpus
+
+
+def _check_what_is_left(corpus: Corpus, config: DataConfig) -> None:
+    if config.limit is None:
+        check_classes(corpus.splits, corpus.labels, config)
+    elif not config.multi_label:  # there a sample may well lack a label that few texts have
+        try:
+            check_classes(corpus.splits, corpus.labels, config)
+        except DataError as error:
+            raise DataError(f"{error}; data.limit={config.limit} left no more of them: raise it") from None
 
 
 def _checked(dataset: Dataset, split: str, config: DataConfig) -> Dataset:

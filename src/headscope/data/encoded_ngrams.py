@@ -38,8 +38,12 @@ def encode_ngrams(vocabulary: NgramVocabulary, dataset: Dataset, cache: Path) ->
     folder = cache / "ngrams" / _key(dataset, vocabulary.key())
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with replacing_folder(folder) as temporary:
-            _write(vocabulary, dataset, temporary)
+        try:
+            with replacing_folder(folder) as temporary:
+                _write(vocabulary, dataset, temporary)
+        except OSError:  # perhaps another run was first: its files are the same
+            if not folder.exists():
+                raise
     ids, values = (
         np.memmap(folder / name, kind, "r") if (folder / name).stat().st_size else np.zeros(0, kind)
         for name, kind in (("ids.bin", np.int32), ("values.bin", np.float32))

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
-from headscope.data.ngrams import HASHES, KINDS, LETTERS, WORD, WORDS, NgramVocabulary, as_read
+from headscope.data.letters import WORD
+from headscope.data.ngrams import HASHES, KINDS, LETTERS, WORDS, NgramVocabulary, as_read
 
 # Every name is a text of one n-gram.
 _whole = HashingVectorizer(n_features=HASHES, analyzer=lambda name: [name], alternate_sign=False, norm=None)

@@ -29,16 +29,16 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.preprocessing import normalize
 
+from headscope.data.letters import WORD
 from headscope.data.ngram_rows import NgramRows
 from headscope.files import write_whole
 
-WORD = r"(?u)\b\w+\b"
 KINDS = ("words", "letters")
 HASHES = 2**22  # of each kind; of 200,000 n-grams about one in twenty shares its hash with another
 MOST = 2**17  # of each kind: those that most training texts have
 FEWEST_TEXTS = 2  # an n-gram of one training text says nothing about others
 TEXTS_AT_ONCE = 4_000
-RECIPE = "2"  # raise it when values change, so that cached ones are made anew and kept ones are not misread
+RECIPE = "3"  # raise it when values change, so that cached ones are made anew and kept ones are not misread
 
 WORDS = HashingVectorizer(
     n_features=HASHES, ngram_range=(1, 2), token_pattern=WORD, alternate_sign=False, norm=None, dtype=np.float32
@@ -70,7 +70,7 @@ class NgramVocabulary:
         for kind, counts in counted(texts).items():
             known = counts[:, self.hashes[kind]]
             known.data = (1 + np.log(known.data)) * self.idf[kind][known.indices]
-            found.append(normalize(known, copy=False))
+            found.append(normalize(known, copy=False) if known.shape[1] else known)  # it takes one column at least
         joined = hstack(found, format="csr", dtype=np.float32)
         joined.sort_indices()  # else their order, and the last digits of sums, would depend on the texts beside
         return NgramRows(joined.indices, joined.data, joined.indptr.astype(np.int64))

@@ -9,7 +9,7 @@ from headscope.data.tokenizer import CLASS, SEPARATOR, SPECIAL_TOKENS, UNKNOWN, 
 from headscope.errors import ConfigError
 
 
-def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int) -> Tokenizer:
+def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int, path: str | None = None) -> Tokenizer:
     """Return the tokenizer of a checkpoint's folder: of its tokenizer.json or, for BERT and its like, of vocab.txt.
 
     It cuts texts at max_length and pads nothing, which batches do; whatever its file says of either is dropped. The
@@ -19,12 +19,13 @@ def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int) -> Toke
         folder: with tokenizer.json or vocab.txt.
         max_length: most tokens of a text, special ones included.
         vocab_size: rows of the checkpoint's table of token vectors.
+        path: folder or Hub id that the user gave, to name in a message; the folder if None.
 
     Raises:
         ConfigError: if there is none that can be read, or it marks no start and end of a text, or has ids beyond the
             table.
     """
-    tokenizer = _read(folder)
+    tokenizer = _read(folder, path or str(folder))
     largest = max(tokenizer.get_vocab().values(), default=-1)
     if largest >= vocab_size:
         raise ConfigError(
@@ -40,7 +41,7 @@ def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int) -> Toke
     return tokenizer
 
 
-def _read(folder: Path) -> Tokenizer:
+def _read(folder: Path, path: str) -> Tokenizer:
     if (folder / "tokenizer.json").is_file():
         try:
             return load_tokenizer(folder / "tokenizer.json")
@@ -49,9 +50,10 @@ def _read(folder: Path) -> Tokenizer:
     if (folder / "vocab.txt").is_file():
         return _wordpiece(folder)
     raise ConfigError(
-        f"model.path: {folder} has neither tokenizer.json nor vocab.txt, which are the tokenizers that can be read. "
-        'Make the first of another form: python -c "from transformers import AutoTokenizer; '
-        f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        f"model.path: {path} has neither tokenizer.json nor vocab.txt, which are the tokenizers that can be read. "
+        'Make the first of another form: python -c "from transformers import AutoModel, AutoTokenizer; '
+        f"[kind.from_pretrained('{path}').save_pretrained('converted') for kind in (AutoModel, AutoTokenizer)]\", "
+        "then model.path=converted"
     )
 
 

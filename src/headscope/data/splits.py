@@ -12,8 +12,10 @@ from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
 from headscope.data.columns import digests, numbers, texts_among, values
+from headscope.data.letters import MARKS
 
-NOT_A_LETTER = re.compile(r"[\W\d_]+")
+NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
+FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
 def near_duplicate_groups(*columns: Iterable[str]) -> np.ndarray:
@@ -31,7 +33,7 @@ def near_duplicate_groups(*columns: Iterable[str]) -> np.ndarray:
 
 def _letters(text: str) -> str:
     # A text without any letter is only equal to itself.
-    return NOT_A_LETTER.sub("", text.lower()) or text
+    return NOT_LETTERS.sub("", text.lower()) or text
 
 
 def groups_of(dataset: Dataset) -> np.ndarray:
@@ -43,9 +45,10 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     """Cut off a share of the rows: (what stays, what was cut off, how many rows repeat another one nearly).
 
     Groups of near-duplicates go to one side whole. Each group counts once, under the label of its first text, in
-    a split that keeps the shares of the labels. Where a text has any number of labels, the shares of the frequent
-    combinations are kept and otherwise those of the rarest labels (see `strata`), and a text with a label of which
-    not even one could be cut off fairly stays.
+    a split that keeps the shares of the labels. Where that cannot be, for there are more classes than texts to cut off
+    or classes of too few texts, the rare ones share a stratum and give one text each at the most (see `movable` and
+    `strata`). Where a text has any number of labels, the shares of the frequent combinations are kept and otherwise
+    those of the rarest labels, and a text with a label of which not even one could be cut off fairly stays.
 
     Raises:
         ValueError: if there are too few groups for two sides.
@@ -54,7 +57,7 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     _, first_rows = np.unique(groups, return_index=True)
     labels = numbers(dataset, "label")[first_rows]
     num_off = math.ceil(share * len(first_rows))
-    rows = movable(labels, num_off)
+    rows = movable(labels, num_off, seed)
     wanted = stratification(strata(labels[rows], num_off), num_off)
     _, off = train_test_split(rows, test_size=num_off, random_state=seed, stratify=wanted)
     is_off = np.isin(groups, off)
@@ -75,32 +78,59 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     return dataset.select(np.sort(rows))
 
 
-def movable(labels: np.ndarray, size: int) -> np.ndarray:
+def movable(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Return the rows that a side of this size may take: all, but for those with a label that is too rare to divide.
 
     Of a label that fewer than `_fewest` texts have, the side's share is less than one text; drawn by chance it might
     take most of them, and they would be missing where the model learns.
+
+    Args:
+        labels: of each row.
+        size: of the side.
+        seed: of the one row that is drawn of each rare class, where a text has one class.
     """
     rows = np.arange(len(labels))
     if labels.ndim == 1:
-        return rows
+        return _movable_of_classes(labels, size, seed)
     is_rare = labels.sum(axis=0, dtype=np.int64) < _fewest(len(labels), size)
     found = rows[~labels[:, is_rare].any(axis=1)]
     return found if len(found) > size else rows
+
+
+def _movable_of_classes(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Return all rows but those of classes that would be left with less than two; of rare ones one row, if need be."""
+    rows = np.arange(len(labels))
+    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    found = rows[(counts > FEWEST_LEFT)[classes]]
+    if len(found) <= size:
+        return rows
+    if stratification(labels[found], size) is not None:
+        return found
+    order = np.random.default_rng(seed).permutation(len(labels))
+    drawn = order[np.unique(classes[order], return_index=True)[1]]  # a row of each class
+    is_rare = counts < _fewest(len(labels), size)
+    kept = np.isin(found, drawn) | ~is_rare[classes[found]]
+    return found[kept] if kept.sum() > size else found
 
 
 def strata(labels: np.ndarray, size: int) -> np.ndarray:
     """Return a number for each text, [N], by which to stratify a side of this size: its class, where it has one.
 
     Where a text has any number of labels it is its combination of labels, if enough texts have the same one, else the
-    rarest of its labels; what is still too small is one stratum together.
+    rarest of its labels; what is still too small is one stratum together. So are classes, where they are too many or
+    too small for a stratum each.
     """
+    fewest = _fewest(len(labels), size)
     if labels.ndim == 1:
-        return labels
-    fewest, frequencies = _fewest(len(labels), size), labels.sum(axis=0, dtype=np.int64)
+        return labels if stratification(labels, size) is not None else _with_one_rest(labels, fewest)
+    frequencies = labels.sum(axis=0, dtype=np.int64)
     _, combinations, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     rarest = np.where(labels, frequencies, len(labels) + 1).argmin(axis=1)
-    wanted = np.where(counts[combinations] >= fewest, combinations, len(counts) + rarest)
+    return _with_one_rest(np.where(counts[combinations] >= fewest, combinations, len(counts) + rarest), fewest)
+
+
+def _with_one_rest(wanted: np.ndarray, fewest: int) -> np.ndarray:
+    """Return strata, those smaller than `fewest` as one together, or as part of the largest where that is too small."""
     _, found, counts = np.unique(wanted, return_inverse=True, return_counts=True)
     rest = counts[found] < fewest
     found[rest] = len(counts) if rest.sum() >= fewest else counts.argmax()

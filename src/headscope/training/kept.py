@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from headscope.data.ngrams import NgramVocabulary
 
 ENCODER, THRESHOLDS, NGRAMS = "encoder.json", "thresholds.json", "ngrams.safetensors"
-CALIBRATION, MOST_WRONG, METRICS = "calibration.json", "most_wrong.html", "metrics.json"
-WEIGHTS, MADE_OF_WEIGHTS = "model.safetensors", (CALIBRATION, MOST_WRONG, METRICS, THRESHOLDS)  # made of no others
+CALIBRATION, MOST_WRONG, METRICS, HEADS = "calibration.json", "most_wrong.html", "metrics.json", "heads.json"
+WEIGHTS, MADE_OF_WEIGHTS = "model.safetensors", (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # of no others
 
 
 def save_json(path: Path, content: Any) -> None:
@@ -95,10 +95,7 @@ def load_temperature(folder: Path) -> float:
     return float(temperature)
 
 
-def training_fact(folder: Path, name: str) -> dict[str, float]:
-    """Return one of the facts of training in metrics.json; empty where it is not known, as before the run's end."""
+def training_fact(folder: Path, name: str) -> Any:
+    """Return one of the facts of training in metrics.json; None where it is not known, as before the run's end."""
     path = folder / METRICS
-    if not path.is_file():
-        return {}
-    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["training"].get(name, {})
-    return found
+    return json.loads(path.read_text(encoding="utf-8"))["training"].get(name) if path.is_file() else None

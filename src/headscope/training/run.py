@@ -100,7 +100,7 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
     tokenizer = load_tokenizer(kept) if config.resume is not None and kept.exists() else None
     if tokenizer is None and checkpoint is not None:
         size = checkpoint.architecture.vocab_size
-        tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size)
+        tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size, config.model.path)
     resumes = config.resume is not None and (folder / NGRAMS).exists()
     ngrams = kept_ngrams(folder, config) if resumes else config.model.ngrams
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, ngrams or False)

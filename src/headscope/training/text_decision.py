@@ -64,7 +64,8 @@ def text_decision(
         vocabulary: the n-grams that it knows.
         probe: the text, whose n-grams are counted.
         reading: what the model made of it.
-        encoder_means: class -> the encoder's logit of an average text; a class that is missing counts as 0.
+        encoder_means: class -> the encoder's logit of an average text; a class that is missing counts as 0. Empty where
+            they are not known, as of a run that was stopped: "any text" is then missing, and part of "encoder".
         against: a class to hold the likeliest one against; None for the mean of all.
     """
     labels = list(reading.probabilities)
@@ -77,7 +78,7 @@ def text_decision(
     usual = float(lift(torch.tensor([encoder_means.get(name, 0.0) for name in labels])))
     counted = float(lift(of_bag))
     encoder = float(lift(reading.logits)) - counted - usual
-    lifts = {"n-grams": counted, "encoder": encoder, "any text": usual}
+    lifts = {"n-grams": counted, "encoder": encoder} | ({"any text": usual} if encoder_means else {})
     return TextDecision(labels[label], against, lifts, _named(vocabulary, probe, lift(weights)))
 
 
