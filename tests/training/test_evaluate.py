@@ -33,6 +33,24 @@ def test_own_data_with_other_labels_are_refused(small_config: Callable[..., Trai
     assert not (folder / "evaluations").exists()
 
 
+def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
+    small_config: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    config = small_config(max_epochs=1)
+    source = Path(config.data.path)
+    (tmp_path / "test.csv").write_text("text,label\nwhy,good\nhow,bad\n")
+    cut = train(config).folder
+    config.name, config.data.test_path, config.data.validation_path = "given", *[str(tmp_path / "test.csv")] * 2
+    given = train(config).folder
+    score(cut)
+    with source.open("a") as file:
+        file.writelines(f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green", "blue"))
+    with pytest.raises(RunError, match=r"has changed: its splits had train \d+, test \d+, validation \d+, and would"):
+        score(cut)
+    score(given)  # its test is a file of its own
+    assert len(list((given / "evaluations").iterdir())) == 1
+
+
 def test_pairs_and_single_texts_are_not_taken_for_each_other(
     small_config: Callable[..., TrainConfig], tmp_path: Path
 ) -> None:

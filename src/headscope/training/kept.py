@@ -97,5 +97,15 @@ def load_temperature(folder: Path) -> float:
 
 def training_fact(folder: Path, name: str) -> Any:
     """Return one of the facts of training in metrics.json; None where it is not known, as before the run's end."""
+    return _facts(folder, "training").get(name)
+
+
+def facts_of_data(folder: Path) -> dict[str, Any]:
+    """Return the facts of the texts in metrics.json; empty before the run's end."""
+    return _facts(folder, "data")
+
+
+def _facts(folder: Path, part: str) -> dict[str, Any]:
     path = folder / METRICS
-    return json.loads(path.read_text(encoding="utf-8"))["training"].get(name) if path.is_file() else None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get(part, {}) if path.is_file() else {}
+    return found
