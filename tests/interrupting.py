@@ -7,11 +7,12 @@ from lightning.pytorch import Callback, Trainer
 
 
 class InterruptAt(Callback):
-    """Press Ctrl-C after a number of steps."""
+    """Press Ctrl-C once, after a number of batches."""
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+    def __init__(self, batches: int) -> None:
+        self.left = batches
 
     def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
-        if trainer.global_step == self.step:
+        self.left -= 1
+        if self.left == 0:
             os.kill(os.getpid(), signal.SIGINT)

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from headscope.attention import attend, attention_weights
@@ -81,3 +82,11 @@ def test_the_softmax_of_scores_leaves_masked_keys_out() -> None:
     torch.testing.assert_close(weights[0, 0, 0, :2], torch.tensor([1.0, 2.0]).softmax(0))
     assert weights[0, 0, 0, 2] == 0
     torch.testing.assert_close(masked_softmax(scores.clone()), scores.softmax(-1))
+
+
+def test_a_mask_of_four_dimensions_is_checked_too() -> None:
+    shape = (2, 3, 5, 11)
+    with pytest.raises(ValueError, match=r"attn_mask takes \[2, 3, 5, 11\], got \[2, 1, 7, 11\]"):
+        merge_masks(shape, attn_mask=torch.zeros(2, 1, 7, 11, dtype=torch.bool))
+    fits = torch.zeros(1, 3, 5, 1, dtype=torch.bool)
+    assert merge_masks(shape, attn_mask=fits) is fits

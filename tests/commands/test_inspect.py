@@ -55,7 +55,7 @@ def test_each_of_several_labels_must_be_known(tmp_path: Path) -> None:
 
 def test_of_many_classes_the_first_are_named(tmp_path: Path) -> None:
     folder = untrained(tmp_path, [f"class {number}" for number in range(21)])
-    assert refusal(folder, "none").endswith("class 18, class 19, ...")
+    assert refusal(folder, "none").endswith("class 18, class 19 and 1 more")
 
 
 def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:

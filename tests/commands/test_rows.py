@@ -33,6 +33,13 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(read_rows("-", "auto", "text")) == [{"text": "å"}, {"text": "b"}]
 
 
+def test_a_byte_order_mark_and_a_loud_ending_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufefftext\nb\n".encode()), encoding="ascii"))
+    assert list(read_rows("-", "csv", "text")) == [{"text": "b"}]
+    (tmp_path / "DATA.CSV").write_text("text\nb\n")
+    assert list(read_rows(str(tmp_path / "DATA.CSV"), "auto", "text")) == [{"text": "b"}]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -138,7 +138,7 @@ def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(stop: int) -> 
     resumed.load_state_dict(state)
     resumed.sampler.set_epoch(2)
     assert done + rows_of(resumed) == whole
-    assert resumed.state_dict() == {"done": len(whole)}
+    assert resumed.state_dict() == {"done": len(whole), "of": len(whole)}
     resumed.sampler.set_epoch(3)
     assert rows_of(resumed) == list(resumed.sampler)  # the epoch after it is whole again
 
@@ -146,9 +146,9 @@ def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(stop: int) -> 
 def test_a_resumed_epoch_may_be_stopped_again() -> None:
     whole = rows_of(loader())
     resumed = loader()
-    resumed.load_state_dict({"done": 4})
+    resumed.load_state_dict({"done": 4})  # as an older version kept it
     assert [batch.rows.tolist() for batch in itertools.islice(iter(resumed), 3)] == whole[4:7]
-    assert resumed.state_dict() == {"done": 7}
+    assert resumed.state_dict() == {"done": 7, "of": len(whole)}
 
 
 def test_after_a_whole_epoch_the_next_begins_at_its_start() -> None:
@@ -175,3 +175,11 @@ def test_the_share_of_padding_is_what_the_masks_hold() -> None:
         padding += 0 if batch.key_padding_mask is None else int(batch.key_padding_mask.sum())
     assert padding_share(batches.sampler, LENGTHS) == pytest.approx(padding / positions)
     assert 0 < padding / positions < 0.15
+
+
+def test_batches_of_another_size_begin_an_epoch_at_its_start() -> None:
+    finished = loader()
+    count = len(rows_of(finished))
+    resumed = loader()
+    resumed.load_state_dict({"done": count - 1, "of": count - 1})  # a whole epoch of larger batches
+    assert rows_of(resumed) == rows_of(loader())

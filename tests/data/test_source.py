@@ -124,6 +124,20 @@ def test_a_folder_for_each_class_is_one_split(tmp_path: Path) -> None:
         assert splits["all"] == [dict(zip(columns, (text, label), strict=True)) for text, label in rows]
 
 
+def test_hidden_folders_are_no_classes_and_no_splits(tmp_path: Path) -> None:
+    for place in ("pos/a", "neg/a", ".cache/a", "pos/.ipynb_checkpoints/a-checkpoint", "_old/a"):
+        write_text(tmp_path / f"{place}.txt", place)
+    assert load(tmp_path) == {"train": [{"text": "neg/a", "label": "neg"}, {"text": "pos/a", "label": "pos"}]}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_folder_of_tables_keeps_words_that_look_like_gaps(tmp_path: Path, ending: str) -> None:
+    found = [{"text": text, "label": label} for text, label in (("NA", "None"), ("null", "nan"), ("a", "b"))]
+    for split in ("train", "test"):
+        write_rows(tmp_path / f"{split}.{ending}", found)
+    assert load(tmp_path) == {"train": found, "test": found}
+
+
 def test_folders_for_classes_may_lie_below_folders_for_splits(tmp_path: Path) -> None:
     for split in ("train", "test"):
         for label in ("neg", "pos"):

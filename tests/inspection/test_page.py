@@ -540,6 +540,13 @@ def test_the_list_says_what_each_text_is_and_was_taken_for(open_page: Opener) ->
     assert shown[4][:3] == ["5", "none of them", "–"]
 
 
+def test_the_list_says_what_is_given_where_that_may_be_any_number(open_page: Opener) -> None:
+    reports = [make_report(label="cats", prediction=given) for given in ("none", "cats, 7", "7")]
+    lines = open_page(reports).locator("#choices .choice")
+    shown = [[part.text_content() for part in line.locator("> *").all()][1:5] for line in lines.all()]
+    assert shown == [["cats", "0.700", "none", "–"], ["cats", "0.700", "cats, 7", "–"], ["cats", "0.700", "7", "0.250"]]
+
+
 def test_the_chosen_text_is_shown_as_on_a_page_of_its_own(open_page: Opener) -> None:
     reports = make_reports()
     reports[2] = replace(reports[2], pooling=POOLING)

@@ -53,6 +53,17 @@ def test_segments_and_shares_are_in_the_page() -> None:
     assert data["columns"] == ["entropy", "between"]
 
 
+def test_of_a_map_that_is_cut_the_shares_are_those_of_the_whole(open_page: Opener) -> None:
+    report = make_report()
+    whole = np.array([[0.5, 0.25], [0.125, 0.75]])
+    heads = [
+        replace(head, quadrants=whole, numbers={**head.numbers, "between": 0.1875}) for head in report.layers[0].heads
+    ]
+    tab = open_page(replace(report, layers=[replace(report.layers[0], heads=heads)]))
+    assert shown_shares(tab) == [[0.5, 0.25, 0.25], [0.125, 0.75, 0.125]]
+    assert tab.locator(".quadrants caption").text_content().endswith("between 0.188")
+
+
 def test_a_text_without_tokens_has_null_for_its_shares() -> None:
     segments = [None, 0, None, None]
     data = page(make_report(["[CLS]", "a", "[SEP]", "[SEP]"], segments))

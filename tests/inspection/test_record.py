@@ -153,6 +153,7 @@ def test_a_resumed_run_goes_on_and_replaces_what_comes_later(tmp_path: Path) -> 
     assert not (tmp_path / FOLDER / "step_000000000030.npz").exists()
     HeadRecorder(tmp_path, TEXTS[:1]).record(50, maps()[:1])  # other texts: a record of its own
     assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [50]
+    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == ["index.json", "step_000000000050.npz"]
 
 
 def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:

@@ -334,6 +334,40 @@ def test_the_assignment_is_the_best_there_is(open_tab: Opener, two_runs: Path) -
         assert table[range(len(table)), columns].sum() == pytest.approx(table[rows, best].sum())
 
 
+def test_a_map_that_is_no_numbers_is_matched_with_what_is_left(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    run = """async () => {
+        const { matchLayer } = await import(new URL('static/likeness.js', document.baseURI));
+        const maps = (heads) => ({ headsOf: () => heads.length, values: (_, head) => heads[head], picture: () => ({ side: 2 }) });
+        return matchLayer(maps([[NaN, NaN, NaN, NaN], [1, 0, 0, 1]]), maps([[1, 0, 0, 1], [0, 1, 1, 0]]), 0);
+    }"""
+    assert tab.frame.evaluate(run) == [1, 0]
+
+
+def test_a_step_that_is_under_way_is_not_asked_for_again(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    run = """async () => {
+        const { Loader } = await import(new URL('static/loader.js', document.baseURI));
+        const loader = Object.create(Loader.prototype);
+        Object.assign(loader, { ahead: new Set(), store: { run: 'slow', text: 0, steps: [{ step: 1, time: 1 }] } });
+        const [fetch, asked] = [window.fetch, []];
+        window.fetch = (address) => { asked.push(String(address)); return new Promise(() => {}); };
+        for (let turn = 0; turn < 5; turn += 1) loader.prefetch(0);
+        window.fetch = fetch;
+        return asked.filter((address) => address.includes('slow')).length;
+    }"""
+    assert tab.frame.evaluate(run) == 1
+
+
+def test_a_run_is_not_compared_with_its_own_nearest_step(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    tab.find(".choose-other").select_option("=second")
+    assert tab.find(".choose-other-step").input_value() == "nearest"
+    tab.find(".choose-run").select_option("second")
+    tab.wait("() => document.querySelector('.choose-other-step').value === 'first'")
+    tab.wait("() => document.querySelector('.other-grid h2')?.textContent.includes('second')")
+
+
 def test_the_distance_is_jensen_and_shannons(open_tab: Opener, two_runs: Path) -> None:
     from scipy.spatial.distance import jensenshannon
 

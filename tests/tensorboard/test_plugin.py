@@ -156,6 +156,14 @@ def test_runs_are_listed_with_what_they_hold(ask: Ask, logdir: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_run_is_told_as_newer_when_an_earlier_step_is_added_to(ask: Ask, logdir: Path) -> None:
+    before = ask("runs").get_json()["runs"][1]["time"]
+    index = read_index(logdir / "mine" / "heads")
+    recorder = HeadRecorder(logdir / "mine", index.texts, index.classes)
+    assert recorder.amend(index.steps[0].step, {"loss_zeroed": (np.ones((2, 3)), np.ones((2, 3)))})
+    assert ask("runs").get_json()["runs"][1]["time"] > before
+
+
 def test_a_run_without_marker_is_listed_where_it_has_an_index(logdir: Path) -> None:
     (logdir / "other").mkdir()
     runs = asker(make_client(logdir, Provider([], ["mine", "other"])))("runs").get_json()["runs"]

@@ -18,6 +18,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.inspection.measures import HeadStatistics
+from headscope.inspection.pairs import quadrants
 from headscope.training import most_wrong as module
 from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
@@ -167,7 +168,14 @@ def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
         rows = [[text, f"second {place}", label] for place, (text, label) in enumerate(csv.reader(file)) if place]
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["text", "other", "label"], *rows])
-    config.data.text_pair_column = "other"
+    config.data.text_pair_column, config.inspection.max_tokens = "other", 8
     shown = texts_on(train(config).folder / "most_wrong.html")
     assert all(JOIN + "second " in text["text"] for text in shown)
     assert len(shown) > 2
+    run_of = load_run(Path(config.outputs_dir) / "run")
+    text = max(shown, key=lambda one: len(one["text"]))
+    probe = make_probe(run_of.tokenizer, tuple(text["text"].split(JOIN)), None, 32)
+    reading = read_probe(run_of.model, probe, run_of.labels, CPU)
+    assert len(probe.tokens) > len(text["tokens"]) == 8
+    expected = quadrants(next(iter(reading.maps.values()))[1], probe.segments)
+    np.testing.assert_allclose(text["layers"][0]["heads"][1]["quadrants"], expected.ravel(), atol=1e-5)

@@ -11,6 +11,8 @@ from headscope.settings import described
 from headscope.training.config import TrainConfig
 from headscope.training.resuming import FREE, KEPT, PATHS, check_kept
 from headscope.training.run import train
+from headscope.training.session import Session
+from interrupting import InterruptAt
 
 Maker = Callable[..., TrainConfig]
 
@@ -112,6 +114,26 @@ def test_less_than_is_done_is_refused_and_nothing_is_written(small_config: Maker
             train(changed(again, f"trainer.{key}", value))
         assert str(caught.value) == f"trainer.{key}: got {value}, but resume={report.folder} has done {done}; take more"
     assert contents(report.folder) == before
+
+
+def test_batches_of_another_size_wait_for_the_end_of_an_epoch(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(max_epochs=1)
+    again = replace(config, resume=str(train(config).folder))
+    wider = changed(changed(again, "data.tokens_per_batch", 64), "trainer.max_epochs", 2)
+    report = train(wider)  # between epochs it may change
+    assert report.facts_of_training["epochs"] == 2
+    assert (report.folder / "checkpoints/last.ckpt").is_file()
+    stopped, callbacks = small_config("stopped"), Session._callbacks
+    monkeypatch.setattr(Session, "_callbacks", lambda *args: [*callbacks(*args), InterruptAt(2)])
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped)
+    stopped.resume = str(Path(stopped.outputs_dir) / "stopped")
+    with pytest.raises(
+        ConfigError, match=r"tokens_per_batch: got 64, but .* stopped within an epoch of batches of 256"
+    ):
+        train(changed(stopped, "data.tokens_per_batch", 64))
 
 
 @pytest.mark.parametrize("length", [{"max_epochs": 2}, {"max_steps": 7}])

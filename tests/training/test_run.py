@@ -13,12 +13,16 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from headscope.commands.config import InspectConfig
+from headscope.commands.measure import measure
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import RunError, TrainingError
+from headscope.errors import ConfigError, RunError, TrainingError
 from headscope.inspection.capture import capture
 from headscope.inspection.measures import HeadStatistics
 from headscope.inspection.record import read_index, read_step
+from headscope.settings import problems
+from headscope.training import run as run_module
 from headscope.training import session as session_module
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.folder import load_run
@@ -27,6 +31,7 @@ from headscope.training.precision import chosen_precision
 from headscope.training.probes import make_probe
 from headscope.training.run import train
 from headscope.training.scoring import scores
+from headscope.training.stopping import Patience
 from headscope.training.study import sample
 from interrupting import InterruptAt
 
@@ -115,19 +120,19 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(small_config:
     assert not same(weights(reports[0].folder), weights(reports[2].folder))
 
 
-@pytest.mark.parametrize("ema_decay", [None, 0.9])
+@pytest.mark.parametrize(("ema_decay", "accumulate"), [(None, 1), (0.9, 1), (None, 3)])
 def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
-    small_config: Maker, monkeypatch: pytest.MonkeyPatch, ema_decay: float | None
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch, ema_decay: float | None, accumulate: int
 ) -> None:
     handler = signal.getsignal(signal.SIGINT)  # none in a shell's background
-    unbroken = train(small_config("unbroken", ema_decay=ema_decay))
+    unbroken = train(small_config("unbroken", ema_decay=ema_decay, accumulate=accumulate))
     steps = unbroken.facts_of_training["steps"]
-    broken = small_config("broken", ema_decay=ema_decay)
+    broken = small_config("broken", ema_decay=ema_decay, accumulate=accumulate)
     callbacks = session_module.Session._callbacks
-    monkeypatch.setattr(
-        session_module.Session, "_callbacks", lambda *args: [*callbacks(*args), InterruptAt(steps // 2)]
-    )
-    with pytest.raises(KeyboardInterrupt, match=f"step {steps // 2}"):
+    # Of three batches of a step the second: the third is gone through, since gradients are not kept.
+    pressed = InterruptAt(steps // 2 if accumulate == 1 else 5)
+    monkeypatch.setattr(session_module.Session, "_callbacks", lambda *args: [*callbacks(*args), pressed])
+    with pytest.raises(KeyboardInterrupt, match=f"step {steps // 2 if accumulate == 1 else 2};"):
         train(broken)
     folder = Path(broken.outputs_dir) / "broken"
     assert load_run(folder).labels == ["bad", "good"]  # what was learned can be used
@@ -170,6 +175,66 @@ def test_early_stopping_ends_when_nothing_gets_better(small_config: Maker) -> No
     config = small_config(max_epochs=40, patience=2)
     config.optimizer.learning_rate = 1e-12
     assert train(config).facts_of_training["epochs"] < 10
+
+
+def test_weights_that_the_last_step_spoilt_are_not_saved(small_config: Maker) -> None:
+    """No loss tells: the only one is of the step before."""
+    config = small_config(max_epochs=1)
+    config.data.tokens_per_batch, config.optimizer.learning_rate, config.optimizer.warmup_share = 2**16, 1e30, 0.0
+    with pytest.raises(TrainingError, match=r"logits are not numbers after step 1\. Last good checkpoint: none yet"):
+        train(config)
+    assert not list((Path(config.outputs_dir) / "run").rglob("*.ckpt"))
+
+
+def test_a_resumed_run_has_the_patience_of_today() -> None:
+    before = Patience(2)
+    before.wait_count, before.stopped_epoch = 1, 3
+    after = Patience(10)
+    after.load_state_dict(before.state_dict())
+    assert (after.patience, after.wait_count, after.stopped_epoch) == (10, 1, 3)
+
+
+def test_of_two_runs_of_one_name_the_second_is_refused(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have loaded their texts by the time that the first writes to the folder."""
+    config, loaded = small_config(max_epochs=1), run_module.TextDataModule
+    folder = Path(config.outputs_dir) / "run"
+
+    def slow(*args: object) -> TextDataModule:
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text("of the first")
+        return loaded(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run_module, "TextDataModule", slow)
+    with pytest.raises(RunError, match="holds a run already; choose another name"):
+        train(config)
+    assert [path.name for path in folder.iterdir()] == ["config.yaml"]
+    assert (folder / "config.yaml").read_text() == "of the first"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_before_anything_is_loaded(small_config: Maker) -> None:
+    config = small_config(accelerator="gpu")
+    with pytest.raises(ConfigError, match=r"trainer\.accelerator: got 'gpu', and torch finds none on this machine"):
+        train(config)
+    assert not Path(config.outputs_dir).exists()
+    config.trainer.devices = 2
+    assert [line for line in problems(config) if line.startswith("trainer.devices: got 2, takes 1")]
+
+
+def test_a_run_without_probes_is_measured_all_the_same(small_config: Maker) -> None:
+    config = small_config(max_epochs=1)
+    config.inspection.num_probes = 0
+    folder, output = train(config).folder, io.StringIO()
+    path = measure(InspectConfig(run=str(folder), texts=8, accelerator="cpu"), Console(file=output, width=200))
+    assert len(json.loads(path.read_text())["heads"]) == 2
+    assert "heads.json\n" in output.getvalue()  # and not "in the run's record", which it has not
+
+
+def test_of_too_many_classes_no_picture_is_drawn(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headscope.training.closing.MOST_CLASSES", 1)
+    events = EventAccumulator(str(train(small_config(max_epochs=1)).folder)).Reload()
+    assert "test/confusion" not in events.Tags()["images"]
+    assert "test/confusion/text_summary" in events.Tags()["tensors"]
 
 
 def test_class_weights_label_smoothing_and_accumulation_are_used(small_config: Maker) -> None:
@@ -241,7 +306,8 @@ def test_the_record_holds_every_probe_at_step_zero_and_each_validation(small_con
     assert [step.step for step in index.steps] == sorted({0, *range(7, last + 1, 7), last // 2, last})
     assert [text.label for text in index.texts] == ["bad", "good"]
     assert (index.layers, index.heads, index.classes) == (["layer 0", "layer 1"], [3, 3], ["bad", "good"])
-    assert index.notes["precision"] == chosen_precision(TrainerConfig())
+    assert index.notes["precision"] == "32-true"  # that of the maps, which are made for the record
+    assert index.notes["trained in"] == chosen_precision(TrainerConfig())
     assert index.notes["dropout"] == "off"
     assert index.notes["causes"].endswith("whose weights were kept, on 24 texts")
     arrays = read_step(report.folder / "heads" / index.steps[-1].file)
@@ -334,9 +400,9 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(small_config: Maker
     arrays = read_step(report.folder / "heads" / f"step_{kept:012d}.npz")
     assert arrays["studied"] == 24
     measured = ("loss_zeroed", "accuracy_averaged", "gate_gradient", "comprehensiveness", "position_only", "entropy")
-    for measure in measured:
-        assert arrays[f"numbers/{measure}/mean"].shape == (2, 3)
-        assert np.isfinite(arrays[f"numbers/{measure}/error"]).all()
+    for name in measured:
+        assert arrays[f"numbers/{name}/mean"].shape == (2, 3)
+        assert np.isfinite(arrays[f"numbers/{name}/error"]).all()
     assert (arrays["numbers/gate_gradient/mean"] > 0).any()
     assert arrays["likeness"].shape == (6, 6)
     assert arrays["faithfulness/chance"].shape == (2, 2)

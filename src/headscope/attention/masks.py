@@ -59,6 +59,8 @@ def merge_masks(
         _check("key_padding_mask", key_padding_mask, [(B, K)])
         masks.append(key_padding_mask[:, None, None, :])  # [B, 1, 1, K]
     if attn_mask is not None and attn_mask.dim() == 4:
+        broadcast = tuple(size if given == 1 else given for size, given in zip(shape, attn_mask.shape, strict=True))
+        _check("attn_mask", attn_mask, [tuple(attn_mask.shape)] if broadcast == tuple(shape) else [tuple(shape)])
         masks.append(attn_mask)
     elif attn_mask is not None:
         _check("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)])

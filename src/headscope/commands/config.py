@@ -62,6 +62,8 @@ class PredictConfig:
         yield from _run_conflicts(self.run)
         if self.input != "-" and not Path(self.input).is_file():
             yield "input", f"got {self.input!r}, takes a file that exists, or - for standard input"
+        if self.format == "auto" and Path(self.input).suffix.lower() in (".json", ".parquet"):
+            yield "input", f"got {self.input!r}, takes jsonl, csv, tsv, or lines; convert it to one of them"
         if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
             yield (
                 "output",

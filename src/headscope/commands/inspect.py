@@ -22,7 +22,7 @@ from headscope.training.decision import DECIDED_BY, ENCODER_MEANS
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
 from headscope.training.kept import training_fact
-from headscope.training.probes import Probe, Reading, make_probe, read_probe
+from headscope.training.probes import Probe, Reading, make_probe, read_probe, shortened
 from headscope.training.recording import keep_readings, new_recorder
 from headscope.training.text_decision import text_decision
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
@@ -43,8 +43,9 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(path, _report(run, probe, reading, numbers, decision))
     writer = SummaryWriter(run.folder / "inspect" / stamp)
-    write_reading(writer, "text", probe, reading, 0, config.font)
-    write_labelled(writer, "text", probe, reading, 0, config.font)
+    shown = shortened(probe, reading, run.config.inspection.max_tokens)  # the page has all; a picture would be huge
+    write_reading(writer, "text", *shown, 0, config.font)
+    write_labelled(writer, "text", *shown, 0, config.font)
     write_numbers(writer, summary, 0)
     writer._get_file_writer().add_summary(marker_summary(), 0)
     writer.close()

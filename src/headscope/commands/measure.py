@@ -61,11 +61,11 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
         )
         watch = partial(progress.track, task_id=task)
         study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective, watch)
-    _record(run, data, study, device)
     path = run.folder / HEADS
     save_json(path, _content(study))
+    recorded = ", and in the run's record" if _record(run, data, study, device) else ""
     _show(console, study)
-    console.print(f"kept in:    {escape(str(path))}, and in the run's record", highlight=False, soft_wrap=True)
+    console.print(f"kept in:    {escape(str(path))}{recorded}", highlight=False, soft_wrap=True)
     look = f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/], tab Heads"
     console.print(look, highlight=False, soft_wrap=True)
     return path
@@ -77,8 +77,12 @@ def _progress(console: Console) -> Progress:
     return Progress(*look, console=console, transient=True)
 
 
-def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) -> None:
-    """Add the study to the step whose weights were kept; make a record if the run has none."""
+def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) -> bool:
+    """Add the study to the step whose weights were kept; make a record if the run has none, unless it has no probes.
+
+    Returns:
+        Whether the record has it now: a step may have been thinned out.
+    """
     step = _kept_step(run)
     try:
         index = read_index(run.folder / FOLDER)
@@ -86,12 +90,14 @@ def _record(run: Run, data: TextDataModule, study: Study, device: torch.device) 
     except RecordError:
         (run.folder / FOLDER / INDEX).unlink(missing_ok=True)
         probes = choose_probes(data, run.config.inspection, run.objective)
+        if not probes:
+            return False
         recorder = new_recorder(run.folder, probes, run.labels, run.config.inspection, {"dropout": "off"})
         readings = [read_probe(run.model, probe, run.labels, device, run.objective) for probe in probes]
         keep_readings(recorder, step, readings, study.numbers)
         write_marker(run.folder)
     recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
-    recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
+    return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
 
 
 def _kept_step(run: Run) -> int:

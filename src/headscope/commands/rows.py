@@ -27,7 +27,7 @@ def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
     Raises:
         DataError: for what is not UTF-8 or not of that form; it names the file and the line.
     """
-    form = ENDINGS.get(Path(path).suffix, "lines") if form == "auto" else form
+    form = ENDINGS.get(Path(path).suffix.lower(), "lines") if form == "auto" else form
     shown = "standard input" if path == "-" else path
     with _opened(path) as file:
         try:
@@ -39,7 +39,7 @@ def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
 @contextmanager
 def _opened(path: str) -> Iterator[Iterable[str]]:
     if path == "-":
-        sys.stdin.reconfigure(encoding="utf-8", newline="")  # type: ignore[union-attr]
+        sys.stdin.reconfigure(encoding="utf-8-sig", newline="")  # type: ignore[union-attr]
         yield sys.stdin
     else:
         # utf-8-sig: a byte order mark, as spreadsheets write it, is not part of the first column's name.

@@ -159,12 +159,13 @@ class BatchLoader(DataLoader[Batch]):
             yield self.dataset[wanted]
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many batches of the epoch are done; Lightning keeps it in the checkpoint."""
-        return {"done": self.done}
+        """Return how many batches of the epoch are done, and of how many; Lightning keeps it in the checkpoint."""
+        return {"done": self.done, "of": len(self.sampler)}  # type: ignore[arg-type]
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin the next epoch after so many batches, unless that one was done."""
-        self.skip = state["done"] if state["done"] < len(self.sampler) else 0  # type: ignore[arg-type]
+        """Begin the next epoch after so many batches, unless that one was done, or cut into batches of another size."""
+        total = len(self.sampler)  # type: ignore[arg-type]
+        self.skip = state["done"] if state["done"] < state.get("of", total) == total else 0
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:

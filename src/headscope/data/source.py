@@ -86,7 +86,9 @@ def _load_folder(path: Path, config: DataConfig) -> DatasetDict:
         _check_encoding(file)
     try:
         with _quiet():
-            return _all_splits(datasets.load_dataset(str(path), config.name))
+            are_tables = bool(files) and all(file.suffix in (".csv", ".tsv") for file in files)
+            options = ONLY_EMPTY_IS_NULL if are_tables else {}
+            return _all_splits(datasets.load_dataset(str(path), config.name, **options))
     except Exception:
         for file in files:
             _load_file(file, config)
@@ -94,7 +96,12 @@ def _load_folder(path: Path, config: DataConfig) -> DatasetDict:
 
 
 def _data_files(path: Path) -> list[Path]:
-    found = (file for file in path.rglob("*") if file.suffix in READERS and file.is_file())
+    return [file for file in _visible(path, "**/*") if file.suffix in READERS and file.is_file()]
+
+
+def _visible(path: Path, pattern: str) -> list[Path]:
+    """Return what is found, in order, but for what is hidden or in a hidden folder, as .ipynb_checkpoints."""
+    found = path.glob(pattern)
     return sorted(file for file in found if not any(part[0] in "._" for part in file.relative_to(path).parts))
 
 
@@ -178,20 +185,20 @@ def _labelled_lines(path: Path, config: DataConfig) -> Iterator[tuple[str, str]]
 
 def _class_folders(path: Path) -> bool:
     """Tell whether the folder holds texts sorted into folders by class: **/class/*.txt and no data files."""
-    found = any(path.glob("*/*.txt")) or any(path.glob("*/*/*.txt"))
-    return (found and not _data_files(path)) or any(path.glob("train/*/*.txt"))
+    found = _visible(path, "*/*.txt") or _visible(path, "*/*/*.txt")
+    return (bool(found) and not _data_files(path)) or bool(_visible(path, "train/*/*.txt"))
 
 
 def _load_class_folders(path: Path, config: DataConfig) -> DatasetDict:
     """Load path/split/class/*.txt as several splits, or path/class/*.txt as one."""
-    if any(path.glob("*/*/*.txt")):
-        folders = {folder.parent.parent for folder in path.glob("*/*/*.txt")}
+    if texts := _visible(path, "*/*/*.txt"):
+        folders = {text.parent.parent for text in texts}
         return DatasetDict({folder.name: _class_folder(folder, config) for folder in sorted(folders)})
     return DatasetDict({config.train_split: _class_folder(path, config)})
 
 
 def _class_folder(path: Path, config: DataConfig) -> Dataset:
-    return _rows(((_read_text(file), file.parent.name) for file in sorted(path.glob("*/*.txt"))), config)
+    return _rows(((_read_text(file), file.parent.name) for file in _visible(path, "*/*.txt")), config)
 
 
 def _read_text(path: Path) -> str:

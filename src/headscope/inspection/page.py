@@ -49,10 +49,11 @@ SCRIPTS = (
 
 @dataclass(frozen=True, eq=False)
 class HeadReport:
-    """One head: its map ``weights`` [query, key], rows summing to 1, and the numbers that describe it."""
+    """One head: its map ``weights`` [query, key], rows summing to 1, and its numbers; if cut, the whole's quadrants."""
 
     weights: NDArray[np.floating[Any]]
     numbers: dict[str, float]
+    quadrants: NDArray[np.floating[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,10 @@ def encode_report(report: Report) -> dict[str, Any]:
 def encode_head(head: HeadReport, columns: list[str], segments: list[int | None] | None) -> dict[str, Any]:
     """Return one head's encoded map, its numbers in the order of ``columns``, and of a pair A->A, A->B, B->A, B->B."""
     numbers = [finite(head.numbers.get(name, math.nan)) for name in columns]
-    shares = None if segments is None else [finite(share) for share in quadrants(head.weights, segments).flat]
-    return {**encode_map(head.weights), "numbers": numbers, "quadrants": shares}
+    if segments is None:
+        return {**encode_map(head.weights), "numbers": numbers, "quadrants": None}
+    shares = quadrants(head.weights, segments) if head.quadrants is None else head.quadrants
+    return {**encode_map(head.weights), "numbers": numbers, "quadrants": list(map(finite, shares.ravel().tolist()))}
 
 
 def encode_map(weights: NDArray[np.floating[Any]]) -> dict[str, str]:

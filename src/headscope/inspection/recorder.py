@@ -61,16 +61,19 @@ class HeadRecorder:
         self.folder, self.max_tokens, self.exact = Path(logdir) / FOLDER, max_tokens, exact
         self.index = Index(list(texts), [], [], list(classes), budget=budget, notes=dict(notes or {}))
         self._ordinals: list[int] = []  # of the kept steps, among all that were recorded
+        self._of_other_texts: set[str] = set()  # files of a record that this one takes the place of
         if (self.folder / INDEX).exists():
             self._continue(read_index(self.folder))
 
     def _continue(self, before: Index) -> None:
-        """Go on with what a resumed run recorded, if it is of the same texts."""
+        """Go on with what a resumed run recorded, if it is of the same texts; else the first step takes its place."""
         if _whatever_segments(before.texts) == _whatever_segments(self.index.texts):
             self.index.layers, self.index.heads, self.index.steps = before.layers, before.heads, before.steps
             self.index.recorded, self.index.every = before.recorded, before.every
             self._ordinals = [place * before.every for place in range(len(before.steps) - 1)]
             self._ordinals += [before.recorded - 1] if before.steps else []
+        else:
+            self._of_other_texts = {step.file for step in before.steps}
 
     def record(
         self,
@@ -158,16 +161,16 @@ class HeadRecorder:
     def _keep(self, step: int, arrays: Arrays) -> None:
         """Write the step, list it, and only then let go of what is no longer listed."""
         path = write_step(self.folder, step, arrays)
-        before = [old for old in self.index.steps if old.file != path.name]
+        before = {old.file for old in self.index.steps} | self._of_other_texts
         self._rewind(step)
         self.index.steps.append(Step(step, path.name, path.stat().st_size, time.time()))
         self._ordinals.append(self.index.recorded)
         self.index.recorded += 1
         self._thin()
         write_index(self.folder, self.index)
-        for old in before:
-            if old not in self.index.steps:
-                (self.folder / old.file).unlink(missing_ok=True)
+        for file in before - {kept.file for kept in self.index.steps}:
+            (self.folder / file).unlink(missing_ok=True)
+        self._of_other_texts = set()
 
     def _rewind(self, step: int) -> None:
         """Forget the steps that are not earlier than `step`."""

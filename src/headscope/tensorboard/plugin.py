@@ -5,6 +5,7 @@ and what to do, and every other run and step can still be seen.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,7 @@ class HeadsPlugin(TBPlugin):
             index, error = self.records.index(run), None
         except RecordError as reason:
             index, error = Index([], [], []), f"run {run!r}: {reason}"
+        times = [step.time for step in index.steps]  # of any step, since one may be amended after the last was written
         return {
             "run": run,
             "error": error,
@@ -95,7 +97,7 @@ class HeadsPlugin(TBPlugin):
             "texts": [text.name for text in index.texts],
             "layers": index.layers,
             "heads": index.heads,
-            "time": finite(index.steps[-1].time) if index.steps else None,
+            "time": max(times) if times and all(map(math.isfinite, times)) else None,
         }
 
     def _run(self, request: Request) -> tuple[str, Index]:

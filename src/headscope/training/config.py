@@ -92,6 +92,11 @@ class TrainConfig:
             yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
+        if self.trainer.devices > 1:
+            yield (
+                "trainer.devices",
+                f"got {self.trainer.devices}, takes 1: several are not there yet (docs/scaling.md: what it needs)",
+            )
         path = self.model.path  # of no interest to a resumed run, which has weights of its own
         if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
             yield (

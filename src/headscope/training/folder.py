@@ -31,7 +31,7 @@ from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
 
 from headscope.data.tokenizer import load_tokenizer
-from headscope.errors import RunError
+from headscope.errors import ConfigError, RunError
 from headscope.files import replacing, write_whole
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
@@ -51,6 +51,8 @@ from headscope.training.kept import (
 
 if TYPE_CHECKING:
     from headscope.data.ngrams import NgramVocabulary
+
+CONFIG = "config.yaml"
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def build_model(
 
 def save_config(folder: Path, config: TrainConfig) -> None:
     """Write config.yaml."""
-    write_whole(folder / "config.yaml", lambda path: OmegaConf.save(OmegaConf.structured(config), path))
+    write_whole(folder / CONFIG, lambda path: OmegaConf.save(OmegaConf.structured(config), path))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
@@ -137,7 +139,7 @@ def load_config(folder: Path) -> TrainConfig:
     Raises:
         RunError: if there is none or it does not fit this version.
     """
-    path = folder / "config.yaml"
+    path = folder / CONFIG
     if not path.is_file():
         raise RunError(f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written")
     try:
@@ -194,10 +196,20 @@ def flat(config: TrainConfig) -> dict[str, Any]:
     return rows
 
 
-def best_device(accelerator: str = "auto") -> torch.device:
-    """Return the device to run a finished model on."""
+def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
+    """Return the device to compute on.
+
+    Args:
+        accelerator: what was asked for.
+        key: under which it was, to name in a message.
+
+    Raises:
+        ConfigError: if there is none of that kind.
+    """
     if accelerator in ("auto", "gpu") and torch.cuda.is_available():
         return torch.device("cuda")
-    if accelerator in ("auto", "mps") and torch.backends.mps.is_available():
+    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
         return torch.device("mps")
+    if accelerator not in ("auto", "cpu"):
+        raise ConfigError(f"{key}: got {accelerator!r}, and torch finds none on this machine; takes auto or cpu here")
     return torch.device("cpu")

@@ -85,6 +85,7 @@ class HeadLogger(Callback):
             if self._watch is not None:
                 _pass_through(trainer, pl_module, batches, self._watch)
             self._write(trainer, pl_module)
+        self._last_step = trainer.global_step  # which a resumed run has recorded, with numbers
         self.seconds += now(pl_module.device) - start
 
     def _draw(self, data: TextDataModule) -> Iterable[Batch]:

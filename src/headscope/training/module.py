@@ -49,7 +49,7 @@ class ClassifierModule(LightningModule):
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.validation_metrics = validation_metrics(objective, num_classes)
-        self.validation_loss = MeanMetric()
+        self.validation_loss = MeanMetric(nan_strategy="disable")  # one that is no number is to be seen
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from headscope.data.columns import texts_among
 from headscope.inspection.page import Report as TextReport
 from headscope.inspection.page import write_page_of_texts
+from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import label_text
 from headscope.model.ngrams import NgramBag
 from headscope.model.objective import ONE_CLASS, Answer, Objective
@@ -41,6 +43,7 @@ class Wrong:
         tokens: how many it read.
         label: its class, or classes.
         decision: what spoke for the prediction, where n-grams were counted.
+        shares: of each layer's heads, how the two texts of a pair divide the whole map [H, 2, 2]; None of single texts.
     """
 
     row: int
@@ -51,6 +54,7 @@ class Wrong:
     tokens: int
     label: Answer
     decision: TextDecision | None = None
+    shares: list[np.ndarray] | None = None
 
 
 def most_wrong(
@@ -104,7 +108,9 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
     shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
     decision = _decision(session, report, probe, reading, label)
-    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, decision)
+    segments = probe.segments
+    shares = None if segments is None else [quadrants(maps, segments) for maps in reading.maps.values()]
+    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, decision, shares)
 
 
 def _decision(session: Session, report: Report, probe: Probe, reading: Reading, label: Answer) -> TextDecision | None:
@@ -132,7 +138,7 @@ def _on_the_page(wrong: Wrong, folder: Path) -> TextReport:
     }
     if wrong.decision is not None:
         notes |= wrong.decision.notes()
-    report = text_report(wrong.probe, wrong.reading, wrong.numbers, "Attention heads", notes)
+    report = text_report(wrong.probe, wrong.reading, wrong.numbers, "Attention heads", notes, wrong.shares)
     return replace(report, text=clipped(wrong.probe.text, ON_THE_PAGE))
 
 

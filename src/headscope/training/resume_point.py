@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,8 +47,33 @@ def check_length(config: TrainConfig, last: Path) -> None:
             )
 
 
+def check_batches(config: TrainConfig, before: TrainConfig, last: Path) -> None:
+    """Refuse batches of another size in the middle of an epoch: which texts are left of it could not be told.
+
+    Raises:
+        ConfigError: that says so.
+    """
+    new, old = config.data.tokens_per_batch, before.data.tokens_per_batch
+    if new == old or not last.is_file():
+        return
+    if not _progress(last)["is_last_batch"]:
+        raise ConfigError(
+            f"data.tokens_per_batch: got {new}, but resume={config.resume} was stopped within an epoch of batches of "
+            f"{old}; leave it out until that epoch is over"
+        )
+
+
 def _done(last: Path) -> tuple[int, int]:
     """Return whole epochs and optimizer steps. A checkpoint is written within its epoch, often at its very end."""
-    kept = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
-    within = kept["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-    return kept["epoch"] + bool(within["is_last_batch"]), kept["global_step"]
+    kept = _loaded(last)
+    return kept["epoch"] + bool(_progress(last)["is_last_batch"]), kept["global_step"]
+
+
+def _progress(last: Path) -> dict[str, Any]:
+    found: dict[str, Any] = _loaded(last)["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    return found
+
+
+def _loaded(last: Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
+    return found

@@ -20,13 +20,20 @@ from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
 from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.decision import decision_facts
-from headscope.training.folder import load_config, save_architecture, save_config, save_vocabulary
+from headscope.training.folder import (
+    CONFIG,
+    best_device,
+    load_config,
+    save_architecture,
+    save_config,
+    save_vocabulary,
+)
 from headscope.training.kept import NGRAMS, kept_ngrams
 from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
 from headscope.training.report import Report
-from headscope.training.resume_point import check_labels, check_length
+from headscope.training.resume_point import check_batches, check_labels, check_length
 from headscope.training.resuming import check_kept
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
@@ -46,8 +53,11 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     console = console or Console()
     folder = claim_folder(config)
     if config.resume is not None:
-        check_kept(config, load_config(folder))
+        before = load_config(folder)
+        check_kept(config, before)
         check_length(config, folder / LAST)
+        check_batches(config, before, folder / LAST)
+    best_device(config.trainer.accelerator, "trainer.accelerator")  # before the long work of loading
     pl.seed_everything(config.seed, verbose=False)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips
@@ -83,11 +93,24 @@ def claim_folder(config: TrainConfig) -> Path:
     if config.name is None:
         config.name = f"{Path(config.data.path).stem}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     folder = Path(config.outputs_dir) / config.name
-    if (folder / "config.yaml").exists():
-        raise RunError(
-            f"name={config.name}: {folder} holds a run already; choose another name, or go on with it: resume={folder}"
-        )
+    if (folder / CONFIG).exists():
+        raise _taken(folder)
     return folder
+
+
+def _taken(folder: Path) -> RunError:
+    return RunError(
+        f"name={folder.name}: {folder} holds a run already; choose another name, or go on with it: resume={folder}"
+    )
+
+
+def _begin(folder: Path) -> None:
+    """Begin a run's folder, unless another run has begun it while this one was loading its texts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / CONFIG).open("x").close()
+    except FileExistsError:
+        raise _taken(folder) from None
 
 
 def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None) -> TextDataModule:
@@ -106,6 +129,8 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, ngrams or False)
     if config.resume is not None:
         check_labels(folder, data.corpus.labels)
+    else:
+        _begin(folder)
     save_config(folder, replace(config, resume=None))
     save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.ngrams)
     if checkpoint is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
@@ -32,7 +32,7 @@ from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.recording import new_recorder
 from headscope.training.report import Report
-from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
+from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
 from headscope.training.thresholds import best_thresholds
 
@@ -96,7 +96,8 @@ class Session:
         if not self.config.inspection.enabled:
             return None
         subjects = self._subjects()
-        notes = {"precision": chosen_precision(self.config.trainer), "dropout": "off"}
+        # Maps are made outside of Lightning's context for mixed precision, in the weights' own type.
+        notes = {"precision": "32-true", "dropout": "off", "trained in": chosen_precision(self.config.trainer)}
         recorder = new_recorder(self.folder, subjects.probes, subjects.labels, self.config.inspection, notes)
         return HeadLogger(subjects, self.config.inspection, recorder)
 
@@ -121,7 +122,7 @@ class Session:
         if settings.ema_decay is not None:
             callbacks.append(AveragedWeights(decay=settings.ema_decay))
         if settings.patience is not None:
-            callbacks.append(EarlyStopping("validation/macro_f1", mode="max", patience=settings.patience))
+            callbacks.append(Patience(settings.patience))
         return [
             *callbacks,
             self.stop,

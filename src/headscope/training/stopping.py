@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from torch import Tensor
 
 from headscope.errors import TrainingError
@@ -39,18 +40,28 @@ class StopCleanly(Callback):
             self._previous = signal.signal(signal.SIGINT, self._interrupt)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take no step where a resumed run has done them all."""
+        """Take no step where a resumed run has done them all, or Ctrl-C came before the first."""
+        if self.interrupted:
+            trainer.should_stop = True
         self._stop_when_done(trainer)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
             raise KeyboardInterrupt
-        self.interrupted = self._trainer.should_stop = True
+        self.interrupted = True
+        if self._trainer.accumulate_grad_batches == 1:
+            self._trainer.should_stop = True
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """End when all steps are done. Lightning's own max_steps would leave out the last validation."""
+        """End when all steps are done. Lightning's own max_steps would leave out the last validation.
+
+        After Ctrl-C the batches of a step that is begun are gone through: their gradients would be lost.
+        """
+        is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
+        if self.interrupted and is_step:
+            trainer.should_stop = True
         self._stop_when_done(trainer)
 
     def _stop_when_done(self, trainer: Trainer) -> None:
@@ -71,11 +82,27 @@ class StopCleanly(Callback):
         self._restore()
 
 
+class Patience(EarlyStopping):
+    """End when macro-F1 has not risen for some validations: so many as the settings of today say, also when resumed.
+
+    Args:
+        patience: validations without a better one.
+    """
+
+    def __init__(self, patience: int) -> None:
+        super().__init__("validation/macro_f1", mode="max", patience=patience)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what was best and how long ago, but not the patience of before."""
+        super().load_state_dict(state_dict | {"patience": self.patience})
+
+
 class StopAtNonFiniteLoss(Callback):
     """Raise a TrainingError that names the step and the last good checkpoint if a loss is infinite or not a number.
 
     The step is noted on the device, so that it is exact though a GPU's loss is looked at only now and then; it is
-    looked at before every validation, hence no checkpoint is written of weights that are spoilt.
+    looked at before every validation, whose logits are looked at too: an epoch's last update may have spoilt the
+    weights. Hence no checkpoint is written of weights that are spoilt.
 
     Args:
         last: where the last checkpoint is written.
@@ -101,11 +128,20 @@ class StopAtNonFiniteLoss(Callback):
         """Look before anything is saved."""
         self._check(trainer)
 
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: int
+    ) -> None:
+        """Look at the logits before anything is saved."""
+        if not torch.isfinite(outputs).all():
+            raise self._error(f"the logits are not numbers after step {trainer.global_step}")
+
     def _check(self, trainer: Trainer) -> None:
-        if self._first is None or self._first < 0:
-            return
+        if self._first is not None and self._first >= 0:
+            raise self._error(f"the loss is not a number at step {int(self._first)}")
+
+    def _error(self, what: str) -> TrainingError:
         saved = self.last if self.last.exists() else "none yet"
-        raise TrainingError(
-            f"the loss is not a number at step {int(self._first)}. Last good checkpoint: {saved}. "
+        return TrainingError(
+            f"{what}. Last good checkpoint: {saved}. "
             "Try a lower optimizer.learning_rate, a gradient_clip above 0, or trainer.precision=32-true"
         )

@@ -1,5 +1,9 @@
 """From what a model makes of a text to the page that shows it."""
 
+from collections.abc import Iterable
+from itertools import repeat
+
+import numpy as np
 import torch
 
 from headscope.inspection.measures import HeadStatistics, Summary
@@ -31,7 +35,12 @@ def head_numbers(summary: Summary, reading: Reading, segments: list[int | None] 
 
 
 def text_report(
-    probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]], title: str, notes: dict[str, str]
+    probe: Probe,
+    reading: Reading,
+    numbers: list[list[dict[str, float]]],
+    title: str,
+    notes: dict[str, str],
+    shares: list[np.ndarray] | None = None,
 ) -> Report:
     """Return what the page shows of a text.
 
@@ -41,10 +50,12 @@ def text_report(
         numbers: layer by layer and head by head.
         title: of the text.
         notes: where all this comes from.
+        shares: layer by layer, how a pair's texts divide each head's map [H, 2, 2], where the reading is cut.
     """
+    of_layers: Iterable[Iterable[np.ndarray | None]] = shares or repeat(repeat(None))
     layers = [
-        LayerReport(f"layer {number}", [HeadReport(*pair) for pair in zip(maps, numbers[number], strict=True)])
-        for number, maps in enumerate(reading.maps.values())
+        LayerReport(f"layer {number}", list(map(HeadReport, maps, numbers[number], of_heads)))
+        for number, (maps, of_heads) in enumerate(zip(reading.maps.values(), of_layers, strict=False))
     ]
     return Report(
         title,

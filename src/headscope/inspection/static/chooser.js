@@ -22,10 +22,17 @@ class Chooser {
     line.setAttribute("role", "radio");
     line.append(element("span", "place", String(index + 1)));
     line.append(...this.createClass(known ?? [report.label ?? "–", null]));
-    line.append(...this.createClass(rankedClasses(report)[0] ?? ["–", null]));
+    line.append(...this.createClass(this.given(report)));
     line.append(isolated(report.text.slice(0, BEGINNING), "beginning"));
     line.addEventListener("click", () => this.choose(index));
     return line;
+  }
+
+  /* What the text is given: the likeliest class, or what stands in the report where it may be any number of them. */
+  given(report) {
+    const prediction = report.prediction ?? null;
+    if (prediction === null) return rankedClasses(report)[0] ?? ["–", null];
+    return report.probabilities.find(([name]) => name === prediction) ?? [prediction, null];
   }
 
   createClass([name, probability]) {

@@ -52,10 +52,15 @@ class HeadView {
   draw() {
     const { count, segments } = this.report;
     this.palette.draw(this.canvas, this.head, count, shownCells(segments, this.selection.part, count));
-    if (segments !== null) document.getElementById("shares").replaceChildren(quadrantTable(this.head.quadrants, segments));
+    if (segments !== null) document.getElementById("shares").replaceChildren(this.createShares(segments));
     const help = "rows are queries, columns are keys; arrow keys move, Enter locks";
     this.canvas.setAttribute("aria-label", `Attention weights of ${this.head.caption}: ${help}`);
     this.showCell();
+  }
+
+  createShares(segments) {
+    const { quadrants, numbers } = this.head;
+    return quadrantTable(quadrants, segments, false, numbers[this.report.columns.indexOf("between")]);
   }
 
   showCell() {

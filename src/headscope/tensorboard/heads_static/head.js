@@ -149,7 +149,8 @@ export class HeadView {
     if (by === "key") {
       const sum = this.reading.column(key).reduce((total, weight) => total + (weight || 0), 0);
       const share = element("strong", "", formatWeight(sum / tokens.length, 1));
-      this.readout.replaceChildren(...nameToken("key", key, tokens[key]), " is given ", share, " by a query, mean");
+      const atLeast = this.reading.maps.long ? "at least " : ""; // of each query the largest weights alone are known
+      this.readout.replaceChildren(...nameToken("key", key, tokens[key]), ` is given ${atLeast}`, share, " by a query, mean");
       return;
     }
     const parts = nameToken("query", query, tokens[query]);
@@ -171,7 +172,7 @@ export class HeadView {
     const [rowAt, columnAt] = [maps.stretchOf(query), maps.stretchOf(key)];
     const names = [rowAt, columnAt].map((at) => maps.stretch(at)).map(([first, end]) => `${first}–${end - 1}`);
     const mean = formatWeight(this.reading.cell(rowAt, columnAt), 1);
-    return [element("strong", "", mean), element("small", "", ` queries ${names[0]} to keys ${names[1]}, mean`)];
+    return [element("strong", "", mean), element("small", "", ` queries ${names[0]}, mean, to keys ${names[1]}, together`)];
   }
 
   onKey(event) {

@@ -45,7 +45,8 @@ export function matchLayer(left, right, layer) {
   const n = Math.max(lefts.length, rights.length);
   const cost = (row, column) => {
     const [a, b] = [lefts[row], rights[column]];
-    return a && b && a.side === b.side ? distance(a.values, b.values, a.side, a.own, b.own) : 1;
+    const found = a && b && a.side === b.side ? distance(a.values, b.values, a.side, a.own, b.own) : 1;
+    return Number.isNaN(found) ? 1 : found; // of a map that is no numbers; no assignment would end with such costs
   };
   const costs = Array.from({ length: n }, (_, row) => Array.from({ length: n }, (_, column) => cost(row, column)));
   return assign(costs).map((column) => (column < rights.length ? column : null));

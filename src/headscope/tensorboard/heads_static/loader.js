@@ -9,7 +9,12 @@ export class Loader {
     this.mapRequests = new Latest();
     this.numberRequests = new Latest();
     this.otherRequests = new Latest();
-    store.subscribe(["run"], () => this.loadIndex());
+    this.ahead = new Set(); // what is fetched before it is asked for
+    store.subscribe(["run"], () => {
+      const { compare, run } = store;
+      if (compare?.run === run && compare.step === "nearest") store.set({ compare: { ...compare, step: "first" } });
+      this.loadIndex();
+    });
     store.subscribe(["run", "text"], () => store.set({ maps: null, shown: null, other: null })); // of other tokens
     store.subscribe(["run", "text", "step", "index"], () => {
       this.loadMaps();
@@ -154,7 +159,11 @@ export class Loader {
 
   /* Fetch a step before it is asked for, while the steps are played. */
   prefetch(place) {
-    const step = this.store.steps[place];
-    if (step) askMaps(this.store.run, step, this.store.text).catch(() => {});
+    const { run, text, steps } = this.store;
+    const step = steps[place];
+    const key = `${run}\0${step?.step}\0${step?.time}\0${text}`;
+    if (!step || this.ahead.has(key)) return;
+    this.ahead.add(key);
+    askMaps(run, step, text).catch(() => {}).finally(() => this.ahead.delete(key));
   }
 }

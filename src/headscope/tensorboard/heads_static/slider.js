@@ -38,6 +38,7 @@ export class StepSlider {
     const { store } = this;
     if (!store.playing && store.place >= store.steps.length - 1) this.choose(0);
     store.set({ playing: !store.playing && store.steps.length > 1 });
+    this.fetched = null;
     if (store.playing) this.tick(performance.now());
   }
 
@@ -55,7 +56,8 @@ export class StepSlider {
       this.choose(place + 1);
       next = Math.max(due + FRAME, performance.now() + FRAME / 2);
     }
-    [1, 2].forEach((ahead) => this.loader.prefetch(store.place + ahead));
+    if (this.fetched !== store.place) [1, 2].forEach((ahead) => this.loader.prefetch(store.place + ahead));
+    this.fetched = store.place;
     this.timer = setTimeout(() => this.tick(next), drawn ? Math.max(4, next - performance.now()) : 8);
     return undefined;
   }

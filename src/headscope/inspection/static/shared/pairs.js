@@ -103,12 +103,12 @@ function formatMean(share, signed) {
 }
 
 /* A table of how each text divides its attention; special tokens have a column of their own. Of a difference the rows sum
-   to 0, else to 1. */
-export function quadrantTable(known, segments, signed = false) {
+   to 0, else to 1. `between` is what is given to the other text, where more tokens count for it than are shown. */
+export function quadrantTable(known, segments, signed = false, between = null) {
   const shares = Array.from(known, (share) => share ?? NaN);
   const special = segments.includes(null);
   const table = element("table", "quadrants");
-  const mean = formatMean(betweenOf(shares, segments), signed);
+  const mean = formatMean(between ?? betweenOf(shares, segments), signed);
   table.append(element("caption", "", `mean share of attention · between ${mean}`));
   const header = element("tr");
   header.append(element("td"), ...NAMES.map((name, text) => headerCell(`to ${name}`, "col", text)));
