@@ -79,6 +79,7 @@ def test_all_wrong_values_are_named_at_once() -> None:
         "key=value: ${not_a_key}",
         'back\\slash and \\" and ending \\',
         "日本語、中文",
+        '"Yes," she said. "No, not this."',
         "it's",
         "",
         " spaces ",

@@ -754,7 +754,7 @@ def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path:
     assert numbers == pytest.approx(row[top].tolist(), abs=row.max() / 255)
     assert tab.text(".rest") == f"the other {count - 16} keys together: {1 - row[top].sum():.3f}"
     tab.hover_cell(10, 20)
-    assert tab.text(".head .readout").endswith("queries 46–50 to keys 93–97, mean")
+    assert tab.text(".head .readout").endswith("queries 46–50, mean, to keys 93–97, together")
     edges = [int(count * place / 64) for place in range(65)]
     mean = maps[1][1][edges[10] : edges[11], edges[20] : edges[21]].sum(axis=1).mean()
     assert float(tab.text(".head .readout strong")) == pytest.approx(mean, abs=2e-3)

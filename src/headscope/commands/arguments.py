@@ -22,7 +22,8 @@ def quoted(argument: str, schema: type | None = None, sweeps: bool = False) -> s
     if found := OVERRIDES.fullmatch(argument):
         return _list_of_arguments(*found.groups())
     key, sign, value = argument.partition("=")
-    if not sign or (len(value) > 1 and value[0] == value[-1] and value[0] in QUOTES):
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in QUOTES
+    if not sign or (is_quoted and is_understood(value)):  # and not '"Yes," she said. "No."'
         return argument
     if key in FREE_TEXT:
         return f"{key}={_in_quotes(value)}"
