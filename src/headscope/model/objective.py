@@ -31,15 +31,24 @@ class OneClass:
         weights: Float[Tensor, " C"] | None = None,
         smoothing: float = 0.0,
     ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy over the texts.
+        """Return the mean cross-entropy over the texts, each weighing as its class does.
+
+        sum_i w_(y_i) ((1 - s) l_(i, y_i) + s / C sum_c l_ic) / sum_i w_(y_i), with l = -log softmax(z) (smoothing as in
+        Szegedy et al. 2016, Rethinking the Inception Architecture, section 7). torch's own loss with both weighs the
+        smoothed targets by the classes that they are spread over, so that a text of a frequent class is pushed to the
+        rare ones.
 
         Args:
             logits: what the model says.
             labels: the class of each text.
-            weights: of the classes, from `balanced_weights`.
-            smoothing: share of the target that is spread over all classes.
+            weights: w of the classes, from `balanced_weights`.
+            smoothing: s, share of the target that is spread over all C classes.
         """
-        return F.cross_entropy(logits, labels, weights, label_smoothing=smoothing)
+        if weights is None or not smoothing:
+            return F.cross_entropy(logits, labels, weights, label_smoothing=smoothing)
+        of_texts = weights[labels]  # [B]
+        losses = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
+        return (of_texts * losses).sum() / of_texts.sum()
 
     def losses(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Return the cross-entropy of each text."""
@@ -108,7 +117,9 @@ class AnyClasses:
         """
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # bfloat16 would round the targets
         targets = labels.to(logits.dtype) * (1 - smoothing) + smoothing / 2
-        return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
+        # By what a text has, not by its smoothed target: the texts without a rare class would be pushed to it.
+        of_pairs = None if weights is None else torch.where(labels.bool(), weights, 1.0)  # [B, C]
+        return F.binary_cross_entropy_with_logits(logits, targets, of_pairs)
 
     def losses(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> Float[Tensor, " B"]:
         """Return the binary cross-entropy of each text, the mean over classes."""
