@@ -76,7 +76,7 @@ def test_a_page_holds_tables_machine_and_command_but_no_folder_of_the_machine(tm
 
 def test_a_path_is_named_by_its_last_part_alone() -> None:
     assert portable("scripts/x.py kept=/a/b.c/d-e data=[/f/g,h/i] https://j.k/l 1 / 2 /") == (
-        "scripts/x.py kept=d-e data=[g,h/i] https://j.k/l 1 / 2 /"
+        "scripts/x.py kept=.../d-e data=[.../g,h/i] https://j.k/l 1 / 2 /"
     )
 
 

@@ -76,5 +76,5 @@ def write_page(
 
 
 def portable(text: str) -> str:
-    """Return the text with the last part alone of every absolute path: a page names no folder of its machine."""
-    return ABSOLUTE.sub(lambda path: path[0].rstrip("/").rpartition("/")[2], text)
+    """Return the text with `.../` and the last part of every absolute path: a page names no folder of its machine."""
+    return ABSOLUTE.sub(lambda path: f".../{path[0].rstrip('/').rpartition('/')[2]}", text)
