@@ -4,6 +4,7 @@ import datetime
 import io
 import json
 import random
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import torch
 from datasets import Dataset
 from rich.console import Console
 
+from headscope.benchmark.accuracy import kept as kept_module
 from headscope.benchmark.accuracy import one_run, plan, queue, suite
 from headscope.benchmark.accuracy.choosing import best_of
 from headscope.benchmark.accuracy.fast_text import lines
@@ -24,7 +26,7 @@ from headscope.benchmark.accuracy.plan import Run, composed, planned
 from headscope.benchmark.accuracy.queue import time_left
 from headscope.benchmark.accuracy.result import Result
 from headscope.benchmark.accuracy.rows import Row, chosen_rows
-from headscope.benchmark.accuracy.tables import percent
+from headscope.benchmark.accuracy.tables import origins, percent
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
 from headscope.benchmark.process import Finished
@@ -285,6 +287,45 @@ def test_counting_words_does_not_depend_on_the_network() -> None:
     assert code_of("tfidf") != code_of("training")
 
 
+@pytest.mark.parametrize(
+    ("file", "kinds"),
+    [
+        ("benchmark/accuracy/one_run.py", {"tfidf", "fasttext", "training"}),
+        ("data/splits.py", {"tfidf", "fasttext", "training"}),
+        ("benchmark/accuracy/fast_text.py", {"fasttext"}),
+        ("attention/heads.py", {"training"}),
+        ("tensorboard/text.py", set()),
+    ],
+)
+def test_code_that_changed_is_other_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, kinds: set[str]
+) -> None:
+    names = ("tfidf", "fasttext", "training")
+    shutil.copytree(kept_module.SOURCE, tmp_path / "source")
+    monkeypatch.setattr(kept_module, "SOURCE", tmp_path / "source")
+    code_of.cache_clear()
+    before = {name: code_of(name) for name in names}
+    with (tmp_path / "source" / file).open("a") as source:
+        source.write("# changed\n")
+    code_of.cache_clear()
+    assert {name for name in names if code_of(name) != before[name]} == kinds
+    code_of.cache_clear()
+
+
+def test_how_a_kept_result_was_measured_is_told_whatever_is_asked_today() -> None:
+    alone, beside = record_of(run_of()), replace(record_of(run_of(seed=1)), jobs=4, threads=2)
+    told = origins({run_of(): alone, run_of(seed=1): beside})
+    assert told == (
+        "Runs: 1 at commit c on d, t; 1 at commit c on d, t, threads 2, 4 runs at a time, which slow each other down."
+    )
+
+
+def test_texts_with_any_number_of_labels_are_refused() -> None:
+    config = BenchmarkConfig(suite="accuracy", data_sets=["go_emotions"], rows=["tfidf"])
+    with pytest.raises(ConfigError, match=r"go_emotions has data\.multi_label; takes sets of one label a text"):
+        planned(config, chosen_rows(config)[0], torch.device("cpu"))
+
+
 def test_data_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -306,7 +347,8 @@ class Fixed:
 
     def scores(self, split: Dataset) -> Scores:
         self.scored.append((self.accuracy, len(split)))
-        return Scores(self.accuracy, self.accuracy, 0.0, 0.0, [])
+        accuracy = self.accuracy / (2 if len(split) == 3 else 1)  # on the test split
+        return Scores(accuracy, 1 - accuracy, 0.0, 0.0, [])  # macro-F1 would choose otherwise
 
 
 def test_test_is_scored_once_by_what_validation_chose(tmp_path: Path) -> None:
@@ -317,6 +359,8 @@ def test_test_is_scored_once_by_what_validation_chose(tmp_path: Path) -> None:
     found = best_of(candidates, None, corpus, 100.0)
     assert found.chosen == "0.9000001"
     assert [pair for pair in scored if pair[1] == 3] == [(0.9000001, 3)]
+    assert found.scores["validation"]["accuracy"] == 0.9000001
+    assert found.scores["test"]["accuracy"] == 0.9000001 / 2
     assert found.seconds > 100
     assert found.choosing_seconds > 0
     scored.clear()

@@ -1,6 +1,8 @@
 """How benchmarks are timed, written and described; no test asserts a time."""
 
 import io
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from headscope.benchmark.machine import ceiling, describe
+from headscope.benchmark.machine import ceiling, commit, describe
 from headscope.benchmark.page import Table, portable, write_page
 from headscope.benchmark.process import finished
 from headscope.benchmark.timing import Timing, in_turn
@@ -90,6 +92,19 @@ def test_the_machine_is_described() -> None:
     facts = describe(torch.device("cpu"))
     assert {"device", "threads", "torch", "commit"} <= {*facts}
     assert ceiling(torch.float32, torch.device("cpu")) > 1e9
+
+
+def test_a_commit_tells_of_changes_to_code_alone(tmp_path: Path) -> None:
+    for name in ("src/x.py", "docs/x.md"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("1")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for arguments in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    (tmp_path / "docs/x.md").write_text("2")
+    assert re.fullmatch("[0-9a-f]{10}", commit(tmp_path))
+    (tmp_path / "src/x.py").write_text("2")
+    assert re.fullmatch("[0-9a-f]{10} and changes not committed", commit(tmp_path))
 
 
 def test_a_command_is_run_as_a_process() -> None:

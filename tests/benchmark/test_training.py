@@ -1,5 +1,6 @@
 """The suites that train: every row is there, and ours computes what the peers compute."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,8 +9,9 @@ from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.epochs import epoch
 from headscope.benchmark.memory import measure as measure_memory
 from headscope.benchmark.peers import TorchClassifier, ours
-from headscope.benchmark.training import measure
-from headscope.benchmark.variants import BUCKETS, FLOAT, PADDED, variants
+from headscope.benchmark.timing import Timing
+from headscope.benchmark.training import _rows, measure
+from headscope.benchmark.variants import BUCKETS, FLOAT, HALF, OURS, PADDED, TORCH, Variant, variants
 from headscope.benchmark.workload import Sizes, bucketed, lognormal_lengths, texts_of
 from headscope.errors import ConfigError
 
@@ -29,6 +31,18 @@ def test_every_encoder_has_a_row_in_every_precision(monkeypatch: pytest.MonkeyPa
     assert all(float(row[3]) > 0 for table in tables[:2] for row in table.rows)
     assert len(tables[2].rows) == 2 * len({row.precision for row in rows})
     assert all(abs(sum(float(row[1].rstrip("%")) for row in table.rows) - 100) < 1 for table in tables[3:])
+
+
+def test_ratios_say_how_many_times_as_fast_ours_is() -> None:
+    rows = [
+        Variant(TORCH, ours, PADDED, FLOAT), Variant(TORCH, ours, BUCKETS, FLOAT), Variant("BERT", ours, BUCKETS, FLOAT),
+        Variant(OURS, ours, BUCKETS, FLOAT), Variant("BERT", ours, BUCKETS, HALF), Variant(OURS, ours, BUCKETS, HALF),
+    ]  # fmt: skip
+    taken = {row.name: Timing((seconds,) * 2) for row, seconds in zip(rows, (8, 4, 3, 2, 0.5, 0.25), strict=True)}
+    found = _rows(rows, taken, np.array([10, 30]), 80, {FLOAT: 100.0, HALF: 1000.0})
+    assert found[3][3:9] == ("50000", "20", "4.00x", "1.50x", "0", "40%")
+    assert found[5][5:9] == ("32.00x", "2.00x", "0", "32%")  # the best peer of its own precision
+    assert found[0][5:7] == ("1.00x", "0.38x")
 
 
 def test_peers_can_be_left_out() -> None:

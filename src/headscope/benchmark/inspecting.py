@@ -128,7 +128,7 @@ def _measured(recorded: Sequence[Run], plain: Sequence[Run]) -> Table:
 
 
 def _reckoned(recorded: Sequence[Run], plain: Sequence[Run]) -> Table:
-    """Return what the default run would take: training six times, a record after each epoch, all else once."""
+    """Return what the default run would take: training for its epochs, a record after each epoch, all else once."""
     more = DEFAULT_EPOCHS - 1
     without = _median(run.whole + more * run.training for run in plain)
     costs = {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from headscope.benchmark.process import ROOT
 from headscope.benchmark.timing import timed
 
 PACKAGES = ("torch", "lightning", "tokenizers", "datasets", "transformers", "scikit-learn", "fasttext-wheel", "numpy")
@@ -54,12 +55,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def commit() -> str:
-    """Return the commit that this code is of, and whether anything was changed since."""
+def commit(folder: Path = ROOT) -> str:
+    """Return the commit that the code in a folder is of, and whether anything was changed since."""
 
     def git(*arguments: str) -> str:
-        found = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=Path(__file__).parent)
-        return found.stdout.strip()
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=folder).stdout.strip()
 
     changed = " and changes not committed" if git("status", "--porcelain", "--", "src", "scripts", "configs") else ""
     return (git("rev-parse", "--short=10", "HEAD") or "unknown") + changed

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
 from headscope.benchmark.config import BenchmarkConfig
@@ -29,7 +30,9 @@ def operator_table(
     with profile(activities=activities) as seen:
         work()
     title = f"Where a step's time goes: headscope as it comes, {str(precision).removeprefix('torch.')}"
-    times = [(event.key, _own_time(event, device), event.count) for event in seen.key_averages()]
+    # An operator has its kernels' time already; as events of their own they would be counted twice.
+    operators = [event for event in seen.key_averages() if event.device_type == DeviceType.CPU]
+    times = [(event.key, _own_time(event, device), event.count) for event in operators]
     columns = ("operator", "share", "ms a step", "calls a step")
     return Table(title, columns, _rows(times, len(batches)), (f"{len(batches)} steps, by torch.profiler.",))
 

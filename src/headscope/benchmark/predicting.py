@@ -189,7 +189,7 @@ def _notes(whole: Mapping[str, Timing], lengths: np.ndarray, config: BenchmarkCo
         f"{len(lengths):,} texts of the embedded licences' words, {lengths.sum():,} tokens, lognormal: median "
         f"{np.median(lengths):.0f}, longest {lengths.max()}. Every way reads them from a jsonl file, cuts them by the "
         "same tokenizer and writes one row for each, in a process of its own. Networks: random weights, float32 where "
-        f"nothing else is said, "
+        f"nothing else is said, no n-grams, "
         f"d_model {config.d_model}, {config.num_heads} heads, {config.num_layers} layers, feed-forward "
         f"{4 * config.d_model}."
     )

@@ -15,11 +15,15 @@ from headscope.data.config import EMBEDDED, is_local
 
 SOURCE = Path(__file__).parents[2]
 NO_MATTER = ("name", "outputs_dir", "resume", "seed", "baseline", "inspection")  # the seed is named apart
-OF_THE_SPLIT = ("data", "training/baseline.py", "training/scoring.py", "benchmark/accuracy/choosing.py")
+OF_ALL = ("benchmark/accuracy/one_run.py", "benchmark/accuracy/result.py")
+OF_THE_SPLIT = (
+    *OF_ALL, "data", "model/objective.py", "training/baseline.py", "training/scoring.py", "training/thresholds.py",
+    "benchmark/accuracy/choosing.py",
+)  # fmt: skip
 CODE = {  # what a result depends on, below the source folder
     "tfidf": OF_THE_SPLIT,
     "fasttext": (*OF_THE_SPLIT, "benchmark/accuracy/fast_text.py"),
-    "training": ("attention", "model", "data", "training"),
+    "training": (*OF_ALL, "attention", "model", "data", "training"),
 }
 
 
@@ -34,6 +38,7 @@ class Record:
         wall: seconds of the process, from its start to its end.
         commit, device, date: which code, on what, when.
         result: what came of it.
+        jobs, threads: how many ran at a time, and what each had; 0 where an older version did not keep it.
     """
 
     key: str
@@ -46,6 +51,8 @@ class Record:
     device: str
     date: str
     result: Result
+    jobs: int = 0
+    threads: int = 0
 
     @property
     def again(self) -> float:

@@ -81,6 +81,8 @@ def _settings(
     accelerator = f"trainer.accelerator={'gpu' if device.type == 'cuda' else 'cpu'}"
     common = [data, accelerator, *config.train]
     shared = composed([*common, *ALWAYS], "data_sets, train")
+    if shared.data.multi_label:
+        raise ConfigError(f"data_sets, train: {data_set} has data.multi_label; takes sets of one label a text")
     for row in rows:
         if not row.overrides:
             yield row, shared

@@ -75,8 +75,8 @@ class Queue:
         shutil.rmtree(folder, ignore_errors=True)  # one that was stopped, or of other code
         settings = asdict(replace(run.config, name=folder.name, outputs_dir=str(folder.parent.resolve())))
         asked = json.dumps({"kind": run.row.kind, "config": settings, "chosen": chosen})
-        threads = str(max(1, torch.get_num_threads() // self.jobs))
-        share = {"OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads}
+        threads, code_is_of = max(1, torch.get_num_threads() // self.jobs), commit()
+        share = {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
         done = finished(["-m", "headscope.benchmark.accuracy.one_run", asked], share)
         answer = json.loads(done.output.strip().splitlines()[-1])
         if "error" in answer:
@@ -84,7 +84,8 @@ class Queue:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         return Record(
             key=key, code=code_of(run.row.kind), data=run.data, row=run.row.name, seed=run.seed, wall=done.seconds,
-            commit=commit(), device=device_name(self.device), date=today, result=Result(**answer),
+            commit=code_is_of, device=device_name(self.device), date=today, result=Result(**answer),
+            jobs=self.jobs, threads=threads,
         )  # fmt: skip
 
 

@@ -26,10 +26,9 @@ def measure(config: BenchmarkConfig, device: torch.device, tell: Callable[[str],
     runs = planned(config, rows, device)
     found = Queue(Kept(Path(config.kept), config.same_code), config.jobs, device, tell).results(runs)
     told = [note for row in rows_of(found) if (note := overrides_note(row, config.train))]
-    at_once = [f"{config.jobs} runs at a time, which slow each other down."] if config.jobs > 1 else []
     tables = [data_table(data, found) for data in dict.fromkeys(run.data for run in runs)]
     if len(tables) > 1:
         tables = [*(overview(split, found) for split in reversed(SPLITS)), *tables]
     last = tables.pop()
-    notes = (*last.notes, MEANING, CLOCKS, *told, *left_out, *at_once, origins(found))
+    notes = (*last.notes, MEANING, CLOCKS, *told, *left_out, origins(found))
     return [*tables, Table(last.title, last.columns, last.rows, notes)]

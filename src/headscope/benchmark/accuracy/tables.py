@@ -1,5 +1,6 @@
 """The tables of the accuracy suite: a row's mean over seeds and how far seeds lie apart, data set by data set."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
@@ -90,10 +91,11 @@ def _on(data: str, found: Found) -> dict[Run, Record]:
 
 
 def origins(found: Found) -> str:
-    """Return the sentence that says which code made the results, on what and when."""
-    made: dict[tuple[str, str, str], int] = {}
-    for record in found.values():
-        where = (record.commit, record.device, record.date)
-        made[where] = made.get(where, 0) + 1
-    told = [f"{count} at commit {commit} on {device}, {date}" for (commit, device, date), count in made.items()]
-    return f"Runs: {'; '.join(told)}."
+    """Return the sentence that says which code made the results, on what and when, and beside how many others."""
+    told = Counter(
+        f"at commit {record.commit} on {record.device}, {record.date}"
+        + (f", threads {record.threads}" if record.threads else "")
+        + (f", {record.jobs} runs at a time, which slow each other down" if record.jobs > 1 else "")
+        for record in found.values()
+    )
+    return f"Runs: {'; '.join(f'{count} {where}' for where, count in told.items())}."
