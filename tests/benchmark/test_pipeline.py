@@ -10,6 +10,7 @@ from datasets import Dataset, is_progress_bar_enabled
 from headscope.benchmark import pipeline as module
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
+from headscope.benchmark.timing import Timing
 from headscope.data.encoded import encode
 
 TEXTS = ["the licence of the cat", "no warranty is given", "copies may be made and given away"]
@@ -47,6 +48,33 @@ def test_notes_give_the_sizes_and_a_verdict_on_each_target(monkeypatch: pytest.M
     assert waiting.notes[0].startswith("10 texts")
     verdicts = [note for note in (*ids.notes, *waiting.notes) if re.match("Target (met|MISSED): ", note)]
     assert [note.split("wanted ")[1] for note in verdicts] == ["at least 0.85.", "under 1 s.", "under 2%."]
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "verdicts"),
+    [
+        (1.0, 0.009, ["Target met: first time at 1.00, wanted", "Target met: second time in 0.9 s"]),
+        (1.25, 0.011, ["Target MISSED: first time at 0.80, wanted", "Target MISSED: second time in 1.1 s"]),
+    ],
+)
+def test_verdicts_follow_from_the_times(first: float, again: float, verdicts: list[str]) -> None:
+    times = {module.YARDSTICK: 1.0, module.FAST: 0.5, module.FIRST: first, module.AGAIN: again}
+    timings = {name: Timing((seconds,) * 3) for name, seconds in times.items()}
+    table = module._table_of_ids(timings, 1_000, 2.0)
+    assert [row[4] for row in table.rows] == ["1.00", "2.00", f"{1 / first:.2f}", f"{1 / again:.2f}"]
+    told = [note for note in table.notes if note.startswith("Target")]
+    assert [note.startswith(verdict) for note, verdict in zip(told, verdicts, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize(("building", "verdict"), [(0.019, "met"), (0.021, "MISSED")])
+def test_waiting_is_held_against_the_steps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, building: float, verdict: str
+) -> None:
+    made = {module.BUILDING: Timing((building,)), module.TRAINING: Timing((1.0,))}
+    monkeypatch.setattr(module, "in_turn", lambda *_: made)
+    config = BenchmarkConfig(suite="pipeline", texts=10, d_model=16, num_heads=2, num_layers=1, max_length=32)
+    table = module._waiting(config, torch.device("cpu"), tmp_path, lambda doing: None)
+    assert table.notes[-1].startswith(f"Target {verdict}: waiting takes {building:.2%}")
 
 
 def test_peers_can_be_left_out_and_progress_bars_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
 """The suites that train: every row is there, and ours computes what the peers compute."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
 
-from headscope.benchmark import layer, operators
+from headscope.benchmark import layer, memory, operators
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.epochs import epoch
 from headscope.benchmark.memory import measure as measure_memory
@@ -73,6 +76,38 @@ def test_memory_is_measured_in_processes_of_their_own() -> None:
     (table,) = measure_memory(config, CPU, lambda doing: None)
     assert len(table.rows) == len([row for row in variants(config, CPU) if row.batching == BUCKETS])
     assert all(float(row[2]) > float(row[3]) for row in table.rows)
+
+
+def test_shares_of_memory_are_of_torchs_and_without_what_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {TORCH: (300.0, 100.0), OURS: (200.0, 100.0)}
+    monkeypatch.setattr(memory, "_seen", lambda variant, *_: made.get(variant.encoder, (400.0, 100.0)))
+    (table,) = measure_memory(BenchmarkConfig(suite="memory", **TINY), CPU, lambda doing: None)
+    found = {row[0]: row[2:6] for row in table.rows}
+    assert found[OURS] == ("200", "100", "0.67x", "0.50x")
+    assert found[TORCH] == ("300", "200", "1.00x", "1.00x")
+
+
+def test_memory_at_rest_is_taken_before_the_epoch_and_the_peak_after_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+
+    class Work:
+        batches = bucketed(texts_of(lognormal_lengths(6, longest=16), Sizes(16, 2, 1, 32)), 64)
+
+        def step(self, batch: object) -> None:
+            told.append("step")
+
+        def __call__(self) -> None:
+            told.append("epoch")
+
+    monkeypatch.setattr(memory, "epoch", lambda *_: Work())
+    monkeypatch.setattr(memory, "memory", lambda device, field: told.append(field) or len(told))
+    config = BenchmarkConfig(suite="memory", peers=False, **TINY)
+    name = variants(config, CPU)[0].name
+    memory.train_and_report(json.dumps({"name": name, "device": "cpu", "config": asdict(config)}))
+    assert told == ["step", "VmRSS", "epoch", "VmHWM"]
+    assert json.loads(capsys.readouterr().out) == {"rest": 2, "peak": 4}
 
 
 def test_the_operators_that_take_most_come_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,8 @@ def _waiting(config: BenchmarkConfig, device: torch.device, folder: Path, tell: 
     notes = (
         f"{config.texts:,} texts of lognormal lengths, {num_batches} batches of at most {config.tokens_per_batch:,} "
         f"positions; {config.num_layers} layers of width {config.d_model} with {config.num_heads} heads, AdamW, "
-        "no n-grams. Ids lie on disk; batches are built, and moved to a GPU, in the process that trains, which waits all that time.",
+        "no n-grams. Ids lie on disk; batches are built, and moved to a GPU, in the process that trains, which waits "
+        "all that time.",
         _verdict(share < SHARE_WANTED, f"waiting takes {share:.2%} of the steps' time", f"under {SHARE_WANTED:.0%}"),
     )
     return Table("Waiting for data", ("an epoch", "seconds", "ms a batch", "spread"), rows, notes)
