@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
 from headscope.benchmark.config import BenchmarkConfig
@@ -31,7 +30,7 @@ def operator_table(
         work()
     title = f"Where a step's time goes: headscope as it comes, {str(precision).removeprefix('torch.')}"
     # An operator has its kernels' time already; as events of their own they would be counted twice.
-    operators = [event for event in seen.key_averages() if event.device_type == DeviceType.CPU]
+    operators = [event for event in seen.key_averages() if event.device_type.name == "CPU"]
     times = [(event.key, _own_time(event, device), event.count) for event in operators]
     columns = ("operator", "share", "ms a step", "calls a step")
     return Table(title, columns, _rows(times, len(batches)), (f"{len(batches)} steps, by torch.profiler.",))

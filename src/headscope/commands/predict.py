@@ -102,21 +102,7 @@ def _texts(row: Row, columns: list[str], source: str, number: int) -> tuple[str,
             f"{source}, row {number}: no text in column {missing[0]!r}; it has {', '.join(map(str, row))} "
             "(name the column with text_column=...)"
         )
-    broken = [name for name, value in row.items() if isinstance(value, str) and not _is_whole(value)]
-    if broken:
-        raise DataError(
-            f"{source}, row {number}: column {broken[0]!r} holds half a character (a surrogate such as \\ud83d alone), "
-            "which no encoding has; mend or drop the row"
-        )
     return tuple(row[column] for column in columns)
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _windows(rows: Iterator[Row], columns: list[str], source: str) -> Iterator[tuple[list[Row], Texts]]:

@@ -69,7 +69,21 @@ def _json_rows(file: Iterable[str], shown: str) -> Iterator[Row]:
             raise DataError(f"{shown}, line {number}: is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise DataError(f'{shown}, line {number}: takes an object such as {{"text": "..."}}, got {line[:60]!r}')
+        broken = [name for name, value in row.items() if isinstance(value, str) and not _is_whole(value)]
+        if broken:  # of all forms JSON's escapes alone can write it
+            raise DataError(
+                f"{shown}, row {number}: column {broken[0]!r} holds half a character (a surrogate such as "
+                "\\ud83d alone), which no encoding has; mend or drop the row"
+            )
         yield row
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextmanager

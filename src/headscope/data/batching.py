@@ -150,6 +150,7 @@ class BatchLoader(DataLoader[Batch]):
         # batch_size=None: an item is a whole batch already, so nothing is left to collate.
         super().__init__(batches, sampler=sampler, batch_size=None)
         self.done = self.skip = 0
+        self.count = len(sampler)  # batches of every epoch
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
@@ -160,12 +161,11 @@ class BatchLoader(DataLoader[Batch]):
 
     def state_dict(self) -> dict[str, int]:
         """Return how many batches of the epoch are done, and of how many; Lightning keeps it in the checkpoint."""
-        return {"done": self.done, "of": len(self.sampler)}  # type: ignore[arg-type]
+        return {"done": self.done, "of": self.count}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Begin the next epoch after so many batches, unless that one was done, or cut into batches of another size."""
-        total = len(self.sampler)  # type: ignore[arg-type]
-        self.skip = state["done"] if state["done"] < state.get("of", total) == total else 0
+        self.skip = state["done"] if state["done"] < state.get("of", self.count) == self.count else 0
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:

@@ -56,7 +56,7 @@ def check_batches(config: TrainConfig, before: TrainConfig, last: Path) -> None:
     new, old = config.data.tokens_per_batch, before.data.tokens_per_batch
     if new == old or not last.is_file():
         return
-    if not _progress(last)["is_last_batch"]:
+    if not _progress(_loaded(last))["is_last_batch"]:
         raise ConfigError(
             f"data.tokens_per_batch: got {new}, but resume={config.resume} was stopped within an epoch of batches of "
             f"{old}; leave it out until that epoch is over"
@@ -66,11 +66,11 @@ def check_batches(config: TrainConfig, before: TrainConfig, last: Path) -> None:
 def _done(last: Path) -> tuple[int, int]:
     """Return whole epochs and optimizer steps. A checkpoint is written within its epoch, often at its very end."""
     kept = _loaded(last)
-    return kept["epoch"] + bool(_progress(last)["is_last_batch"]), kept["global_step"]
+    return kept["epoch"] + bool(_progress(kept)["is_last_batch"]), kept["global_step"]
 
 
-def _progress(last: Path) -> dict[str, Any]:
-    found: dict[str, Any] = _loaded(last)["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+def _progress(kept: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = kept["loops"]["fit_loop"]["epoch_loop.batch_progress"]
     return found
 
 

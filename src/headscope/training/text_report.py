@@ -1,7 +1,6 @@
 """From what a model makes of a text to the page that shows it."""
 
-from collections.abc import Iterable
-from itertools import repeat
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,10 +51,10 @@ def text_report(
         notes: where all this comes from.
         shares: layer by layer, how a pair's texts divide each head's map [H, 2, 2], where the reading is cut.
     """
-    of_layers: Iterable[Iterable[np.ndarray | None]] = shares or repeat(repeat(None))
+    unknown: Any = [[None] * len(maps) for maps in reading.maps.values()]
     layers = [
-        LayerReport(f"layer {number}", list(map(HeadReport, maps, numbers[number], of_heads)))
-        for number, (maps, of_heads) in enumerate(zip(reading.maps.values(), of_layers, strict=False))
+        LayerReport(f"layer {number}", [HeadReport(*head) for head in zip(maps, own, parts, strict=True)])
+        for number, (maps, own, parts) in enumerate(zip(reading.maps.values(), numbers, shares or unknown, strict=True))
     ]
     return Report(
         title,
