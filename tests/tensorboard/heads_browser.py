@@ -39,6 +39,10 @@ class Tab:
     def drawn(self, step: int) -> None:
         self.wait(f"() => document.querySelector('.now:not(.pending)')?.textContent === 'step {step}'")
 
+    def says(self, selector: str, words: str) -> None:
+        """Wait until somewhere stands what has to be fetched first."""
+        self.frame.locator(selector).filter(has_text=words).first.wait_for()
+
     def choose(self, layer: int, head: int) -> None:
         self.find(f".grid .map[aria-label='layer {layer}, head {head}']").click()
 
