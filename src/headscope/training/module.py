@@ -1,12 +1,9 @@
-"""The LightningModule: loss, metrics, optimizer and learning rate."""
+"""The LightningModule of a classifier: loss, metrics, and what a checkpoint keeps of a run."""
 
-import math
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from lightning.pytorch import LightningModule
-from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
@@ -14,13 +11,13 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from headscope.data.batching import Batch
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.config import OptimizerConfig
-from headscope.training.layers import parameter_groups
 from headscope.training.optimizer_state import take_up
+from headscope.training.optimizing import OptimizedModule
 from headscope.training.thresholds import AtBestThresholds
 
 
-class ClassifierModule(LightningModule):
-    """Train a classifier with AdamW, warm-up and cosine decay.
+class ClassifierModule(OptimizedModule):
+    """Train a classifier.
 
     Args:
         model: maps token ids to logits.
@@ -42,9 +39,7 @@ class ClassifierModule(LightningModule):
         fused: bool = True,
         objective: Objective = ONE_CLASS,
     ) -> None:
-        super().__init__()
-        self.model: nn.Module = model
-        self.config, self.total_steps, self.fused = config, total_steps, fused
+        super().__init__(model, config, total_steps, fused)
         self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
@@ -74,44 +69,6 @@ class ClassifierModule(LightningModule):
         self.log_dict(self.validation_metrics.compute())
         self.validation_loss.reset()
         self.validation_metrics.reset()
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""
-        optimizer = self._adamw()
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.learning_rate_share(step))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def _adamw(self) -> torch.optim.AdamW:
-        return torch.optim.AdamW(
-            parameter_groups(self.model, self.config),
-            lr=self.config.learning_rate,
-            betas=(self.config.beta1, self.config.beta2),
-            # One kernel for all weights: three times as fast as the default on a CPU.
-            fused=self.fused,
-        )
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip the norm of all gradients. Lightning itself refuses to beside fused AdamW, for float16's sake."""
-        if gradient_clip_val:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
-
-    def learning_rate_share(self, step: int) -> float:
-        """Return the share of the peak learning rate at a step: a straight rise, then half a cosine down.
-
-        f + (1 - f) (1 + cos(pi p)) / 2 with p the share of the steps after the warm-up that are done, and f the
-        final share (Loshchilov and Hutter 2017, SGDR, without restarts).
-        """
-        warmup = round(self.config.warmup_share * self.total_steps)
-        if step < warmup:
-            return (step + 1) / warmup
-        progress = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
-        floor = self.config.final_share
-        return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the state of the random numbers, so that a resumed run draws what an unbroken one would have drawn."""

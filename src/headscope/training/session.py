@@ -1,11 +1,9 @@
 """The objects of one training: trainer, module, callbacks, and what comes after the last step."""
 
 import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
-import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -35,6 +33,7 @@ from headscope.training.report import Report
 from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
 from headscope.training.thresholds import best_thresholds
+from headscope.training.trainer import new_trainer, without_needless_warnings
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
@@ -68,7 +67,7 @@ class Session:
         self.stop = StopCleanly(self.total_steps)
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
         self.writer = self.logger.experiment
-        self.trainer = self._trainer(console)
+        self.trainer = new_trainer(config, folder, self._callbacks(console), config.trainer.max_epochs, self.logger)
 
     @property
     def device(self) -> torch.device:
@@ -131,36 +130,10 @@ class Session:
             SaveLast(self.last),
         ]
 
-    def _trainer(self, console: Console) -> pl.Trainer:
-        settings = self.config.trainer
-        return pl.Trainer(
-            accelerator=settings.accelerator,
-            devices=settings.devices,
-            precision=chosen_precision(settings),  # type: ignore[arg-type]
-            max_epochs=settings.max_epochs,
-            accumulate_grad_batches=settings.accumulate,
-            gradient_clip_val=self.config.optimizer.gradient_clip or None,
-            logger=self.logger,
-            callbacks=self._callbacks(console),
-            num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,  # our sampler shares its batches itself
-            log_every_n_steps=20,
-            default_root_dir=self.folder,
-        )
-
     def fit(self) -> float:
         """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took."""
         start = time.perf_counter()
-        with warnings.catch_warnings():
-            # Texts are batched by array work in this process: more workers would only copy them to and fro.
-            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-            # A resumed run finds its own checkpoints.
-            warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-            # Lightning calls a part of torch that torch calls deprecated, and counts few batches as too few to log.
-            warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-            warnings.filterwarnings("ignore", message="The number of training batches")
+        with without_needless_warnings():
             self.trainer.fit(
                 self.module,
                 datamodule=self.data,
