@@ -39,6 +39,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("data.max_length", 16),
         ("data.multi_label", True),
         ("data.split_seed", 1),
+        ("pretraining.epochs", 4),
         ("seed", 1),
         ("name", "other"),
     ],

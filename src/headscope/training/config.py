@@ -48,6 +48,17 @@ class OptimizerConfig:
 
 
 @dataclass
+class PretrainingConfig:
+    """What the encoder learns from the training texts before any label is seen."""
+
+    epochs: int = setting(
+        0, "passes over the training texts in which the encoder guesses hidden tokens; 0 for none", minimum=0
+    )
+    hidden_share: float = setting(0.15, "share of the tokens that are hidden", above=0, below=1)
+    learning_rate: float = setting(1e-3, "peak learning rate of these passes", above=0)
+
+
+@dataclass
 class TrainerConfig:
     """How long, on what, and by which rules training goes on and ends."""
 
@@ -83,6 +94,7 @@ class TrainConfig:
     tokenizer: TokenizerConfig = setting(TokenizerConfig, "tokenizer")
     model: ModelConfig = setting(ModelConfig, "network")
     optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer")
+    pretraining: PretrainingConfig = setting(PretrainingConfig, "pretraining")
     trainer: TrainerConfig = setting(TrainerConfig, "trainer")
     inspection: InspectionConfig = setting(InspectionConfig, "attention heads")
 

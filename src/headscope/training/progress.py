@@ -1,6 +1,7 @@
 """What is seen on the screen while training goes on."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -17,19 +18,36 @@ from rich.progress import (
 STEPS_BETWEEN_LOSSES = 20  # reading the loss makes a GPU wait
 
 
+def classified(metrics: dict[str, float]) -> str:
+    """Return what a validation of a classifier found, in words."""
+    return (
+        f"validation loss {metrics['validation/loss']:.4f}  accuracy {metrics['validation/accuracy']:.4f}  "
+        f"macro-F1 {metrics['validation/macro_f1']:.4f}"
+    )
+
+
 class RunProgress(Callback):
-    """One bar for the whole run, with the time left, and a line for each validation.
+    """One bar for a whole stage of a run, with the time left, and a line for each validation.
 
     Args:
-        total_steps: optimizer steps of the run.
+        total_steps: optimizer steps of the stage.
         console: where to write; without a terminal there is no bar, only the lines.
         show_bar: False for the lines alone.
+        title: of the stage.
+        words: what a line says of the numbers of a validation.
     """
 
-    def __init__(self, total_steps: int, console: Console, show_bar: bool) -> None:
-        self.total_steps, self.console = total_steps, console
+    def __init__(
+        self,
+        total_steps: int,
+        console: Console,
+        show_bar: bool,
+        title: str = "training",
+        words: Callable[[dict[str, float]], str] = classified,
+    ) -> None:
+        self.total_steps, self.console, self.title, self.words = total_steps, console, title, words
         self.bar = Progress(
-            TextColumn("[bold]training"),
+            TextColumn(f"[bold]{title}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -60,11 +78,10 @@ class RunProgress(Callback):
         if trainer.sanity_checking:
             return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        stage = "" if self.title == "training" else f"{self.title}: "
         self.console.print(
-            f"epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
-            f"{time.perf_counter() - self.started:6.0f} s  "
-            f"validation loss {metrics['validation/loss']:.4f}  accuracy {metrics['validation/accuracy']:.4f}  "
-            f"macro-F1 {metrics['validation/macro_f1']:.4f}",
+            f"{stage}epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
+            f"{time.perf_counter() - self.started:6.0f} s  {self.words(metrics)}",
             highlight=False,
             soft_wrap=True,
         )

@@ -11,7 +11,7 @@ from headscope.training.config import TrainConfig
 
 NEW_RUN = "leave it out, or start a new run"
 # Keys that decide what the network is, what it reads or which texts it has seen; with a dot at its end, a whole group.
-KEPT = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.")
+KEPT = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", "pretraining.")
 FREE = ("data.tokens_per_batch", "data.cache_dir", "model.dropout", "model.attention_dropout", "model.frozen_layers")
 PATHS = ("data.path", "data.validation_path", "data.test_path", "model.path")
 

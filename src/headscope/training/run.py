@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from headscope.data.datamodule import TextDataModule
+from headscope.data.hiding import mask_id_of
 from headscope.data.pretrained_tokenizer import pretrained_tokenizer
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
@@ -73,12 +74,13 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
             "or lower data.tokens_per_batch"
         )
     preparing = time.perf_counter() - started
+    pretraining = session.pretrain()
     training = session.fit()
     if session.stop.interrupted:
         raise KeyboardInterrupt(f"stopped at step {session.trainer.global_step}; go on with resume={folder}")
     report = _scored(session)
     report.facts_of_data = facts
-    report.seconds = {"preparing": preparing, "training": training, **report.seconds}
+    report.seconds = {"preparing": preparing, **pretraining, "training": training, **report.seconds}
     report.seconds["everything"] = time.perf_counter() - started
     report.save()
     session.write_closing(report)
@@ -127,6 +129,8 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
     resumes = config.resume is not None and (folder / NGRAMS).exists()
     ngrams = kept_ngrams(folder, config) if resumes else config.model.ngrams
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, ngrams or False)
+    if config.pretraining.epochs > 0:
+        mask_id_of(data.tokenizer)
     if config.resume is not None:
         check_labels(folder, data.corpus.labels)
     else:

@@ -26,6 +26,7 @@ from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule
 from headscope.training.naive_bayes import ratios_of
 from headscope.training.precision import chosen_precision
+from headscope.training.pretraining import pretrain
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.recording import new_recorder
@@ -33,7 +34,7 @@ from headscope.training.report import Report
 from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
 from headscope.training.thresholds import best_thresholds
-from headscope.training.trainer import new_trainer, without_needless_warnings
+from headscope.training.trainer import new_trainer, steps_of, without_needless_warnings
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
@@ -60,7 +61,9 @@ class Session:
     ) -> None:
         self.config, self.folder, self.data = config, folder, data
         self.objective = objective_of(config)
-        self.last = folder / LAST
+        self.console, self.last = console, folder / LAST
+        self.resumed = self.last if config.resume is not None and self.last.exists() else None
+        self.pretraining: dict[str, object] = {}
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module(checkpoint)
         self.head_logger = self._head_logger()
@@ -130,6 +133,14 @@ class Session:
             SaveLast(self.last),
         ]
 
+    def pretrain(self) -> dict[str, float]:
+        """Let the encoder guess hidden tokens where it is to and has not before; return the seconds, by stage."""
+        if self.config.pretraining.epochs == 0 or self.resumed is not None:
+            return {}
+        start, model = time.perf_counter(), self.module.model
+        self.pretraining = pretrain(model, self.data, self.config, self.folder, self.writer, self.console)  # type: ignore[arg-type]
+        return {"pretraining": time.perf_counter() - start}
+
     def fit(self) -> float:
         """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took."""
         start = time.perf_counter()
@@ -137,7 +148,7 @@ class Session:
             self.trainer.fit(
                 self.module,
                 datamodule=self.data,
-                ckpt_path=self.last if self.config.resume is not None and self.last.exists() else None,
+                ckpt_path=self.resumed,
                 weights_only=True,
             )
         self.kept_step, self.kept_epoch = self.trainer.global_step, self.trainer.current_epoch
@@ -193,10 +204,11 @@ class Session:
             "precision": str(self.trainer.precision),
             "device": str(self.device),
             "best validation macro-F1": None if best is None else float(best),
+            **({"pretraining": self.pretraining} if self.pretraining else {}),
         }
 
 
 def total_steps(settings: TrainerConfig, batches: int) -> int:
     """Return the optimizer steps of the run: ceil(batches / accumulate) in each epoch, at most max_steps."""
-    steps = settings.max_epochs * -(-batches // settings.accumulate)
+    steps = steps_of(settings.max_epochs, batches, settings.accumulate)
     return steps if settings.max_steps is None else min(steps, settings.max_steps)

@@ -106,10 +106,11 @@ class StopAtNonFiniteLoss(Callback):
 
     Args:
         last: where the last checkpoint is written.
+        rate: key of the learning rate.
     """
 
-    def __init__(self, last: Path) -> None:
-        self.last = last
+    def __init__(self, last: Path, rate: str = "optimizer.learning_rate") -> None:
+        self.last, self.rate = last, rate
         self._first: Tensor | None = None
 
     def on_train_batch_end(
@@ -143,5 +144,5 @@ class StopAtNonFiniteLoss(Callback):
         saved = self.last if self.last.exists() else "none yet"
         return TrainingError(
             f"{what}. Last good checkpoint: {saved}. "
-            "Try a lower optimizer.learning_rate, a gradient_clip above 0, or trainer.precision=32-true"
+            f"Try a lower {self.rate}, an optimizer.gradient_clip above 0, or trainer.precision=32-true"
         )

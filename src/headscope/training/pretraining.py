@@ -1,0 +1,154 @@
+"""Before any label is seen: the encoder guesses hidden tokens of the training texts."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from lightning.pytorch import Callback, LightningModule, Trainer
+from rich.console import Console
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+from torchmetrics import MeanMetric
+
+from headscope.data.batching import Batch
+from headscope.data.datamodule import TextDataModule
+from headscope.data.hiding import hide, mask_id_of, words_of
+from headscope.model.classifier import TextClassifier
+from headscope.model.masked_tokens import MaskedTokenModel
+from headscope.training.config import OptimizerConfig, TrainConfig
+from headscope.training.optimizing import OptimizedModule
+from headscope.training.precision import chosen_precision
+from headscope.training.progress import RunProgress
+from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
+from headscope.training.trainer import new_trainer, steps_of, without_needless_warnings
+
+RATE = "pretraining.learning_rate"
+
+
+class MaskedTokenModule(OptimizedModule):
+    """Train an encoder to guess hidden tokens; the loss is the mean cross-entropy over the hidden places of a batch.
+
+    Args:
+        model: what guesses.
+        words: of every id, whether it may be hidden.
+        mask_id: of [MASK].
+        share: of the words that are hidden.
+        config: rates and decays.
+        total_steps: optimizer steps of all passes.
+        fused: see OptimizedModule.
+    """
+
+    def __init__(
+        self,
+        model: MaskedTokenModel,
+        words: Bool[Tensor, " V"],
+        mask_id: int,
+        share: float,
+        config: OptimizerConfig,
+        total_steps: int,
+        fused: bool = True,
+    ) -> None:
+        super().__init__(model, config, total_steps, fused)
+        self.words: Tensor
+        self.register_buffer("words", words, persistent=False)
+        self.mask_id, self.share = mask_id, share
+        self.loss, self.accuracy = MeanMetric(nan_strategy="disable"), MeanMetric()
+
+    def _guessed(
+        self, batch: Batch, generator: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], Bool[Tensor, " N"]]:
+        """Return the loss, and at each hidden place whether the token was guessed. A batch may have no such place."""
+        shown, hidden = hide(batch.token_ids, self.words, self.mask_id, self.share, generator)
+        logits = self.model(shown, hidden, batch.key_padding_mask, batch.segment_ids).float()
+        wanted = batch.token_ids[hidden]
+        loss = F.cross_entropy(logits, wanted, reduction="sum") / max(1, len(wanted))
+        return loss, logits.argmax(dim=-1) == wanted
+
+    def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
+        """Return the loss; other tokens are hidden each time."""
+        return self._guessed(batch)[0]
+
+    def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
+        """Count the batch in, with the same tokens hidden at every validation."""
+        generator = torch.Generator(batch.token_ids.device).manual_seed(batch_index)
+        loss, right = self._guessed(batch, generator)
+        self.loss.update(loss, weight=len(right))
+        self.accuracy.update(right.float())
+        return loss
+
+    def on_validation_epoch_end(self) -> None:
+        """Report the numbers over the hidden tokens of the whole validation split."""
+        for name, metric in (("loss", self.loss), ("accuracy", self.accuracy)):
+            self.log(f"validation/{name}", metric.compute())
+            metric.reset()
+
+
+class WrittenNumbers(Callback):
+    """Write the losses to TensorBoard, below pretraining/, at steps of their own.
+
+    Args:
+        writer: of the run, which Lightning would close behind this stage.
+    """
+
+    def __init__(self, writer: SummaryWriter) -> None:
+        self.writer = writer
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Write the loss now and then: reading it makes a GPU wait."""
+        if trainer.global_step % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            self.writer.add_scalar("pretraining/loss", float(outputs["loss"]), trainer.global_step)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write what validation found."""
+        for name, value in trainer.callback_metrics.items():
+            self.writer.add_scalar(f"pretraining/{name.replace('/', '_')}", float(value), trainer.global_step)
+
+
+def pretrain(
+    classifier: TextClassifier,
+    data: TextDataModule,
+    config: TrainConfig,
+    folder: Path,
+    writer: SummaryWriter,
+    console: Console,
+) -> dict[str, object]:
+    """Let the encoder of a classifier guess hidden tokens of the training split, and return what it came to.
+
+    No label is looked at, and no text of validation or test is learned.
+
+    Raises:
+        ConfigError: if the tokenizer has no token to hide others behind.
+        TrainingError: if the loss is not a number.
+        KeyboardInterrupt: after Ctrl-C. Nothing is kept then.
+    """
+    settings = config.pretraining
+    total = steps_of(settings.epochs, len(data.sampler("train")), config.trainer.accumulate)
+    module = MaskedTokenModule(
+        MaskedTokenModel(classifier),
+        words_of(data.tokenizer),
+        mask_id_of(data.tokenizer),
+        settings.hidden_share,
+        replace(config.optimizer, learning_rate=settings.learning_rate),
+        total,
+        fused=chosen_precision(config.trainer) != "16-mixed",
+    )
+    stop = StopCleanly(total)
+    progress = RunProgress(total, console, config.trainer.progress, "pretraining", _words)
+    callbacks = [StopAtNonFiniteLoss(folder / "none", RATE), WrittenNumbers(writer), stop, progress]
+    trainer = new_trainer(config, folder, callbacks, settings.epochs)
+    with without_needless_warnings():
+        trainer.fit(module, data.loader("train"), data.loader("validation"))
+    if stop.interrupted:
+        raise KeyboardInterrupt(f"stopped while pretraining, of which nothing is kept; begin anew: resume={folder}")
+    found = {name.replace("/", " "): float(value) for name, value in trainer.callback_metrics.items()}
+    return {"epochs": settings.epochs, "steps": trainer.global_step, **found}
+
+
+def _words(metrics: dict[str, float]) -> str:
+    guessed = f"hidden tokens guessed {100 * metrics['validation/accuracy']:.1f} %"
+    return f"validation loss {metrics['validation/loss']:.4f}  {guessed}"
