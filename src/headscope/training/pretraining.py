@@ -21,7 +21,7 @@ from headscope.model.masked_tokens import MaskedTokenModel
 from headscope.training.config import OptimizerConfig, TrainConfig
 from headscope.training.optimizing import OptimizedModule
 from headscope.training.precision import chosen_precision
-from headscope.training.progress import RunProgress
+from headscope.training.progress import STEPS_BETWEEN_LOSSES, RunProgress
 from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
 from headscope.training.trainer import new_trainer, steps_of, without_needless_warnings
 
@@ -100,7 +100,7 @@ class WrittenNumbers(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Write the loss now and then: reading it makes a GPU wait."""
-        if trainer.global_step % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+        if trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
             self.writer.add_scalar("pretraining/loss", float(outputs["loss"]), trainer.global_step)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -126,27 +126,34 @@ def pretrain(
         TrainingError: if the loss is not a number.
         KeyboardInterrupt: after Ctrl-C. Nothing is kept then.
     """
-    settings = config.pretraining
-    total = steps_of(settings.epochs, len(data.sampler("train")), config.trainer.accumulate)
-    module = MaskedTokenModule(
-        MaskedTokenModel(classifier),
-        words_of(data.tokenizer),
-        mask_id_of(data.tokenizer),
-        settings.hidden_share,
-        replace(config.optimizer, learning_rate=settings.learning_rate),
-        total,
-        fused=chosen_precision(config.trainer) != "16-mixed",
-    )
-    stop = StopCleanly(total)
+    epochs = config.pretraining.epochs
+    total = steps_of(epochs, len(data.sampler("train")), config.trainer.accumulate)
+    module, stop = _module(classifier, data, config, total), StopCleanly(total)
     progress = RunProgress(total, console, config.trainer.progress, "pretraining", _words)
-    callbacks = [StopAtNonFiniteLoss(folder / "none", RATE), WrittenNumbers(writer), stop, progress]
-    trainer = new_trainer(config, folder, callbacks, settings.epochs)
+    trainer = new_trainer(
+        config, folder, [StopAtNonFiniteLoss(None, RATE), WrittenNumbers(writer), stop, progress], epochs
+    )
     with without_needless_warnings():
         trainer.fit(module, data.loader("train"), data.loader("validation"))
     if stop.interrupted:
         raise KeyboardInterrupt(f"stopped while pretraining, of which nothing is kept; begin anew: resume={folder}")
     found = {name.replace("/", " "): float(value) for name, value in trainer.callback_metrics.items()}
-    return {"epochs": settings.epochs, "steps": trainer.global_step, **found}
+    return {"epochs": epochs, "steps": trainer.global_step, **found}
+
+
+def _module(
+    classifier: TextClassifier, data: TextDataModule, config: TrainConfig, total_steps: int
+) -> MaskedTokenModule:
+    settings = config.pretraining
+    return MaskedTokenModule(
+        MaskedTokenModel(classifier),
+        words_of(data.tokenizer),
+        mask_id_of(data.tokenizer),
+        settings.hidden_share,
+        replace(config.optimizer, learning_rate=settings.learning_rate),
+        total_steps,
+        fused=chosen_precision(config.trainer) != "16-mixed",
+    )
 
 
 def _words(metrics: dict[str, float]) -> str:

@@ -105,11 +105,11 @@ class StopAtNonFiniteLoss(Callback):
     weights. Hence no checkpoint is written of weights that are spoilt.
 
     Args:
-        last: where the last checkpoint is written.
+        last: where the last checkpoint is written; None where none is.
         rate: key of the learning rate.
     """
 
-    def __init__(self, last: Path, rate: str = "optimizer.learning_rate") -> None:
+    def __init__(self, last: Path | None, rate: str = "optimizer.learning_rate") -> None:
         self.last, self.rate = last, rate
         self._first: Tensor | None = None
 
@@ -141,7 +141,7 @@ class StopAtNonFiniteLoss(Callback):
             raise self._error(f"the loss is not a number at step {int(self._first)}")
 
     def _error(self, what: str) -> TrainingError:
-        saved = self.last if self.last.exists() else "none yet"
+        saved = self.last if self.last is not None and self.last.exists() else "none yet"
         return TrainingError(
             f"{what}. Last good checkpoint: {saved}. "
             f"Try a lower {self.rate}, an optimizer.gradient_clip above 0, or trainer.precision=32-true"
