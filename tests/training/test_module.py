@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from headscope.data.batching import Batch
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.model.objective import OneClass
@@ -66,6 +67,21 @@ def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
     for group in optimizer.param_groups:
         assert group["weight_decay"] == (0.3 if group["params"][0].dim() == 2 else 0)
         assert group["lr"] == pytest.approx(group["initial_lr"] / 10)  # the first of ten steps of warm-up
+
+
+def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, found = module(), {}
+    monkeypatch.setattr(trained, "log", found.__setitem__)
+    monkeypatch.setattr(trained, "log_dict", found.update)
+    trained.eval()
+    ids, labels = torch.randint(1, 11, (8, 7)), torch.tensor([0, 1, 1, 0, 1, 1, 1, 0])
+    batches = [Batch(ids[part], None, None, labels[part], torch.arange(8)[part]) for part in (slice(7), slice(7, 8))]
+    for number, batch in enumerate(batches):
+        trained.validation_step(batch, number)
+    trained.on_validation_epoch_end()
+    losses = torch.nn.functional.cross_entropy(trained.model(ids), labels, reduction="none")
+    assert len(losses.unique()) > 1
+    assert float(found["validation/loss"]) == pytest.approx(float(losses.mean().detach()))
 
 
 def stepped(model: TextClassifier, **options: float) -> dict[str, Any]:

@@ -17,12 +17,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tokenizers import Tokenizer
 
 from bert_family import write_checkpoint
+from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
+from headscope.data.hiding import hide, mask_id_of, ordinary_tokens
 from headscope.errors import ConfigError, TrainingError
 from headscope.model.config import ModelConfig
+from headscope.model.masked_tokens import MaskedTokenModel
 from headscope.training import pretraining, session
 from headscope.training.config import PretrainingConfig, TrainConfig
-from headscope.training.folder import load_run
+from headscope.training.folder import build_model, load_run
 from headscope.training.run import train
 from headscope.training.session import Session
 from interrupting import InterruptAt
@@ -89,9 +92,39 @@ def test_the_encoder_learns_and_what_is_learned_is_said(pretrained: Maker) -> No
     losses = events.Scalars("pretraining/validation_loss")
     assert [event.step for event in losses] == [batches * (epoch + 1) for epoch in range(EPOCHS)]
     assert losses[-1].value == pytest.approx(found["validation loss"])
-    assert events.Scalars("pretraining/loss")
+    steps = [event.step for event in events.Scalars("pretraining/loss")]
+    assert steps == list(range(20, EPOCHS * batches + 1, 20))
     own = [event.step for event in events.Scalars("validation/loss")]
     assert own == [batches - 1]  # training counts from a start of its own, and Lightning from 0
+
+
+def test_a_loss_is_that_of_each_hidden_token_of_the_split(pretrained: Maker) -> None:
+    config = pretrained()
+    data = TextDataModule(config.data, config.tokenizer, 0)
+    torch.manual_seed(0)
+    model = MaskedTokenModel(build_model(config, data.tokenizer, data.corpus.labels)).eval()
+    ordinary, mask_id = ordinary_tokens(data.tokenizer), mask_id_of(data.tokenizer)
+    module = pretraining.MaskedTokenModule(model, ordinary, mask_id, 0.15, config.optimizer, 10)
+    batches, losses, right = TextBatches(data.encoded["validation"]), [], []
+    for index, rows in enumerate(([0, 1, 2, 3, 4, 5, 6, 7, 8], [9], [10, 11])):  # of unlike numbers of tokens
+        batch = batches[rows]
+        module.validation_step(batch, index)
+        generator = torch.Generator().manual_seed(index)
+        shown, hidden = hide(batch.token_ids, ordinary, mask_id, 0.15, generator)
+        logits = model(shown, hidden, batch.key_padding_mask).log_softmax(dim=-1)
+        wanted = batch.token_ids[hidden]
+        losses += [-float(row[token].detach()) for row, token in zip(logits, wanted, strict=True)]
+        right += (logits.argmax(dim=-1) == wanted).tolist()
+    assert float(module.validation_loss.compute()) == pytest.approx(sum(losses) / len(losses))
+    assert float(module.validation_accuracy.compute()) == pytest.approx(sum(right) / len(right))
+
+
+def test_steps_of_several_batches_are_written_once(pretrained: Maker) -> None:
+    report = train(pretrained(epochs=9, max_epochs=1, accumulate=3))
+    events = EventAccumulator(str(report.folder), size_guidance={"scalars": 0}).Reload()
+    found = report.facts_of_training["pretraining"]
+    assert found["steps"] == 9 * report.facts_of_training["steps"]
+    assert [event.step for event in events.Scalars("pretraining/loss")] == list(range(20, found["steps"] + 1, 20))
 
 
 def test_embedding_and_encoder_alone_have_moved(pretrained: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +186,7 @@ def test_a_resumed_training_does_not_guess_tokens_again(pretrained: Maker, monke
     found = watched(monkeypatch)
     report = train(replace(config, resume=str(Path(config.outputs_dir) / "stopped")))
     assert found == []
+    assert report.facts_of_training["pretraining"] == unbroken.facts_of_training["pretraining"]
     kept, wanted = weights(report.folder), weights(unbroken.folder)
     assert all(torch.equal(kept[name], wanted[name]) for name in wanted)
 

@@ -9,7 +9,7 @@ import pytest
 from headscope.errors import ConfigError, RunError
 from headscope.settings import described
 from headscope.training.config import TrainConfig
-from headscope.training.resuming import FREE, KEPT, PATHS, check_kept
+from headscope.training.resuming import BEGUN, FREE, KEPT, LAST, PATHS, check_kept
 from headscope.training.run import train
 from headscope.training.session import Session
 from interrupting import InterruptAt
@@ -39,7 +39,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("data.max_length", 16),
         ("data.multi_label", True),
         ("data.split_seed", 1),
-        ("pretraining.epochs", 4),
         ("seed", 1),
         ("name", "other"),
     ],
@@ -73,6 +72,16 @@ def test_the_same_again_and_what_does_no_harm_may_be_given(small_config: Maker, 
     check_kept(changed(replace(small_config(), resume="outputs/mine"), key, value), small_config())
 
 
+def test_pretraining_may_change_until_it_is_behind_a_run(small_config: Maker, tmp_path: Path) -> None:
+    before = small_config()
+    given = changed(replace(before, resume=str(tmp_path)), "pretraining.epochs", 4)
+    check_kept(given, before)  # it may have stopped there, for a loss that is no number
+    (tmp_path / LAST).parent.mkdir()
+    (tmp_path / LAST).touch()
+    with pytest.raises(ConfigError, match=r"pretraining\.epochs: got 4, but resume=.* was trained with 0"):
+        check_kept(given, before)
+
+
 def test_a_file_that_was_moved_may_be_given_anew(small_config: Maker, tmp_path: Path) -> None:
     before, moved = small_config(), tmp_path / "moved.csv"
     given = changed(replace(before, resume="outputs/mine"), "data.path", str(moved))
@@ -85,7 +94,7 @@ def test_a_file_that_was_moved_may_be_given_anew(small_config: Maker, tmp_path: 
 def test_the_rules_are_about_keys_that_there_are() -> None:
     keys = [key for key, _, _ in described(TrainConfig())]
     assert {*FREE, *PATHS} <= {*keys}
-    assert [kept for kept in KEPT if not any(key == kept or key.startswith(kept) for key in keys)] == []
+    assert [kept for kept in KEPT + BEGUN if not any(key == kept or key.startswith(kept) for key in keys)] == []
 
 
 def test_a_refused_run_is_left_as_it_was(small_config: Maker) -> None:

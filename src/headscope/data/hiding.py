@@ -28,39 +28,42 @@ def mask_id_of(tokenizer: Tokenizer) -> int:
     return found
 
 
-def words_of(tokenizer: Tokenizer) -> Bool[Tensor, " V"]:
-    """Return True for the ids of pieces of texts, False for those of special tokens."""
-    words = torch.ones(max(tokenizer.get_vocab().values()) + 1, dtype=torch.bool)
-    words[[number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]] = False
-    return words
+def ordinary_tokens(tokenizer: Tokenizer) -> Bool[Tensor, " V"]:
+    """Return True for the ids that stand for parts of texts, False for [SEP] and its like and for ids of nothing."""
+    vocabulary = tokenizer.get_vocab()
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    special |= {vocabulary[mask] for mask in MASKS if mask in vocabulary}
+    ordinary = torch.zeros(max(vocabulary.values()) + 1, dtype=torch.bool)
+    ordinary[sorted({*vocabulary.values()} - special)] = True
+    return ordinary
 
 
 def hide(
     token_ids: Int[Tensor, "B T"],
-    words: Bool[Tensor, " V"],
+    ordinary: Bool[Tensor, " V"],
     mask_id: int,
     share: float,
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
     """Return the ids with some of them hidden, and True at those places.
 
-    Each word is hidden with probability `share`. Of the hidden ones 80 % are shown as [MASK], 10 % as another word, and
-    10 % as they are: no text has a [MASK] later on, so the encoder must not learn to look at that alone
-    (Devlin et al. 2019, BERT, section 3.1, task 1, and appendix A.1).
+    Each ordinary token is hidden with probability `share`, by itself: parts of one word are not hidden together. Of the
+    hidden ones 80 % are shown as [MASK], 10 % as another token, and 10 % as they are: no text has a [MASK] later on, so
+    the encoder must not learn to look at that alone (Devlin et al. 2019, BERT, section 3.1, task 1, and appendix A.1).
 
     Args:
-        token_ids: padded with an id that is no word.
-        words: of every id, whether it may be hidden and shown instead of another.
+        token_ids: padded with the id of a special token.
+        ordinary: of every id, whether it may be hidden and shown instead of another.
         mask_id: of [MASK].
-        share: of the words.
+        share: of the ordinary tokens.
         generator: of the random numbers, on the device of token_ids; None for torch's own.
     """
 
     def drawn() -> Tensor:
         return torch.rand(token_ids.shape, device=token_ids.device, generator=generator)
 
-    hidden, lot = (drawn() < share) & words[token_ids], drawn()
-    known = words.nonzero()[:, 0]  # [number of words]
+    hidden, lot = (drawn() < share) & ordinary[token_ids], drawn()
+    known = ordinary.nonzero()[:, 0]  # [number of ordinary tokens]
     others = known[torch.randint(len(known), token_ids.shape, device=token_ids.device, generator=generator)]
     shown = torch.where(hidden & (lot < SHOWN_AS_MASK), mask_id, token_ids)
     return torch.where(hidden & (lot >= 1 - SHOWN_AS_ANOTHER), others, shown), hidden

@@ -36,7 +36,7 @@ class MaskedTokenModel(nn.Module):
         """Return the logits of all tokens at the N hidden places, row after row.
 
         Id 0 is padding, or begins a text, and is never hidden. Its logit is its bias alone: the gradient of more would
-        move the vector of padding, which is 0.
+        move the vector of padding, which is 0 in an encoder from scratch.
 
         Args:
             token_ids: as the encoder is shown them, padded.

@@ -43,6 +43,7 @@ class ClassifierModule(OptimizedModule):
         self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
+        self.pretraining: dict[str, object] = {}  # what it came to, where there was any
         self.validation_metrics = validation_metrics(objective, num_classes)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # one that is no number is to be seen
 
@@ -60,7 +61,8 @@ class ClassifierModule(OptimizedModule):
         """Count the batch in; return its logits, which callbacks may want."""
         logits = self(batch)
         self.validation_metrics.update(logits, batch.labels)
-        self.validation_loss.update(self.objective.loss(logits.float(), batch.labels), weight=len(batch.labels))
+        loss = self.objective.loss(logits.float(), batch.labels)
+        self.validation_loss.update(loss.expand(len(batch.labels)))  # once for each text: it would not mind a weight
         return logits  # type: ignore[no-any-return]
 
     def on_validation_epoch_end(self) -> None:
@@ -73,10 +75,12 @@ class ClassifierModule(OptimizedModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the state of the random numbers, so that a resumed run draws what an unbroken one would have drawn."""
         checkpoint["random_state"] = torch.get_rng_state()
+        checkpoint["pretraining"] = self.pretraining
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up the random numbers again when training does, and the optimizer with the settings of today."""
         self.random_state = checkpoint.get("random_state")
+        self.pretraining = checkpoint.get("pretraining", {})
         take_up(checkpoint, self.model, self._adamw(), self.learning_rate_share)
 
     def on_train_start(self) -> None:

@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
-from headscope.data.hiding import hide, mask_id_of, words_of
+from headscope.data.hiding import hide, mask_id_of, ordinary_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.masked_tokens import MaskedTokenModel
 from headscope.training.config import OptimizerConfig, TrainConfig
@@ -33,9 +33,9 @@ class MaskedTokenModule(OptimizedModule):
 
     Args:
         model: what guesses.
-        words: of every id, whether it may be hidden.
+        ordinary: of every id, whether it may be hidden.
         mask_id: of [MASK].
-        share: of the words that are hidden.
+        share: of those tokens that are hidden.
         config: rates and decays.
         total_steps: optimizer steps of all passes.
         fused: see OptimizedModule.
@@ -44,7 +44,7 @@ class MaskedTokenModule(OptimizedModule):
     def __init__(
         self,
         model: MaskedTokenModel,
-        words: Bool[Tensor, " V"],
+        ordinary: Bool[Tensor, " V"],
         mask_id: int,
         share: float,
         config: OptimizerConfig,
@@ -52,16 +52,16 @@ class MaskedTokenModule(OptimizedModule):
         fused: bool = True,
     ) -> None:
         super().__init__(model, config, total_steps, fused)
-        self.words: Tensor
-        self.register_buffer("words", words, persistent=False)
+        self.ordinary: Tensor
+        self.register_buffer("ordinary", ordinary, persistent=False)
         self.mask_id, self.share = mask_id, share
-        self.loss, self.accuracy = MeanMetric(nan_strategy="disable"), MeanMetric()
+        self.validation_loss, self.validation_accuracy = MeanMetric(nan_strategy="disable"), MeanMetric()
 
     def _guessed(
         self, batch: Batch, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], Bool[Tensor, " N"]]:
         """Return the loss, and at each hidden place whether the token was guessed. A batch may have no such place."""
-        shown, hidden = hide(batch.token_ids, self.words, self.mask_id, self.share, generator)
+        shown, hidden = hide(batch.token_ids, self.ordinary, self.mask_id, self.share, generator)
         logits = self.model(shown, hidden, batch.key_padding_mask, batch.segment_ids).float()
         wanted = batch.token_ids[hidden]
         loss = F.cross_entropy(logits, wanted, reduction="sum") / max(1, len(wanted))
@@ -75,13 +75,13 @@ class MaskedTokenModule(OptimizedModule):
         """Count the batch in, with the same tokens hidden at every validation."""
         generator = torch.Generator(batch.token_ids.device).manual_seed(batch_index)
         loss, right = self._guessed(batch, generator)
-        self.loss.update(loss, weight=len(right))
-        self.accuracy.update(right.float())
+        self.validation_loss.update(loss.expand(len(right)))  # once for each token: it would not mind a weight
+        self.validation_accuracy.update(right.float())
         return loss
 
     def on_validation_epoch_end(self) -> None:
         """Report the numbers over the hidden tokens of the whole validation split."""
-        for name, metric in (("loss", self.loss), ("accuracy", self.accuracy)):
+        for name, metric in (("loss", self.validation_loss), ("accuracy", self.validation_accuracy)):
             self.log(f"validation/{name}", metric.compute())
             metric.reset()
 
@@ -94,13 +94,14 @@ class WrittenNumbers(Callback):
     """
 
     def __init__(self, writer: SummaryWriter) -> None:
-        self.writer = writer
+        self.writer, self.written = writer, 0
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write the loss now and then: reading it makes a GPU wait."""
-        if trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
+        """Write the loss now and then, once for a step of several batches: reading it makes a GPU wait."""
+        if trainer.global_step >= self.written + STEPS_BETWEEN_LOSSES:
+            self.written = trainer.global_step
             self.writer.add_scalar("pretraining/loss", float(outputs["loss"]), trainer.global_step)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -129,7 +130,7 @@ def pretrain(
     epochs = config.pretraining.epochs
     total = steps_of(epochs, len(data.sampler("train")), config.trainer.accumulate)
     module, stop = _module(classifier, data, config, total), StopCleanly(total)
-    progress = RunProgress(total, console, config.trainer.progress, "pretraining", _words)
+    progress = RunProgress(total, console, config.trainer.progress, "pretraining", _told)
     trainer = new_trainer(
         config, folder, [StopAtNonFiniteLoss(None, RATE), WrittenNumbers(writer), stop, progress], epochs
     )
@@ -137,8 +138,9 @@ def pretrain(
         trainer.fit(module, data.loader("train"), data.loader("validation"))
     if stop.interrupted:
         raise KeyboardInterrupt(f"stopped while pretraining, of which nothing is kept; begin anew: resume={folder}")
-    found = {name.replace("/", " "): float(value) for name, value in trainer.callback_metrics.items()}
-    return {"epochs": epochs, "steps": trainer.global_step, **found}
+    found = {name.replace("/", " "): value for name, value in trainer.callback_metrics.items()}
+    known = {name: float(value) for name, value in found.items() if value.isfinite()}  # where anything was hidden
+    return {"epochs": epochs, "steps": trainer.global_step, **known}
 
 
 def _module(
@@ -147,7 +149,7 @@ def _module(
     settings = config.pretraining
     return MaskedTokenModule(
         MaskedTokenModel(classifier),
-        words_of(data.tokenizer),
+        ordinary_tokens(data.tokenizer),
         mask_id_of(data.tokenizer),
         settings.hidden_share,
         replace(config.optimizer, learning_rate=settings.learning_rate),
@@ -156,6 +158,6 @@ def _module(
     )
 
 
-def _words(metrics: dict[str, float]) -> str:
+def _told(metrics: dict[str, float]) -> str:
     guessed = f"hidden tokens guessed {100 * metrics['validation/accuracy']:.1f} %"
     return f"validation loss {metrics['validation/loss']:.4f}  {guessed}"

@@ -34,7 +34,7 @@ class RunProgress(Callback):
         console: where to write; without a terminal there is no bar, only the lines.
         show_bar: False for the lines alone.
         title: of the stage.
-        words: what a line says of the numbers of a validation.
+        told: what a line says of the numbers of a validation.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class RunProgress(Callback):
         console: Console,
         show_bar: bool,
         title: str = "training",
-        words: Callable[[dict[str, float]], str] = classified,
+        told: Callable[[dict[str, float]], str] = classified,
     ) -> None:
-        self.total_steps, self.console, self.title, self.words = total_steps, console, title, words
+        self.total_steps, self.console, self.title, self.told = total_steps, console, title, told
         self.bar = Progress(
             TextColumn(f"[bold]{title}"),
             BarColumn(),
@@ -61,8 +61,9 @@ class RunProgress(Callback):
         self.started = time.perf_counter()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show the bar, full up to where a resumed run goes on."""
-        self.bar.update(self.task, completed=trainer.global_step)
+        """Show the bar, full up to where a resumed run goes on; the stage's time begins now."""
+        self.started = time.perf_counter()
+        self.bar.reset(self.task, completed=trainer.global_step)
         self.bar.start()
 
     def on_train_batch_end(
@@ -81,7 +82,7 @@ class RunProgress(Callback):
         stage = "" if self.title == "training" else f"{self.title}: "
         self.console.print(
             f"{stage}epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
-            f"{time.perf_counter() - self.started:6.0f} s  {self.words(metrics)}",
+            f"{time.perf_counter() - self.started:6.0f} s  {self.told(metrics)}",
             highlight=False,
             soft_wrap=True,
         )

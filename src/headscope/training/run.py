@@ -35,10 +35,10 @@ from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
 from headscope.training.report import Report
 from headscope.training.resume_point import check_batches, check_labels, check_length
-from headscope.training.resuming import check_kept
+from headscope.training.resuming import LAST, check_kept
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
-from headscope.training.session import LAST, Session
+from headscope.training.session import Session
 
 FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 

@@ -31,12 +31,12 @@ from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.recording import new_recorder
 from headscope.training.report import Report
+from headscope.training.resuming import LAST
 from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
 from headscope.training.thresholds import best_thresholds
 from headscope.training.trainer import new_trainer, steps_of, without_needless_warnings
 
-LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
 
 
@@ -63,7 +63,6 @@ class Session:
         self.objective = objective_of(config)
         self.console, self.last = console, folder / LAST
         self.resumed = self.last if config.resume is not None and self.last.exists() else None
-        self.pretraining: dict[str, object] = {}
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module(checkpoint)
         self.head_logger = self._head_logger()
@@ -138,7 +137,7 @@ class Session:
         if self.config.pretraining.epochs == 0 or self.resumed is not None:
             return {}
         start, model = time.perf_counter(), self.module.model
-        self.pretraining = pretrain(model, self.data, self.config, self.folder, self.writer, self.console)  # type: ignore[arg-type]
+        self.module.pretraining = pretrain(model, self.data, self.config, self.folder, self.writer, self.console)  # type: ignore[arg-type]
         return {"pretraining": time.perf_counter() - start}
 
     def fit(self) -> float:
@@ -204,7 +203,7 @@ class Session:
             "precision": str(self.trainer.precision),
             "device": str(self.device),
             "best validation macro-F1": None if best is None else float(best),
-            **({"pretraining": self.pretraining} if self.pretraining else {}),
+            **({"pretraining": self.module.pretraining} if self.module.pretraining else {}),
         }
 
 

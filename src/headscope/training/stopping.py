@@ -134,7 +134,7 @@ class StopAtNonFiniteLoss(Callback):
     ) -> None:
         """Look at the logits before anything is saved."""
         if not torch.isfinite(outputs).all():
-            raise self._error(f"the logits are not numbers after step {trainer.global_step}")
+            raise self._error(f"validation gave what is no number after step {trainer.global_step}")
 
     def _check(self, trainer: Trainer) -> None:
         if self._first is not None and self._first >= 0:
