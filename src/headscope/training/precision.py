@@ -15,6 +15,11 @@ def chosen_precision(settings: TrainerConfig) -> str:
     return "bf16-mixed" if has_bfloat16(torch.device("cuda" if on_gpu else "cpu")) else "32-true"
 
 
+def steps_fused(settings: TrainerConfig) -> bool:
+    """Tell whether one kernel may step all weights; in float16 it would unscale gradients after they are clipped."""
+    return chosen_precision(settings) != "16-mixed"
+
+
 def has_bfloat16(device: torch.device) -> bool:
     """Tell whether a device has instructions for products in bfloat16, instead of emulating them."""
     if device.type == "cuda":

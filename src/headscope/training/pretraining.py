@@ -20,7 +20,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.masked_tokens import MaskedTokenModel
 from headscope.training.config import OptimizerConfig, TrainConfig
 from headscope.training.optimizing import OptimizedModule
-from headscope.training.precision import chosen_precision
+from headscope.training.precision import steps_fused
 from headscope.training.progress import STEPS_BETWEEN_LOSSES, RunProgress
 from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
 from headscope.training.trainer import new_trainer, steps_of, without_needless_warnings
@@ -154,7 +154,7 @@ def _module(
         settings.hidden_share,
         replace(config.optimizer, learning_rate=settings.learning_rate),
         total_steps,
-        fused=chosen_precision(config.trainer) != "16-mixed",
+        fused=steps_fused(config.trainer),
     )
 
 

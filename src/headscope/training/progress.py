@@ -58,7 +58,6 @@ class RunProgress(Callback):
             disable=not (show_bar and console.is_terminal),
         )
         self.task = self.bar.add_task("", total=total_steps)
-        self.started = time.perf_counter()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the bar, full up to where a resumed run goes on; the stage's time begins now."""

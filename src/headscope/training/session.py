@@ -25,7 +25,7 @@ from headscope.training.layers import freeze
 from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule
 from headscope.training.naive_bayes import ratios_of
-from headscope.training.precision import chosen_precision
+from headscope.training.precision import chosen_precision, steps_fused
 from headscope.training.pretraining import pretrain
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
@@ -90,7 +90,7 @@ class Session:
         if checkpoint is not None:
             load_weights(model, checkpoint)
         freeze(model, self.config.model.frozen_layers)
-        fused = chosen_precision(self.config.trainer) != "16-mixed"
+        fused = steps_fused(self.config.trainer)
         return ClassifierModule(model, settings, len(labels), self.total_steps, weights, fused, self.objective)
 
     def _head_logger(self) -> HeadLogger | None:
