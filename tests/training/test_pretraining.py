@@ -74,15 +74,14 @@ def write_couples(path: Path) -> None:
 
 def test_the_encoder_learns_and_what_is_learned_is_said(pretrained: Maker) -> None:
     screen, config = io.StringIO(), pretrained(epochs=EPOCHS, max_epochs=1)
-    config.model = ModelConfig(d_model=32, num_layers=2, feedforward_size=64, dropout=0.0)
+    config.model = ModelConfig(d_model=64, num_layers=2, feedforward_size=128, dropout=0.0)
     config.pretraining.learning_rate = 3e-3
-    config.trainer.precision = "32-true"  # in bfloat16 processors round each in their own way
     write_couples(Path(config.data.path))
     report = train(config, Console(file=screen, width=200))
     found = json.loads((report.folder / "metrics.json").read_text())["training"]["pretraining"]
     vocabulary = load_run(report.folder).model.embedding.token.num_embeddings
     assert found["validation loss"] < math.log(vocabulary) - 1  # what one who knows nothing has
-    assert found["validation accuracy"] > 2 * 0.17  # the most frequent token is 17 % of them; about 0.5 is found
+    assert found["validation accuracy"] > 0.8  # the most frequent token is 17 % of them; 0.97 and, in bfloat16, 0.95
     batches = report.facts_of_training["steps"]  # of the one epoch of training
     assert (found["epochs"], found["steps"]) == (EPOCHS, EPOCHS * batches)
     assert "pretraining" in report.seconds
