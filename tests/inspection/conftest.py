@@ -27,7 +27,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
             write_page_of_texts(path, "Several texts", shown)
         contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options}))
         tab = contexts[-1].new_page()
-        tab.set_default_timeout(5000)
+        tab.set_default_timeout(30_000)  # a busy machine is slow, not wrong
         watch(tab, requests, complaints)
         tab.goto(path.as_uri())
         return tab
