@@ -1,10 +1,13 @@
 """Files are whole or absent."""
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from headscope.files import replacing_folder, write_whole
+from headscope.files import create_whole, replacing_folder, write_whole
 
 
 def test_a_file_is_put_in_place_with_its_folder(tmp_path: Path) -> None:
@@ -39,6 +42,56 @@ def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Pat
     with pytest.raises(RuntimeError, match="disk full"):
         write_whole(path, write)
     assert {found.name: found.read_text() for found in tmp_path.iterdir()} == ({"file.txt": old} if old else {})
+
+
+@pytest.fixture(params=["links", "no links"])
+def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have files linked, or be on a file system that cannot."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    if request.param == "no links":
+        monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.usefixtures("file_system")
+def test_a_new_file_is_put_in_place_and_an_old_one_stays(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.txt"
+    assert create_whole(path, lambda temporary: temporary.write_text("first")) == path
+    assert path.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(FileExistsError):
+        create_whole(path, lambda temporary: temporary.write_text("second"))
+    assert path.read_text() == "first"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("file_system")
+def test_of_many_that_create_a_file_at_once_one_does(tmp_path: Path) -> None:
+    path, barrier = tmp_path / "file.txt", threading.Barrier(7)
+
+    def create(name: str) -> str | None:
+        try:
+            create_whole(path, lambda temporary: (temporary.write_text(name), barrier.wait(30)))
+        except FileExistsError:
+            return None
+        return name
+
+    with ThreadPoolExecutor(7) as pool:
+        winners = [name for name in pool.map(create, "abcdefg") if name is not None]
+    assert [path.read_text()] == winners
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_is_never_seen_before_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+
+    def write(temporary: Path) -> None:
+        temporary.write_text("whole")
+        assert not path.exists()
+
+    create_whole(path, write)
+    assert path.read_text() == "whole"
 
 
 def test_a_folder_in_its_place_is_not_replaced(tmp_path: Path) -> None:

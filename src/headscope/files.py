@@ -9,24 +9,50 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give an empty temporary file beside `path`; leaving the block puts it in place, an error removes it."""
+def _beside(path: Path) -> Iterator[Path]:
+    """Give an empty temporary file beside `path`, for as long as the block lasts."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give an empty temporary file beside `path`; leaving the block puts it in place, an error removes it."""
+    with _beside(path) as temporary:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(path)
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a temporary file beside `path`, then put it in place, so that `path` is whole or absent."""
     with replacing(path) as temporary:
         write(temporary)
+    return path
+
+
+def create_whole(path: Path, write: Callable[[Path], object]) -> Path:
+    """Do what `write_whole` does, unless `path` is there: of several that create it at once, the first does.
+
+    Raises:
+        FileExistsError: if `path` is there already.
+    """
+    with _beside(path) as temporary:
+        write(temporary)
+        temporary.chmod(0o644)
+        try:
+            path.hardlink_to(temporary)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links: empty for an instant, but of the first all the same
+            path.open("x").close()
+            temporary.replace(path)
     return path
 
 

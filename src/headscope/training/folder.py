@@ -19,6 +19,7 @@ Nothing here has to be unpickled by who uses the model.
 
 import filecmp
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,9 +98,15 @@ def build_model(
     )
 
 
-def save_config(folder: Path, config: TrainConfig) -> None:
-    """Write config.yaml."""
-    write_whole(folder / CONFIG, lambda path: OmegaConf.save(OmegaConf.structured(config), path))
+def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = write_whole) -> None:
+    """Write config.yaml.
+
+    Args:
+        folder: of the run.
+        config: every setting.
+        put: `create_whole` for a new run, which raises FileExistsError where another has written one.
+    """
+    put(folder / CONFIG, lambda path: OmegaConf.save(OmegaConf.structured(config), path))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:

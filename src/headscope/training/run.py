@@ -14,6 +14,7 @@ from headscope.data.hiding import mask_id_of
 from headscope.data.pretrained_tokenizer import pretrained_tokenizer
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
+from headscope.files import create_whole
 from headscope.model.ngrams import NgramBag
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint
@@ -106,11 +107,10 @@ def _taken(folder: Path) -> RunError:
     )
 
 
-def _begin(folder: Path) -> None:
+def _begin(folder: Path, config: TrainConfig) -> None:
     """Begin a run's folder, unless another run has begun it while this one was loading its texts."""
-    folder.mkdir(parents=True, exist_ok=True)
     try:
-        (folder / CONFIG).open("x").close()
+        save_config(folder, config, create_whole)
     except FileExistsError:
         raise _taken(folder) from None
 
@@ -133,9 +133,9 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
         mask_id_of(data.tokenizer)
     if config.resume is not None:
         check_labels(folder, data.corpus.labels)
+        save_config(folder, replace(config, resume=None))
     else:
-        _begin(folder)
-    save_config(folder, replace(config, resume=None))
+        _begin(folder, config)
     save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.ngrams)
     if checkpoint is not None:
         save_architecture(folder, checkpoint.architecture)
