@@ -14,7 +14,6 @@ from headscope.settings import described
 from headscope.training.config import OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule
 from headscope.training.precision import chosen_precision
-from headscope.training.session import total_steps
 
 
 def module(total: int = 100, **options: float) -> ClassifierModule:
@@ -127,12 +126,6 @@ def test_a_run_goes_on_with_other_rates_and_what_was_remembered_of_each_weight(b
 def test_balanced_weights_give_every_class_the_same_say() -> None:
     counts = torch.tensor([10.0, 30.0, 60.0])
     assert (OneClass().balanced_weights(counts, 100) * counts).tolist() == pytest.approx([100 / 3] * 3)
-
-
-def test_steps_are_counted_by_us() -> None:
-    assert total_steps(TrainerConfig(max_epochs=3), 7) == 21
-    assert total_steps(TrainerConfig(max_epochs=3, accumulate=2), 7) == 12
-    assert total_steps(TrainerConfig(max_epochs=3, max_steps=5), 7) == 5
 
 
 def test_auto_precision_is_bf16_where_there_are_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

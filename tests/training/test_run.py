@@ -436,10 +436,9 @@ def test_texts_of_one_word_can_be_trained_on_and_studied(small_config: Maker, tm
     assert train(config).test.accuracy >= 0
 
 
-@pytest.mark.parametrize(("max_epochs", "is_told"), [(1, True), (6, False)])
-def test_too_few_steps_are_told_to_who_has_not_asked_for_more(
-    small_config: Maker, max_epochs: int, is_told: bool
-) -> None:
-    output = io.StringIO()
-    train(small_config(max_epochs=max_epochs), Console(file=output, width=200))
+@pytest.mark.parametrize(("max_epochs", "is_told"), [(1, True), (6, True), (25, False)])
+def test_too_few_steps_are_told(small_config: Maker, max_epochs: int, is_told: bool) -> None:
+    output, config = io.StringIO(), small_config(max_epochs=max_epochs)
+    config.inspection.enabled = False
+    train(config, Console(file=output, width=200))
     assert ("raise trainer.max_epochs" in output.getvalue()) == is_told

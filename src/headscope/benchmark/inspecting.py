@@ -14,10 +14,10 @@ from headscope.benchmark import process
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
 from headscope.inspection.record import FOLDER, read_index
-from headscope.training.config import TrainerConfig
+from headscope.training.length import EPOCHS
 
 TARGET = 1.02  # whole run with recording / without
-DEFAULT_EPOCHS = TrainerConfig().max_epochs  # each with one record; one more is made at step 0
+DEFAULT_EPOCHS = EPOCHS  # each with one record; one more is made at step 0
 VARIANTS = {"recorded": "inspection=default", "not": "inspection=off"}
 
 

@@ -31,8 +31,11 @@ class OptimizerConfig:
     layer_decay: float = setting(
         1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
     )
-    ngram_rate: float = setting(
-        20.0, "learning rate of a bag of n-grams, as a multiple of learning_rate; it is not decayed", above=0
+    ngram_rate: float | None = setting(
+        None,
+        "learning rate of a bag of n-grams, as a multiple of learning_rate; it is not decayed; null: 20, and more "
+        "where a training has fewer than 1000 steps",
+        above=0,
     )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
@@ -67,11 +70,17 @@ class TrainerConfig:
     precision: str = setting(
         "auto", "auto: bf16-mixed where the device has instructions for it, else 32-true", choices=PRECISIONS
     )
-    max_epochs: int = setting(3, "passes over the training texts", minimum=1)
+    max_epochs: int | None = setting(
+        None, "passes over the training texts; null: 3, or as many as make 200 optimizer steps", minimum=1
+    )
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
     accumulate: int = setting(1, "batches per optimizer step", minimum=1)
     ema_decay: float | None = setting(
-        0.99, "moving average of the weights, used for validation and kept; null for none", above=0, below=1
+        0.99,
+        "moving average of the weights, used for validation and kept; less where it would reach back over more than "
+        "a tenth of the training; null for none",
+        above=0,
+        below=1,
     )
     patience: int | None = setting(
         None, "stop after so many validations without a better macro-F1; null for never", minimum=1

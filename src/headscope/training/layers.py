@@ -8,6 +8,7 @@ from torch import nn
 
 from headscope.model.classifier import TextClassifier
 from headscope.training.config import OptimizerConfig
+from headscope.training.length import NGRAM_RATE
 
 BAG = -1  # in the place of a distance: a bag of n-grams is no layer
 
@@ -25,10 +26,11 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     are for n-grams that few texts have. Frozen parameters are among the groups and get no gradient, so a run may be
     resumed with fewer or more of them.
     """
+    ngram_rate = NGRAM_RATE if config.ngram_rate is None else config.ngram_rate
     return [
         {
             "params": weights,
-            "lr": config.learning_rate * (config.ngram_rate if distance == BAG else config.layer_decay**distance),
+            "lr": config.learning_rate * (ngram_rate if distance == BAG else config.layer_decay**distance),
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
         for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()

@@ -19,11 +19,12 @@ from headscope.data.hiding import hide, mask_id_of, ordinary_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.masked_tokens import MaskedTokenModel
 from headscope.training.config import OptimizerConfig, TrainConfig
+from headscope.training.length import steps_of
 from headscope.training.optimizing import OptimizedModule
 from headscope.training.precision import steps_fused
 from headscope.training.progress import STEPS_BETWEEN_LOSSES, RunProgress
 from headscope.training.stopping import StopAtNonFiniteLoss, StopCleanly
-from headscope.training.trainer import new_trainer, steps_of, without_needless_warnings
+from headscope.training.trainer import new_trainer, without_needless_warnings
 
 RATE = "pretraining.learning_rate"
 

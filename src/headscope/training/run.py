@@ -20,7 +20,7 @@ from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint
 from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
-from headscope.training.config import TrainConfig, TrainerConfig
+from headscope.training.config import TrainConfig
 from headscope.training.decision import decision_facts
 from headscope.training.folder import (
     CONFIG,
@@ -31,6 +31,7 @@ from headscope.training.folder import (
     save_vocabulary,
 )
 from headscope.training.kept import NGRAMS, kept_ngrams
+from headscope.training.length import FEW_STEPS, settle
 from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
@@ -40,8 +41,6 @@ from headscope.training.resuming import LAST, check_kept
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
 from headscope.training.session import Session
-
-FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 
 
 def train(config: TrainConfig, console: Console | None = None) -> Report:
@@ -69,7 +68,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     facts = data.facts()
     show_facts(console, folder, facts)
     session = Session(config, folder, data, console, checkpoint)
-    if session.total_steps < FEW_STEPS and config.trainer.max_epochs <= TrainerConfig().max_epochs:
+    if session.total_steps < FEW_STEPS:
         console.print(
             f"note: only {session.total_steps} optimizer steps; for so few texts raise trainer.max_epochs "
             "or lower data.tokens_per_batch"
@@ -133,6 +132,8 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
         mask_id_of(data.tokenizer)
     if config.resume is not None:
         check_labels(folder, data.corpus.labels)
+    settle(config, len(data.sampler("train")))
+    if config.resume is not None:
         save_config(folder, replace(config, resume=None))
     else:
         _begin(folder, config)

@@ -17,11 +17,12 @@ from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
 from headscope.training.closing import write_calibration, write_decision, write_probes, write_scores, write_study
-from headscope.training.config import TrainConfig, TrainerConfig
+from headscope.training.config import TrainConfig
 from headscope.training.folder import build_model, save_weights
 from headscope.training.heads import HeadLogger, Subjects
 from headscope.training.kept import kept_architecture, objective_of, save_thresholds
 from headscope.training.layers import freeze
+from headscope.training.length import epochs_of, total_steps
 from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule
 from headscope.training.naive_bayes import ratios_of
@@ -35,7 +36,7 @@ from headscope.training.resuming import LAST
 from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
 from headscope.training.thresholds import best_thresholds
-from headscope.training.trainer import new_trainer, steps_of, without_needless_warnings
+from headscope.training.trainer import new_trainer, without_needless_warnings
 
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
 
@@ -63,13 +64,14 @@ class Session:
         self.objective = objective_of(config)
         self.console, self.last = console, folder / LAST
         self.resumed = self.last if config.resume is not None and self.last.exists() else None
-        self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
+        batches = len(data.sampler("train"))
+        self.total_steps, epochs = total_steps(config.trainer, batches), epochs_of(config.trainer, batches)
         self.module = self._module(checkpoint)
         self.head_logger = self._head_logger()
         self.stop = StopCleanly(self.total_steps)
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
         self.writer = self.logger.experiment
-        self.trainer = new_trainer(config, folder, self._callbacks(console), config.trainer.max_epochs, self.logger)
+        self.trainer = new_trainer(config, folder, self._callbacks(console), epochs, self.logger)
 
     @property
     def device(self) -> torch.device:
@@ -205,9 +207,3 @@ class Session:
             "best validation macro-F1": None if best is None else float(best),
             **({"pretraining": self.module.pretraining} if self.module.pretraining else {}),
         }
-
-
-def total_steps(settings: TrainerConfig, batches: int) -> int:
-    """Return the optimizer steps of the run: ceil(batches / accumulate) in each epoch, at most max_steps."""
-    steps = steps_of(settings.max_epochs, batches, settings.accumulate)
-    return steps if settings.max_steps is None else min(steps, settings.max_steps)

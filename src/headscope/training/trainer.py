@@ -13,11 +13,6 @@ from headscope.training.config import TrainConfig
 from headscope.training.precision import chosen_precision
 
 
-def steps_of(epochs: int, batches: int, accumulate: int) -> int:
-    """Return the optimizer steps of so many epochs: ceil(batches / accumulate) in each of them."""
-    return epochs * -(-batches // accumulate)
-
-
 def new_trainer(
     config: TrainConfig,
     folder: Path,

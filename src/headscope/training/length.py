@@ -1,0 +1,77 @@
+"""How long a training is, and what follows from it: where texts are few, so are steps, and each has more to do.
+
+Everything here is a rule for what a configuration leaves open, written as a function of the number of optimizer steps
+S. With three epochs of 1,000 steps or more the defaults are 3, 20 and 0.99.
+"""
+
+import math
+
+from headscope.training.config import TrainConfig, TrainerConfig
+
+EPOCHS = 3
+FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
+LONG = 1000  # steps from which on a training's length changes nothing
+NGRAM_RATE = 20.0
+AVERAGED = 0.1  # of a training at the most: before that the weights are of another network
+
+
+def steps_of(epochs: int, batches: int, accumulate: int) -> int:
+    """Return the optimizer steps of so many epochs: ceil(batches / accumulate) in each of them."""
+    return epochs * -(-batches // accumulate)
+
+
+def epochs_of(settings: TrainerConfig, batches: int) -> int:
+    """Return how often the texts are gone through: as often as is asked for, else 3 times, or until 200 steps are made.
+
+    Args:
+        settings: with `max_epochs` None where nothing is asked for.
+        batches: of an epoch.
+    """
+    if settings.max_epochs is not None:
+        return settings.max_epochs
+    return max(EPOCHS, math.ceil(FEW_STEPS / steps_of(1, batches, settings.accumulate)))
+
+
+def total_steps(settings: TrainerConfig, batches: int) -> int:
+    """Return the optimizer steps of the whole run, at most `max_steps`."""
+    steps = steps_of(epochs_of(settings, batches), batches, settings.accumulate)
+    return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+
+def settle(config: TrainConfig, batches: int) -> None:
+    """Fill in what a configuration leaves open, so that the run's config.yaml says what was done.
+
+    A run that goes on has this behind it, and keeps what it has; asked for anew, `null` is filled in anew.
+
+    Args:
+        config: changed: trainer.max_epochs, optimizer.ngram_rate and, in a new run, trainer.ema_decay.
+        batches: of an epoch.
+    """
+    config.trainer.max_epochs = epochs_of(config.trainer, batches)
+    steps = total_steps(config.trainer, batches)
+    if config.optimizer.ngram_rate is None:
+        config.optimizer.ngram_rate = ngram_rate(steps)
+    if config.resume is None:
+        config.trainer.ema_decay = ema_decay(config.trainer.ema_decay, steps)
+
+
+def ngram_rate(steps: int) -> float:
+    """Return the n-grams' learning rate as a multiple of the encoder's: 20 max(1, sqrt(1000 / S)).
+
+    Adam moves a weight by about its learning rate in a step, whatever the gradient's size (Kingma and Ba 2015, section
+    2.1), so that in few steps the n-grams' weights, which begin at 0, stay near it. The root, not the whole ratio:
+    chosen on validation (docs/decisions.md, 40).
+    """
+    return NGRAM_RATE * max(1.0, math.sqrt(LONG / steps))
+
+
+def ema_decay(wanted: float | None, steps: int) -> float | None:
+    """Return the decay d of the weights' moving average: min(wanted, 1 - 10 / S), None for no average.
+
+    An average with decay d reaches back over 1 / (1 - d) steps, here over a tenth of the training at the most. Without
+    this bound a short training would keep, for what it learned, the mean of all that it went through.
+    """
+    if wanted is None:
+        return None
+    decay = min(wanted, 1 - 1 / (AVERAGED * steps))
+    return decay if decay > 0 else None
