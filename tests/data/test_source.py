@@ -207,6 +207,8 @@ def test_a_file_in_another_encoding_is_refused_by_name_and_line(
     ("name", "content", "reason"),
     [
         ("train.csv", "text,label\none,1\ntwo,2,3\n", "Expected 2 fields in line 3, saw 3"),
+        ("train.csv", "text;label\none;1\na, b, c;2\n", "has semicolons and no comma: save it with commas"),
+        ("train.csv", "text\tlabel\none, two\t1\na, b, c\t2\n", "has tabs and no comma: save it with commas"),
         ("train.json", '[{"text": "one", ', "cannot be read as json"),
         ("train.jsonl", '{"text": "one", "label": 1}\n{"text"', "in row 1"),
         ("train.parquet", "PAR1, but no more", "cannot be read as parquet"),
@@ -226,8 +228,8 @@ def test_a_broken_file_is_refused_by_name_and_reason(
         ("rows.csv", "", "is empty"),
         ("rows.txt", "", "is empty"),
         ("rows.jsonl", "", "is empty"),
-        ("rows.csv", "text,label\n", "it has no rows"),
-        ("rows.json", "[]", "it has no rows"),
+        ("rows.csv", "text,label\n", "has no rows"),
+        ("rows.json", "[]", "has no rows"),
         ("rows.xml", "<rows/>", "the ending '.xml' is not known; takes .csv, .tsv, .json, .jsonl, .parquet, .txt"),
     ],
 )

@@ -1,6 +1,7 @@
 """Checkpoints of the BERT family in our layers: hidden states, maps and gradients are those of `transformers`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,19 @@ def test_pickled_weights_are_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").touch()
     with pytest.raises(ConfigError, match=r"only pytorch_model\.bin.*model\.path=converted"):
         find_checkpoint(str(tmp_path))
+
+
+def test_a_folder_above_the_checkpoint_is_refused_with_the_folder_meant(tmp_path: Path) -> None:
+    save(peer("bert"), tmp_path / "package" / "model")
+    hint = re.escape(f"; there is one in {tmp_path / 'package' / 'model'}")
+    for folder in (tmp_path, tmp_path / "package"):
+        with pytest.raises(
+            ConfigError, match=re.escape(f"model.path: {folder} has no config.json; takes") + f".*{hint}"
+        ):
+            find_checkpoint(str(folder))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r"empty has no config\.json; takes the folder of a checkpoint.*vocab\.txt$"):
+        find_checkpoint(str(tmp_path / "empty"))
 
 
 @pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])

@@ -66,8 +66,8 @@ def _of_one(feature: Any) -> Any:
 
 
 def _name(label: object) -> str:
-    # pandas reads a column of integers with a gap in it as floating: 3.0 is class 3.
-    return str(int(label)) if isinstance(label, (bool, float)) else str(label)
+    # pandas reads a column of integers with a gap in it as floating: 3.0 is class 3. "good " is class "good".
+    return str(int(label)) if isinstance(label, (bool, float)) else str(label).strip()
 
 
 def with_numbers(dataset: Dataset, labels: list[str], config: DataConfig) -> Dataset:

@@ -118,8 +118,20 @@ def _load_file(path: Path, config: DataConfig) -> Dataset:
         with _quiet():
             return datasets.load_dataset(reader, data_files=str(path), split="train", **options)
     except Exception as error:
-        reason = "it has no rows" if "corresponds to no data" in str(error) else _reason(error)
-        raise DataError(f"{path}: cannot be read as {path.suffix[1:]}: {reason}") from error
+        if "corresponds to no data" in str(error):
+            raise DataError(f"{path}: has no rows") from error
+        hint = _separator_hint(path) if path.suffix == ".csv" else ""
+        raise DataError(f"{path}: cannot be read as {path.suffix[1:]}: {_reason(error)}{hint}") from error
+
+
+def _separator_hint(path: Path) -> str:
+    """Say that a csv file seems to be cut by something else than commas, where its first line does."""
+    with path.open(encoding="utf-8") as file:
+        first = file.readline()
+    for name, mark in (("semicolons", ";"), ("tabs", "\t")):
+        if mark in first and "," not in first:
+            return f"; its first line has {name} and no comma: save it with commas between the columns, or tabs as .tsv"
+    return ""
 
 
 @contextmanager

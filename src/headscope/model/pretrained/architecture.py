@@ -65,6 +65,13 @@ def read_architecture(path: Path) -> Architecture:
     Raises:
         ConfigError: if it cannot be read, or describes a network that is not supported; the message names what.
     """
+    if not path.exists():
+        found = sorted([*path.parent.glob("*/config.json"), *path.parent.glob("*/*/config.json")])
+        hint = f"; there is one in {found[0].parent}" if found else ""
+        raise ConfigError(
+            f"model.path: {path.parent} has no config.json; takes the folder of a checkpoint, with config.json, "
+            f"model.safetensors and tokenizer.json or vocab.txt{hint}"
+        )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
