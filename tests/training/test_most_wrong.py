@@ -75,7 +75,7 @@ def test_as_many_tokens_are_shown_as_fit(maps: int) -> None:
 
 
 def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
-    config = small_config(max_epochs=1)
+    config = small_config(max_steps=2)
     put_markup_into(Path(config.data.path))
     output = io.StringIO()
     report = train(config, Console(file=output, width=200))
@@ -115,7 +115,7 @@ def put_markup_into(path: Path) -> None:
 
 
 def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_config: Maker) -> None:
-    config = small_config(max_epochs=1)
+    config = small_config(max_steps=2)  # which leave mistakes enough
     config.inspection.max_tokens, config.inspection.most_wrong, config.model.pooling = 5, 4, "additive"
     report = train(config)
     run, shown = load_run(report.folder), texts_on(report.folder / "most_wrong.html")
