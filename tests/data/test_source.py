@@ -228,8 +228,8 @@ def test_a_broken_file_is_refused_by_name_and_reason(
         ("rows.csv", "", "is empty"),
         ("rows.txt", "", "is empty"),
         ("rows.jsonl", "", "is empty"),
-        ("rows.csv", "text,label\n", "has no rows"),
-        ("rows.json", "[]", "has no rows"),
+        ("rows.csv", "text,label\n", ": has no rows"),
+        ("rows.json", "[]", ": has no rows"),
         ("rows.xml", "<rows/>", "the ending '.xml' is not known; takes .csv, .tsv, .json, .jsonl, .parquet, .txt"),
     ],
 )

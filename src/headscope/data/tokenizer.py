@@ -57,13 +57,14 @@ def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length:
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
-    """Train byte-level BPE (Sennrich et al. 2016; bytes as in GPT-2), WordPiece (Schuster and Nakajima 2012) or Unigram
-    (Kudo 2018). All read text through Unicode's NFKC first, which makes full-width and half-width forms one.
+    """Train byte-level BPE, WordPiece or Unigram.
+
+    (Sennrich et al. 2016, bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All read text through Unicode's
+    NFKC first, which makes full-width and half-width forms one.
 
     Raises:
         ConfigError: if Unigram's vocabulary is too small for the characters of the texts.
-
-    """  # noqa: D205
+    """
     tokenizer, trainer = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[config.kind](config)
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
     if config.kind == "wordpiece":  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces

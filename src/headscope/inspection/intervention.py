@@ -22,16 +22,20 @@ class LabelledBatch(Protocol):
     """Some texts with their classes, [B] or, of any number, [B, C], such as headscope.data.batching.Batch."""
 
     @property
-    def token_ids(self) -> Int[Tensor, "B T"]: ...  # noqa: D102
+    def token_ids(self) -> Int[Tensor, "B T"]:
+        """The tokens of each text."""
 
     @property
-    def key_padding_mask(self) -> Bool[Tensor, "B T"] | None: ...  # noqa: D102
+    def key_padding_mask(self) -> Bool[Tensor, "B T"] | None:
+        """True where a text has no token any more; None where none is padded."""
 
     @property
-    def segment_ids(self) -> Int[Tensor, "B T"] | None: ...  # noqa: D102
+    def segment_ids(self) -> Int[Tensor, "B T"] | None:
+        """Which text of a pair a token is of; None where texts are single."""
 
     @property
-    def labels(self) -> Int[Tensor, "B *C"]: ...  # noqa: D102
+    def labels(self) -> Int[Tensor, "B *C"]:
+        """The class of each text, or 1 at each class that it has."""
 
 
 def headed_layers(model: nn.Module) -> dict[str, HeadedAttention]:

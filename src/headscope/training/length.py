@@ -1,7 +1,7 @@
 """How long a training is, and what follows from it: where texts are few, so are steps, and each has more to do.
 
-Everything here is a rule for what a configuration leaves open, written as a function of the number of optimizer steps
-S. With three epochs of 1,000 steps or more the defaults are 3, 20 and 0.99.
+Each rule is a function of the number of optimizer steps S: two fill in what a configuration leaves open, one bounds the
+average that it asks for. Where three epochs are 1,000 steps or more, the defaults come to 3, 20 and 0.99.
 """
 
 import math
@@ -60,7 +60,7 @@ def ngram_rate(steps: int) -> float:
 
     Adam moves a weight by about its learning rate in a step, whatever the gradient's size (Kingma and Ba 2015, section
     2.1), so that in few steps the n-grams' weights, which begin at 0, stay near it. The root, not the whole ratio:
-    chosen on validation (docs/decisions.md, 40).
+    chosen on validation (docs/few-texts.md).
     """
     return NGRAM_RATE * max(1.0, math.sqrt(LONG / steps))
 

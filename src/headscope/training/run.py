@@ -130,10 +130,9 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, ngrams or False)
     if config.pretraining.epochs > 0:
         mask_id_of(data.tokenizer)
-    if config.resume is not None:
-        check_labels(folder, data.corpus.labels)
     settle(config, len(data.sampler("train")))
     if config.resume is not None:
+        check_labels(folder, data.corpus.labels)
         save_config(folder, replace(config, resume=None))
     else:
         _begin(folder, config)
