@@ -1,5 +1,6 @@
 """The command line before Hydra reads it: text in any script, words that are no key=value, unknown options and sets."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,42 @@ def test_lists_interpolations_and_numbers_are_read_as_before(monkeypatch: pytest
 )
 def test_a_sweep_stays_one(argument: str, wanted: str) -> None:
     assert prepared(["-m", argument], TrainConfig, CONFIGS, "train") == ["-m", wanted]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        (["name=heads"], "outputs/heads"),
+        (["outputs_dir=/data/runs", "name=heads"], "/data/runs/heads"),
+        (["outputs_dir='my runs'", "name=頭"], '"my runs/頭"'),
+        (["outputs_dir=runs", "name=a,b"], r"runs/sweep_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"),
+        (["outputs_dir=runs", "name=null"], r"runs/sweep_[\d_-]+"),
+    ],
+)
+def test_a_sweep_lands_where_its_name_says(arguments: list[str], folder: str) -> None:
+    found = prepared(["-m", *arguments], TrainConfig, CONFIGS, "train")
+    assert re.fullmatch(f"hydra.sweep.dir={folder}", found[-1])
+    assert not any(argument.startswith("hydra.") for argument in prepared(arguments, TrainConfig, CONFIGS, "train"))
+
+
+def test_hydras_own_key_of_a_sweeps_folder_goes_first() -> None:
+    arguments = ["-m", "hydra.sweep.dir=elsewhere", "name=heads"]
+    assert prepared(arguments, TrainConfig, CONFIGS, "train") == arguments
+    assert prepared(["-m", "name=a,b"], TrainConfig, CONFIGS, "train") == ["-m", "name=a,b"]
+
+
+def test_options_may_stand_behind_keys() -> None:
+    arguments = ["data=licenses", "-m", "--cfg", "job", "model.num_heads=1,2"]
+    assert prepared(arguments, TrainConfig, CONFIGS, "train") == [
+        "-m", "--cfg", "job", "data=licenses", "model.num_heads=1,2",
+    ]  # fmt: skip
+
+
+def test_a_sweep_does_not_go_into_another(tmp_path: Path) -> None:
+    (tmp_path / "heads").mkdir()
+    (tmp_path / "heads/sweep.csv").touch()
+    with pytest.raises(ConfigError, match=r"name=heads: .*heads holds a sweep already; take another name"):
+        prepared(["-m", f"outputs_dir={tmp_path}", "name=heads"], TrainConfig, CONFIGS, "train")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ def test_a_byte_order_mark_and_a_loud_ending_are_understood(tmp_path: Path, monk
         ("bad.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: is not JSON"),
         ("list.jsonl", b"[1]\n", "line 1: takes an object"),
         ("bad.csv", b'text\n"a" b\n', "line 1: is not csv"),
+        ("cut.csv", b"text,label\nfine,1\nwell, well,2\n", "line 3: has 3 cells, the first line has 2; put quotes"),
+        ("cut.tsv", b"text\ta\na\tb\tc\n", "line 2: has 3 cells, the first line has 2; put quotes around .* a tab"),
+        ("marks.csv", b"text;label\none;1\ntwo, three;2\n", "line 3: .* its first line has semicolons and no comma"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -54,6 +57,11 @@ def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, name: str, c
     with pytest.raises(DataError, match=words) as error:
         rows(tmp_path / name)
     assert name in str(error.value)
+
+
+def test_empty_cells_at_the_end_of_a_row_are_dropped(tmp_path: Path) -> None:
+    (tmp_path / "sheet.csv").write_text("text,label\na,1,,\nb,2\n")
+    assert rows(tmp_path / "sheet.csv") == [{"text": "a", "label": "1"}, {"text": "b", "label": "2"}]
 
 
 def test_rows_are_written_as_csv_and_jsonl(tmp_path: Path) -> None:

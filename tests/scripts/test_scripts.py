@@ -244,7 +244,7 @@ def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None
 
 def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    arguments = ["-m", f"hydra.sweep.dir={folder}", *quick, "baseline=false", "model.num_heads=2,3,4"]
+    arguments = [f"outputs_dir={tmp_path}", "name=sweep", *quick, "baseline=false", "model.num_heads=2,3,4", "-m"]
     shown = script("train", *arguments, code=2).stdout
     with (folder / "sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

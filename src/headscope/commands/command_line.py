@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import get_args
 
@@ -19,6 +20,7 @@ WITH_VALUE = (
     "--experimental-rerun", "--info", "-i",
 )  # fmt: skip
 OWN_FILES = ("--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")  # may hold sets of their own
+SWEEP_FOLDER = "hydra.sweep.dir"
 FILES = "files"  # the ready set of data that leaves everything to single keys
 
 
@@ -32,7 +34,8 @@ def prepared(arguments: Sequence[str], schema: type, configs: Path, name: str) -
         name: of the script's configuration file.
 
     Raises:
-        ConfigError: if one is neither key=value nor an option, or chooses a set that there is not.
+        ConfigError: if one is neither key=value nor an option, or chooses a set that there is not; if a sweep has the
+            name of another.
     """
     for place, argument in enumerate(arguments):
         _check_form(arguments, place, argument, schema)
@@ -40,7 +43,18 @@ def prepared(arguments: Sequence[str], schema: type, configs: Path, name: str) -
     if not options & {*OWN_FILES}:
         check_groups(arguments, configs, name)
     sweeps = bool(options & {"-m", "--multirun", "hydra.mode"})
-    return [*(quoted(argument, schema, sweeps) for argument in arguments), *_left_out(arguments, schema)]
+    further = [*_left_out(arguments, schema), *(_sweep_folder(arguments) if sweeps else ())]
+    return [quoted(argument, schema, sweeps) for argument in [*_options_first(arguments), *further]]
+
+
+def _options_first(arguments: Sequence[str]) -> list[str]:
+    """Return the options, each with its value, before the keys: Hydra knows them nowhere else."""
+    is_option = [
+        argument.startswith("-") or before in WITH_VALUE
+        for before, argument in zip(["", *arguments], arguments, strict=False)
+    ]
+    pairs = list(zip(arguments, is_option, strict=True))
+    return [word for word, option in pairs if option] + [word for word, option in pairs if not option]
 
 
 def _check_form(arguments: Sequence[str], place: int, argument: str, schema: type) -> None:
@@ -83,3 +97,16 @@ def _left_out(arguments: Sequence[str], schema: type) -> Iterator[str]:
         is_optional = entry.default is None and any(is_dataclass(option) for option in get_args(kind))
         if is_optional and entry.name not in keys and any(key.startswith(f"{entry.name}.") for key in keys):
             yield f"{entry.name}={FILES}"
+
+
+def _sweep_folder(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield Hydra's key for the folder of a sweep, where outputs_dir or name, one for all its jobs, says which."""
+    pairs = (argument.partition("=")[::2] for argument in arguments)
+    given = {key: value.strip("'\"") for key, value in pairs if value not in ("", "null") and "," not in value}
+    if SWEEP_FOLDER in given or not {"outputs_dir", "name"} & {*given}:
+        return
+    name = given.get("name") or f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    folder = Path(given.get("outputs_dir", "outputs")) / name
+    if (folder / "sweep.csv").exists():
+        raise ConfigError(f"name={name}: {folder} holds a sweep already; take another name")
+    yield f"{SWEEP_FOLDER}={folder}"

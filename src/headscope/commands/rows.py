@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from headscope.data.separators import separator_hint
 from headscope.errors import DataError
 from headscope.files import replacing
 
 Row = dict[str, Any]
 RowWriter = Callable[[Mapping[str, Any]], None]  # writes one row; the first fixes a csv file's columns
+BEYOND = "\0"  # key of the cells that a row has beyond the columns
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
@@ -54,11 +56,26 @@ def _parsed(file: Iterable[str], form: str, text_column: str, shown: str) -> Ite
         yield from _json_rows(file, shown)
     else:
         csv.field_size_limit(2**31 - 1)  # a text may be longer than the 131,072 characters that csv allows by default
-        reader = csv.DictReader(file, delimiter="\t" if form == "tsv" else ",", strict=True)
+        reader = csv.DictReader(file, delimiter="\t" if form == "tsv" else ",", restkey=BEYOND, strict=True)
         try:
-            yield from reader
+            for row in reader:
+                _check_cells(row, reader, "tab" if form == "tsv" else "comma", shown)
+                yield row
         except csv.Error as error:
             raise DataError(f"{shown}, line {reader.line_num}: is not {form}: {error}") from error
+
+
+def _check_cells(row: Row, reader: "csv.DictReader[str]", mark: str, shown: str) -> None:
+    """Refuse a row with more cells than columns: a text with a comma and no quotes would be cut at it.
+
+    Empty cells at the end, as spreadsheets leave them, are dropped.
+    """
+    beyond, names = row.pop(BEYOND, []), list(reader.fieldnames or [])
+    if any(beyond):
+        raise DataError(
+            f"{shown}, line {reader.line_num}: has {len(names) + len(beyond)} cells, the first line has {len(names)}; "
+            f"put quotes around a text with a {mark} in it{separator_hint(','.join(names))}"
+        )
 
 
 def _json_rows(file: Iterable[str], shown: str) -> Iterator[Row]:

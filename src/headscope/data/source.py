@@ -16,6 +16,7 @@ from headscope.data.cache import cache_folder
 from headscope.data.columns import ROWS_AT_ONCE
 from headscope.data.config import EMBEDDED, FILE_ENDINGS, DataConfig, is_local
 from headscope.data.licenses import load_licenses
+from headscope.data.separators import separator_hint
 from headscope.errors import DataError
 
 # How `datasets` is told to read a file. Its csv reader is pandas', so quoting and line breaks in fields work; of itself
@@ -120,18 +121,13 @@ def _load_file(path: Path, config: DataConfig) -> Dataset:
     except Exception as error:
         if "corresponds to no data" in str(error):
             raise DataError(f"{path}: has no rows") from error
-        hint = _separator_hint(path) if path.suffix == ".csv" else ""
+        hint = separator_hint(_first_line(path)) if path.suffix == ".csv" else ""
         raise DataError(f"{path}: cannot be read as {path.suffix[1:]}: {_reason(error)}{hint}") from error
 
 
-def _separator_hint(path: Path) -> str:
-    """Say that a csv file seems to be cut by something else than commas, where its first line does."""
+def _first_line(path: Path) -> str:
     with path.open(encoding="utf-8") as file:
-        first = file.readline()
-    for name, mark in (("semicolons", ";"), ("tabs", "\t")):
-        if mark in first and "," not in first:
-            return f"; its first line has {name} and no comma: save it with commas between the columns, or tabs as .tsv"
-    return ""
+        return file.readline()
 
 
 @contextmanager
