@@ -20,7 +20,12 @@ ACCELERATORS = ("auto", "cpu", "gpu", "mps")
 class OptimizerConfig:
     """AdamW with warm-up and cosine decay, and what shapes the loss."""
 
-    learning_rate: float = setting(1e-3, "peak learning rate", above=0)
+    learning_rate: float | None = setting(
+        None,
+        "peak learning rate; null: 1e-3, beside n-grams less where a training has fewer than 500 steps; 5e-5 with "
+        "model.path",
+        above=0,
+    )
     final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
     warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
     weight_decay: float = setting(
@@ -34,7 +39,7 @@ class OptimizerConfig:
     ngram_rate: float | None = setting(
         None,
         "learning rate of a bag of n-grams, as a multiple of learning_rate; it is not decayed; null: 20, and more "
-        "where a training has fewer than 1000 steps",
+        "where a training has fewer than 1000 steps or learning_rate is null and comes to less than 1e-3",
         above=0,
     )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)

@@ -8,7 +8,7 @@ from torch import nn
 
 from headscope.model.classifier import TextClassifier
 from headscope.training.config import OptimizerConfig
-from headscope.training.length import NGRAM_RATE
+from headscope.training.length import LEARNING_RATE, NGRAM_RATE
 
 BAG = -1  # in the place of a distance: a bag of n-grams is no layer
 
@@ -19,18 +19,19 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     Tables are matrices, that of learned places too: BERT's own optimizer leaves out norms and biases and nothing else
     (Devlin et al. 2019; exclude_from_weight_decay in optimization.py of their code).
 
-    A layer's learning rate is config.learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
+    A layer's learning rate is learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
     it: what lies deep, and is the same for all texts and tasks, changes least (Clark et al. 2020, ELECTRA, appendix B;
     Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate. A bag of
     n-grams is a group of its own, which learns ngram_rate times as fast: its values are small, and most of its weights
     are for n-grams that few texts have. Frozen parameters are among the groups and get no gradient, so a run may be
     resumed with fewer or more of them.
     """
+    rate = LEARNING_RATE if config.learning_rate is None else config.learning_rate
     ngram_rate = NGRAM_RATE if config.ngram_rate is None else config.ngram_rate
     return [
         {
             "params": weights,
-            "lr": config.learning_rate * (ngram_rate if distance == BAG else config.layer_decay**distance),
+            "lr": rate * (ngram_rate if distance == BAG else config.layer_decay**distance),
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
         for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()

@@ -34,8 +34,7 @@ class OptimizedModule(LightningModule):
 
     def _adamw(self) -> torch.optim.AdamW:
         return torch.optim.AdamW(
-            parameter_groups(self.model, self.config),
-            lr=self.config.learning_rate,
+            parameter_groups(self.model, self.config),  # each with its learning rate
             betas=(self.config.beta1, self.config.beta2),
             # One kernel for all weights: three times as fast as the default on a CPU.
             fused=self.fused,
