@@ -31,4 +31,5 @@ class AdditiveAttention(ScoredAttention):
         """Return e_ij."""
         # U_a k_j does not depend on the query, so it is computed once for all (appendix A.1.2 says so too).
         hidden = torch.tanh(self.W_a(query)[:, :, None] + self.U_a(key)[:, None])  # [B, Q, K, A]
-        return self.v_a(hidden).squeeze(-1)  # type: ignore[no-any-return]
+        scores: Float[Tensor, "B Q K"] = self.v_a(hidden).squeeze(-1)
+        return scores

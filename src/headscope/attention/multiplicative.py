@@ -33,7 +33,8 @@ class GeneralAttention(ScoredAttention):
 
     def scores(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
         """Return e_ij."""
-        return query @ self.W_a(key).transpose(1, 2)  # type: ignore[no-any-return]
+        scores: Float[Tensor, "B Q K"] = query @ self.W_a(key).transpose(1, 2)
+        return scores
 
 
 class ConcatAttention(ScoredAttention):
@@ -60,4 +61,5 @@ class ConcatAttention(ScoredAttention):
         pairs = torch.cat(
             [query[:, :, None].expand(-1, -1, K, -1), key[:, None].expand(-1, Q, -1, -1)], dim=-1
         )  # [B, Q, K, Dq + Dk]
-        return self.v_a(torch.tanh(self.W_a(pairs))).squeeze(-1)  # type: ignore[no-any-return]
+        scores: Float[Tensor, "B Q K"] = self.v_a(torch.tanh(self.W_a(pairs))).squeeze(-1)
+        return scores

@@ -44,7 +44,8 @@ class TorchClassifier(nn.Module):
         """Return the logits."""
         tokens = self.dropout(self.token(token_ids) + self.position[: token_ids.shape[1]])
         tokens = self.encoder(tokens, src_key_padding_mask=key_padding_mask)
-        return self.head(self.dropout(mean_pooling(tokens, key_padding_mask)))  # type: ignore[no-any-return]
+        logits: Float[Tensor, "B C"] = self.head(self.dropout(mean_pooling(tokens, key_padding_mask)))
+        return logits
 
 
 class HuggingFaceClassifier(nn.Module):
@@ -68,7 +69,8 @@ class HuggingFaceClassifier(nn.Module):
     ) -> Float[Tensor, "B C"]:
         """Return the logits."""
         mask = None if key_padding_mask is None else (~key_padding_mask).long()  # 1 where there is a token
-        return self.bert(input_ids=token_ids, attention_mask=mask).logits  # type: ignore[no-any-return]
+        logits: Float[Tensor, "B C"] = self.bert(input_ids=token_ids, attention_mask=mask).logits
+        return logits
 
 
 def bert_config(sizes: Sizes, max_length: int, kernel: str = "sdpa") -> Any:

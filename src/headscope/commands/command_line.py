@@ -49,12 +49,12 @@ def prepared(arguments: Sequence[str], schema: type, configs: Path, name: str) -
 
 def _options_first(arguments: Sequence[str]) -> list[str]:
     """Return the options, each with its value, before the keys: Hydra knows them nowhere else."""
-    is_option = [
-        argument.startswith("-") or before in WITH_VALUE
-        for before, argument in zip(["", *arguments], arguments, strict=False)
-    ]
-    pairs = list(zip(arguments, is_option, strict=True))
-    return [word for word, option in pairs if option] + [word for word, option in pairs if not option]
+    pairs = list(zip(["", *arguments], arguments, strict=False))  # each with what stands before it
+    return [word for _, word in sorted(pairs, key=lambda pair: not _is_option(*pair))]
+
+
+def _is_option(before: str, argument: str) -> bool:
+    return argument.startswith("-") or before in WITH_VALUE
 
 
 def _check_form(arguments: Sequence[str], place: int, argument: str, schema: type) -> None:

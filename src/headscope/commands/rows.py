@@ -70,8 +70,9 @@ def _check_cells(row: Row, reader: "csv.DictReader[str]", mark: str, shown: str)
 
     Empty cells at the end, as spreadsheets leave them, are dropped.
     """
-    beyond, names = row.pop(BEYOND, []), list(reader.fieldnames or [])
+    beyond = row.pop(BEYOND, [])
     if any(beyond):
+        names = list(reader.fieldnames or [])
         raise DataError(
             f"{shown}, line {reader.line_num}: has {len(names) + len(beyond)} cells, the first line has {len(names)}; "
             f"put quotes around a text with a {mark} in it{separator_hint(','.join(names))}"

@@ -43,7 +43,8 @@ def load_licenses(cache: Path) -> Dataset:
 
 def _package_folder() -> Path:
     spec = find_spec("licensedcode")
-    folder = Path(next(iter(spec.submodule_search_locations))) / "data" if spec else None  # type: ignore[arg-type]
+    places = spec.submodule_search_locations if spec else None
+    folder = Path(next(iter(places))) / "data" if places else None
     if folder is None or not (folder / "rules").is_dir():
         raise DataError(
             "data.path=licenses: the package licensedcode-data is not installed (pip install licensedcode-data==32.1.0)"

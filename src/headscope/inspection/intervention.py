@@ -47,10 +47,11 @@ def logits_of(model: nn.Module, batch: LabelledBatch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
     device = device_of(model)
     inputs = [batch.token_ids, batch.key_padding_mask, batch.segment_ids]
-    given = [None if tensor is None else tensor.to(device) for tensor in inputs]
+    given: list[Tensor | tuple[Tensor, ...] | None] = [None if part is None else part.to(device) for part in inputs]
     if (ngrams := ngrams_of(batch)) is not None:
-        given.append(tuple(part.to(device) for part in ngrams))  # type: ignore[arg-type]
-    return model(*given)  # type: ignore[no-any-return]
+        given.append(tuple(part.to(device) for part in ngrams))
+    logits: Float[Tensor, "B C"] = model(*given)
+    return logits
 
 
 def ngrams_of(batch: LabelledBatch) -> tuple[Tensor, ...] | None:

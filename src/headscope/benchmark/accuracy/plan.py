@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from omegaconf import OmegaConf
@@ -112,9 +112,10 @@ def composed(overrides: Sequence[str], where: str) -> TrainConfig:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise ConfigError(f"{where}: {done.stderr.strip().removeprefix('error: ')}")
-    found: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.create(done.stdout)))
+    merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.create(done.stdout))
+    found = cast(TrainConfig, OmegaConf.to_object(merged))
     try:
         check(found)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return found  # type: ignore[no-any-return]
+    return found
