@@ -228,7 +228,7 @@ def test_the_runs_lie_below_the_folder_without_their_checkpoints(measured: Measu
 
 def test_validation_is_scored_by_the_whole_network_that_was_kept(tmp_path: Path, here: Here) -> None:
     config = config_in(tmp_path, rows=["scratch"], seeds=1)
-    tables_of(replace(config, train=[*config.train, "trainer.precision=32-true", "optimizer.ngram_rate=100"]))
+    tables_of(replace(config, train=[*config.train, "trainer.precision=32-true", "optimizer.learning_rate=1e-2"]))
     lines = Path(config.kept, "results.jsonl").read_text("utf-8").splitlines()
     (kept,) = [json.loads(line)["result"]["scores"]["validation"] for line in lines if line]
     (metrics,) = Path(config.kept, "runs").glob("reviews-scratch-*/metrics.json")

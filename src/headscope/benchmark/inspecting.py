@@ -14,7 +14,7 @@ from headscope.benchmark import process
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
 from headscope.inspection.record import FOLDER, read_index
-from headscope.training.length import EPOCHS
+from headscope.training.config import TrainerConfig
 
 TARGET = 1.02  # whole run with recording / without
 VARIANTS = {"recorded": "inspection=default", "not": "inspection=off"}
@@ -128,16 +128,17 @@ def _measured(recorded: Sequence[Run], plain: Sequence[Run]) -> Table:
 
 def _reckoned(recorded: Sequence[Run], plain: Sequence[Run]) -> Table:
     """Return what the default run would take: training for its epochs, a record after each epoch, all else once."""
-    more = EPOCHS - 1  # each with one record; one more is made at step 0
+    epochs = TrainerConfig.max_epochs
+    more = epochs - 1  # each with one record; one more is made at step 0
     without = _median(run.whole + more * run.training for run in plain)
     costs = {
         "by the difference of whole runs": [
-            (one.training - other.training) * (EPOCHS + 1) / one.records
+            (one.training - other.training) * (epochs + 1) / one.records
             + (one.whole - one.training) - (other.whole - other.training)
             for one, other in zip(recorded, plain, strict=True)
         ],
         "by the clocks of recording and causes": [
-            run.recording * (EPOCHS + 1) / run.records + run.causes for run in recorded
+            run.recording * (epochs + 1) / run.records + run.causes for run in recorded
         ],
     }  # fmt: skip
     rows = []
@@ -147,7 +148,7 @@ def _reckoned(recorded: Sequence[Run], plain: Sequence[Run]) -> Table:
         met = "met" if ratio <= TARGET else "missed"
         rows.append((title, f"{without:.0f}", f"{cost:+.1f}", f"{ratio:.3f}x", span, f"{TARGET:.2f}x {met}"))
     notes = (
-        f"{EPOCHS} epochs and {EPOCHS + 1} records, reckoned from the runs above: the cost within "
+        f"{epochs} epochs and {epochs + 1} records, reckoned from the runs above: the cost within "
         "training by its records, what comes before and after training once.",
         "A difference is no surer than its rounds lie together; the clocks leave out pictures after training.",
     )

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
 from headscope.benchmark.config import BenchmarkConfig
+from headscope.benchmark.machine import has_bfloat16
 from headscope.benchmark.page import Table
 from headscope.benchmark.timing import in_turn
-from headscope.training.precision import has_bfloat16
 
 SHAPES = ((32, 128, 256, 8), (8, 256, 256, 8), (128, 32, 256, 8))  # B, T, D, H; the first is the issue's
 COLUMNS = ("B, T, D, H", "precision", "dropout", "torch, ms", "headscope, ms", "headscope is faster", "spread")

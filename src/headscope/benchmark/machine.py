@@ -63,3 +63,11 @@ def commit(folder: Path = ROOT) -> str:
 
     changed = " and changes not committed" if git("status", "--porcelain", "--", "src", "scripts", "configs") else ""
     return (git("rev-parse", "--short=10", "HEAD") or "unknown") + changed
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Tell whether a device has instructions for products in bfloat16, instead of emulating them."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    abilities = torch.cpu.get_capabilities()
+    return device.type == "cpu" and bool(abilities.get("avx512_bf16") or abilities.get("amx_bf16"))

@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from headscope.benchmark.config import BenchmarkConfig
+from headscope.benchmark.machine import has_bfloat16
 from headscope.benchmark.page import Table
 from headscope.benchmark.peers import bert_config, our_config, transformers
 from headscope.benchmark.process import Finished, finished
@@ -23,7 +24,6 @@ from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.training.config import TrainConfig
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
-from headscope.training.precision import has_bfloat16
 
 TEXTS = 5  # times config.texts
 BATCH = 32  # texts of the pipeline's batch

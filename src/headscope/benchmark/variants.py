@@ -7,8 +7,8 @@ from functools import partial
 import torch
 
 from headscope.benchmark.config import BenchmarkConfig
+from headscope.benchmark.machine import has_bfloat16
 from headscope.benchmark.peers import Maker, TorchClassifier, hugging_face, ours, ours_by_default
-from headscope.training.precision import has_bfloat16
 
 PADDED, BUCKETS = "padded to the longest", "length buckets"
 TORCH, OURS = "torch.nn.TransformerEncoder", "headscope"

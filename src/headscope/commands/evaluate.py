@@ -14,7 +14,7 @@ from headscope.data.cache import cache_folder, content_key
 from headscope.data.columns import numbers
 from headscope.data.config import DataConfig
 from headscope.data.corpus import load_corpus, load_split
-from headscope.data.encoded_ngrams import encode_with_ngrams
+from headscope.data.encoded import encode
 from headscope.errors import ConfigError, DataError
 from headscope.training.calibration import Calibration
 from headscope.training.folder import Run, best_device, load_run
@@ -93,6 +93,6 @@ def _check_columns(data: DataConfig, run: Run) -> None:
 
 
 def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:
-    encoded = encode_with_ngrams(run.tokenizer, run.ngrams, dataset, cache_folder(cache_dir))
+    encoded = encode(run.tokenizer, dataset, cache_folder(cache_dir))
     sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
     return BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)

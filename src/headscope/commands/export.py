@@ -66,8 +66,6 @@ def _exportable(run: Run) -> Architecture:
             f"run={run.folder}: was trained from scratch, as a network that transformers lacks (norms before each "
             f"branch, {model.positions} positions); takes a run with model.path=... and model.pooling=pooler"
         )
-    if model.ngrams:
-        raise RunError(f"run={run.folder}: has a bag of n-grams, which BERT lacks; takes a run with model.ngrams=false")
     if model.pooling not in POOLINGS:
         raise RunError(
             f"run={run.folder}: has model.pooling={model.pooling}, and BERT's head reads the first token alone; "

@@ -18,13 +18,10 @@ from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
 from headscope.training.closing import write_labelled
-from headscope.training.decision import DECIDED_BY, ENCODER_MEANS
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
-from headscope.training.kept import training_fact
 from headscope.training.probes import Probe, Reading, make_probe, read_probe, shortened
 from headscope.training.recording import keep_readings, new_recorder
-from headscope.training.text_decision import text_decision
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
 
 
@@ -32,16 +29,15 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path."""
     console = console or Console()
     run = load_run(Path(config.run))
-    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.ngrams)
+    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens)
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
     summary = reading_numbers(reading)
     numbers = head_numbers(summary, reading, probe.segments)
-    decision = _decision(run, probe, reading)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_page(path, _report(run, probe, reading, numbers, decision))
+    write_page(path, _report(run, probe, reading, numbers))
     writer = SummaryWriter(run.folder / "inspect" / stamp)
     shown = shortened(probe, reading, run.config.inspection.max_tokens)  # the page has all; a picture would be huge
     write_reading(writer, "text", *shown, 0, config.font)
@@ -51,8 +47,6 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     writer.close()
     _record(run, probe, reading, summary, run.folder / "inspect" / stamp)
     _show(console, probe, reading, numbers)
-    for heading, words in decision.items():
-        console.print(f"{heading}: {words}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"page:       {escape(str(path))}", highlight=False, soft_wrap=True)
     console.print(
         f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]", highlight=False, soft_wrap=True
@@ -95,27 +89,14 @@ def _label(config: InspectConfig, run: Run) -> str | None:
     return label_text(sorted(set(found), key=run.labels.index)) if multi_label else config.label
 
 
-def _report(
-    run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]], decision: dict[str, str]
-) -> Report:
+def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
     model = run.config.model
     notes = {
         "run": str(run.folder),
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(probe.tokens)} tokens",
     }
-    if shares := training_fact(run.folder, DECIDED_BY):
-        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-        notes["decided by"] = f"{parts}, over the test split"
-    return text_report(probe, reading, numbers, "Attention heads", notes | decision)
-
-
-def _decision(run: Run, probe: Probe, reading: Reading) -> dict[str, str]:
-    """Return what spoke for the class of this text, if there are n-grams that may have."""
-    if run.ngrams is None or run.model.bag is None:
-        return {}
-    means = training_fact(run.folder, ENCODER_MEANS) or {}
-    return text_decision(run.model.bag, run.ngrams, probe, reading, means).notes()
+    return text_report(probe, reading, numbers, "Attention heads", notes)
 
 
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:

@@ -7,9 +7,7 @@ saves most of the padding, and while the network reads one window, another threa
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,16 +19,12 @@ from torch import Tensor
 from headscope.commands.config import PredictConfig
 from headscope.commands.rows import Row, read_rows, row_writer
 from headscope.data.batching import TextBatches
-from headscope.data.ngram_rows import as_one
 from headscope.data.token_ids import EncodedTexts, joined
 from headscope.errors import DataError
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.logits import split_logits
-
-if TYPE_CHECKING:
-    from headscope.data.ngrams import NgramVocabulary
 
 ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows, so that its memory is bounded too
@@ -77,7 +71,7 @@ def predict(config: PredictConfig) -> int:
     ):
         task = progress.add_task("", total=None)
         windows = _windows(rows, columns, config.input)
-        for window, texts in _ahead(windows, lambda texts: encoded(run.tokenizer, texts, run.ngrams), pool):
+        for window, texts in _ahead(windows, lambda texts: encoded(run.tokenizer, texts), pool):
             for row in labelled(window, label(texts), run.labels, run.objective, join):
                 write(row)
             done += len(window)
@@ -139,12 +133,10 @@ def _ahead(
         yield before[0], before[1].result()
 
 
-def encoded(tokenizer: Tokenizer, texts: Texts, ngrams: "NgramVocabulary | None" = None) -> EncodedTexts:
-    """Return the token ids of texts or of pairs of texts and, where some are known, their n-grams."""
+def encoded(tokenizer: Tokenizer, texts: Texts) -> EncodedTexts:
+    """Return the token ids of texts or of pairs of texts."""
     is_pair = len(texts[0]) == 2
-    known = None if ngrams is None else ngrams.rows(list(map(as_one, texts)))
-    ids = joined(tokenizer.encode_batch_fast(texts if is_pair else [text for (text,) in texts]), pairs=is_pair)
-    return replace(ids, ngrams=known)
+    return joined(tokenizer.encode_batch_fast(texts if is_pair else [text for (text,) in texts]), pairs=is_pair)
 
 
 def probabilities(

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from headscope.data.ngram_rows import Ngrams
 from headscope.data.token_ids import EncodedTexts
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -27,7 +26,6 @@ class Batch(NamedTuple):
         labels: class of each text, -1 where it is not known; or, where a text has any number of them, [B, C], 1 at
             the classes that a text has and 0 at the others.
         rows: place of each text in its split.
-        ngrams: known n-grams of the texts, where the model reads them.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -35,13 +33,11 @@ class Batch(NamedTuple):
     segment_ids: Int[Tensor, "B T"] | None
     labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]
-    ngrams: Ngrams | None = None
 
     @property
     def inputs(self) -> tuple[Any, ...]:
         """What the network is called with."""
-        known = () if self.ngrams is None else (self.ngrams,)
-        return self.token_ids, self.key_padding_mask, self.segment_ids, *known
+        return self.token_ids, self.key_padding_mask, self.segment_ids
 
 
 def moved(part: Part, device: torch.device) -> Part:
@@ -132,7 +128,6 @@ class TextBatches(Dataset[Batch]):
             None if segments is None else self._padded(segments, starts, lengths),
             torch.from_numpy(self.labels[rows]),
             torch.tensor(rows),
-            None if self.texts.ngrams is None else self.texts.ngrams.of(rows),
         )
 
     @staticmethod

@@ -8,7 +8,6 @@ import numpy as np
 from datasets import Dataset, List
 
 from headscope.data.cache import digest
-from headscope.data.ngram_rows import as_one
 
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
@@ -27,6 +26,11 @@ def tuples(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]
 def texts_among(columns: Iterable[str]) -> list[str]:
     """Return which of the columns hold texts: text and, for pairs, text_pair."""
     return [column for column in ("text", "text_pair") if column in columns]
+
+
+def as_one(texts: Sequence[str]) -> str:
+    """Return a row's text, or both texts of a pair on lines of their own, as what counts words reads them."""
+    return "\n".join(texts)
 
 
 def row_texts(dataset: Dataset) -> Iterator[str]:

@@ -10,8 +10,7 @@ from headscope.data.cache import cache_folder
 from headscope.data.columns import TextsOf, numbers, texts_among
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus
-from headscope.data.encoded_ngrams import encode_with_ngrams, trained_ngrams
-from headscope.data.ngrams import NgramVocabulary
+from headscope.data.encoded import encode
 from headscope.data.token_ids import EncodedTexts
 from headscope.data.tokenizer import trained_tokenizer
 
@@ -24,8 +23,6 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: what tokenizer to train, on the training split alone.
         seed: of the order of batches.
         tokenizer: one that is trained already, such as a run folder's.
-        ngrams: those that are known already, such as a run folder's; True counts them in the training split, False
-            leaves them out.
     """
 
     def __init__(
@@ -34,7 +31,6 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: TokenizerConfig,
         seed: int,
         tokenizer: Tokenizer | None = None,
-        ngrams: NgramVocabulary | bool = False,
     ) -> None:
         super().__init__()
         self.config, self.seed = config, seed
@@ -43,10 +39,8 @@ class TextDataModule(LightningDataModule):
         train = self.corpus.splits["train"]
         texts = TextsOf(train, texts_among(train.column_names))
         self.tokenizer = tokenizer or trained_tokenizer(texts, tokenizer_config, config.max_length, cache)
-        self.ngrams = trained_ngrams(train, cache) if ngrams is True else ngrams or None
         self.encoded: dict[str, EncodedTexts] = {
-            role: encode_with_ngrams(self.tokenizer, self.ngrams, split, cache)
-            for role, split in self.corpus.splits.items()
+            role: encode(self.tokenizer, split, cache) for role, split in self.corpus.splits.items()
         }
 
     @property
@@ -87,7 +81,6 @@ class TextDataModule(LightningDataModule):
             **self.corpus.facts,
             "classes": self.corpus.labels,
             "vocabulary": self.tokenizer.get_vocab_size(),
-            **({} if self.ngrams is None else {"n-grams": len(self.ngrams)}),
             "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
             "share of texts cut": {role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()},
             "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),

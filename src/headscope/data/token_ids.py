@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Encoding
 
-from headscope.data.ngram_rows import NgramRows
-
 
 @dataclass(frozen=True)
 class EncodedTexts:
@@ -19,14 +17,12 @@ class EncodedTexts:
         starts: [N + 1], where each text begins; the last is where all end.
         segments: for pairs, 0 or 1 beside each id.
         num_cut: how many texts were longer than max_length.
-        ngrams: the texts' known n-grams, of whole texts, where the model reads them.
     """
 
     ids: np.ndarray
     starts: np.ndarray
     segments: np.ndarray | None
     num_cut: int
-    ngrams: NgramRows | None = None
 
     @property
     def lengths(self) -> np.ndarray:

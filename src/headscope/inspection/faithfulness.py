@@ -26,8 +26,6 @@ from headscope.inspection.intervention import (
     device_of,
     evaluating,
     headed_layers,
-    logits_of,
-    ngrams_of,
 )
 from headscope.inspection.measures import Summary, mean_and_error
 from headscope.inspection.rollout import received, rollout
@@ -105,17 +103,12 @@ def faithfulness(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """A batch on the model's device.
-
-    `choosable` is True at tokens that may be hidden; `beside` are logits that come from n-grams and not from tokens,
-    which stay as they are whatever is hidden.
-    """
+    """A batch on the model's device; `choosable` is True at tokens that may be hidden."""
 
     token_ids: Int[Tensor, "B T"]
     padding: Bool[Tensor, "B T"]
     segment_ids: Int[Tensor, "B T"] | None
     choosable: Bool[Tensor, "B T"]
-    beside: Float[Tensor, "B classes"] | float
 
     @classmethod
     def of(cls, model: nn.Module, batch: LabelledBatch, special_ids: Sequence[int]) -> "_Inputs":
@@ -124,16 +117,13 @@ class _Inputs:
         padding = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask.to(device)
         special = torch.isin(ids, ids.new_tensor(list(special_ids)))
         segments = None if segments is None else segments.to(device)
-        with torch.no_grad():
-            known = ngrams_of(batch) is not None
-            beside = logits_of(model, batch) - model(ids, padding, segments) if known else 0.0
-        return cls(ids, padding, segments, ~padding & ~special, beside)
+        return cls(ids, padding, segments, ~padding & ~special)
 
 
 def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective) -> Float[Tensor, "C B T"]:
     """Return how each head, rollout and gradient x input rank the tokens."""
     with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
-        logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids) + inputs.beside
+        logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids)
         likeliest = objective.log_probabilities(logits).amax(dim=-1).sum()
     gradient = torch.autograd.grad(likeliest, leaves[0])[0]
     saliency = (gradient * leaves[0].detach()).sum(dim=-1).abs()  # [B, T]
@@ -208,7 +198,7 @@ def _probabilities(
     for part in hidden.split(max(1, TOKENS_AT_ONCE // (B * T))):
         ids = inputs.token_ids.repeat(len(part), 1)
         segments = None if inputs.segment_ids is None else inputs.segment_ids.repeat(len(part), 1)
-        logits = model(ids, part.flatten(0, 1), segments).double().unflatten(0, (len(part), B)) + inputs.beside
+        logits = model(ids, part.flatten(0, 1), segments).double().unflatten(0, (len(part), B))
         found.append(objective.probabilities(logits))
     return torch.cat(found)
 

@@ -47,16 +47,8 @@ def logits_of(model: nn.Module, batch: LabelledBatch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
     device = device_of(model)
     inputs = [batch.token_ids, batch.key_padding_mask, batch.segment_ids]
-    given: list[Tensor | tuple[Tensor, ...] | None] = [None if part is None else part.to(device) for part in inputs]
-    if (ngrams := ngrams_of(batch)) is not None:
-        given.append(tuple(part.to(device) for part in ngrams))
-    logits: Float[Tensor, "B C"] = model(*given)
+    logits: Float[Tensor, "B C"] = model(*(None if part is None else part.to(device) for part in inputs))
     return logits
-
-
-def ngrams_of(batch: LabelledBatch) -> tuple[Tensor, ...] | None:
-    """Return what a bag beside the encoder reads of the texts, if the batch has it."""
-    return getattr(batch, "ngrams", None)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -7,14 +7,13 @@ from headscope.attention.dropout import Dropout
 from headscope.model.config import ModelConfig
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder
-from headscope.model.ngrams import NgramBag, NgramInputs
 from headscope.model.pooling import build_pooling
 from headscope.model.pretrained.architecture import Architecture
 from headscope.model.pretrained.encoder import NormedEmbedding, PostNormEncoder
 
 
 class TextClassifier(nn.Module):
-    """logits = W pool(Encoder(Embedding(ids))) + b, plus those of a bag of n-grams where there is one.
+    """logits = W pool(Encoder(Embedding(ids))) + b.
 
     Args:
         config: width, heads, layers and the like.
@@ -24,7 +23,6 @@ class TextClassifier(nn.Module):
         num_segments: 2 for pairs of texts, else 1.
         architecture: of an encoder that is trained already; None for one from scratch. It decides about embedding and
             encoder, and so about every size; of `config`, pooling and dropout remain.
-        num_ngrams: how many n-grams the bag beside the encoder knows; without config.ngrams there is no bag.
     """
 
     def __init__(
@@ -35,7 +33,6 @@ class TextClassifier(nn.Module):
         max_length: int,
         num_segments: int = 1,
         architecture: Architecture | None = None,
-        num_ngrams: int = 0,
     ) -> None:
         super().__init__()
         self.embedding: TokenEmbedding | NormedEmbedding
@@ -52,14 +49,12 @@ class TextClassifier(nn.Module):
         self.pool = build_pooling(config.pooling, width)
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(width, num_classes)
-        self.bag = NgramBag(num_ngrams, num_classes) if config.ngrams else None
 
     def forward(
         self,
         token_ids: Int[Tensor, "B T"],
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         segment_ids: Int[Tensor, "B T"] | None = None,
-        ngrams: NgramInputs | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits.
 
@@ -67,8 +62,7 @@ class TextClassifier(nn.Module):
             token_ids: the texts, padded with id 0 to the longest.
             key_padding_mask: True at padding; None where no text is padded, which is faster.
             segment_ids: 0 for tokens of the first text of a pair, 1 for the second.
-            ngrams: of the texts, for the bag; None gives the encoder's logits alone.
         """
         tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
         logits: Tensor = self.head(self.dropout(self.pool(tokens, key_padding_mask)))
-        return logits if self.bag is None or ngrams is None else logits + self.bag(ngrams)
+        return logits

@@ -45,9 +45,6 @@ class ModelConfig:
         minimum=0,
         below=1,
     )
-    ngrams: bool = setting(
-        False, "add a bag of the text's words, pairs of words and runs of letters, which has logits of its own"
-    )
     path: str | None = setting(
         None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
     )

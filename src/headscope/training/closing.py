@@ -49,12 +49,6 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
         writer._get_file_writer().add_summary(summary)
 
 
-def write_decision(writer: SummaryWriter, report: Report) -> None:
-    """Write which share of the decisions is the n-grams', where there is a bag of them."""
-    for name, value in report.facts_of_training.get("decided by", {}).items():
-        writer.add_scalar(f"test/decided_by/{name}", value, report.facts_of_training["steps"])
-
-
 def write_calibration(writer: SummaryWriter, report: Report) -> None:
     """Write the temperature, the test split's scores with it, and how often it is right by how sure it is."""
     if report.calibration is None:

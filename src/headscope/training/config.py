@@ -20,12 +20,7 @@ ACCELERATORS = ("auto", "cpu", "gpu", "mps")
 class OptimizerConfig:
     """AdamW with warm-up and cosine decay, and what shapes the loss."""
 
-    learning_rate: float | None = setting(
-        None,
-        "peak learning rate; null: 1e-3, beside n-grams less where a training has fewer than 500 steps; 5e-5 with "
-        "model.path",
-        above=0,
-    )
+    learning_rate: float = setting(1e-3, "peak learning rate; with model.path about 1e-4", above=0)
     final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
     warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
     weight_decay: float = setting(
@@ -35,12 +30,6 @@ class OptimizerConfig:
     )
     layer_decay: float = setting(
         1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
-    )
-    ngram_rate: float | None = setting(
-        None,
-        "learning rate of a bag of n-grams, as a multiple of learning_rate; it is not decayed; null: 20, and more "
-        "where a training has fewer than 1000 steps or learning_rate is null and comes to less than 1e-3",
-        above=0,
     )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
@@ -56,34 +45,20 @@ class OptimizerConfig:
 
 
 @dataclass
-class PretrainingConfig:
-    """What the encoder learns from the training texts before any label is seen."""
-
-    epochs: int = setting(
-        0, "passes over the training texts in which the encoder guesses hidden tokens; 0 for none", minimum=0
-    )
-    hidden_share: float = setting(0.15, "share of the tokens that are hidden", above=0, below=1)
-    learning_rate: float = setting(1e-3, "peak learning rate of these passes", above=0)
-
-
-@dataclass
 class TrainerConfig:
     """How long, on what, and by which rules training goes on and ends."""
 
     accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
     devices: int = setting(1, "how many of them", minimum=1)
     precision: str = setting(
-        "auto", "auto: bf16-mixed where the device has instructions for it, else 32-true", choices=PRECISIONS
+        "auto", "auto: bf16-mixed on a GPU that has instructions for it, 32-true elsewhere", choices=PRECISIONS
     )
-    max_epochs: int | None = setting(
-        None, "passes over the training texts; null: 3, or as many as make 200 optimizer steps", minimum=1
-    )
+    max_epochs: int = setting(3, "passes over the training texts", minimum=1)
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
     accumulate: int = setting(1, "batches per optimizer step", minimum=1)
     ema_decay: float | None = setting(
         0.99,
-        "moving average of the weights, used for validation and kept; less where it would reach back over more than "
-        "a tenth of the training; null for none",
+        "moving average of the weights, used for validation and kept; null for none",
         above=0,
         below=1,
     )
@@ -108,7 +83,6 @@ class TrainConfig:
     tokenizer: TokenizerConfig = setting(TokenizerConfig, "tokenizer")
     model: ModelConfig = setting(ModelConfig, "network")
     optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer")
-    pretraining: PretrainingConfig = setting(PretrainingConfig, "pretraining")
     trainer: TrainerConfig = setting(TrainerConfig, "trainer")
     inspection: InspectionConfig = setting(InspectionConfig, "attention heads")
 

@@ -5,7 +5,6 @@
         tokenizer.json       the trained tokenizer, or the checkpoint's
         encoder.json         what the encoder of a checkpoint looks like, where model.path named one
         labels.json          the classes' names, in the order of the logits
-        ngrams.safetensors   with model.ngrams: the known n-grams
         model.safetensors    the best weights by validation macro-F1
         thresholds.json      with data.multi_label: the probability from which on a text is given each class
         calibration.json     the temperature that probabilities are taken at; older runs have none, which is 1
@@ -22,7 +21,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from omegaconf import OmegaConf
@@ -41,17 +40,12 @@ from headscope.training.config import TrainConfig
 from headscope.training.kept import (
     ENCODER,
     MADE_OF_WEIGHTS,
-    NGRAMS,
     WEIGHTS,
     kept_architecture,
-    kept_ngrams,
     kept_objective,
     load_temperature,
     save_json,
 )
-
-if TYPE_CHECKING:
-    from headscope.data.ngrams import NgramVocabulary
 
 CONFIG = "config.yaml"
 
@@ -67,7 +61,6 @@ class Run:
     model: TextClassifier
     objective: Objective = ONE_CLASS
     temperature: float = 1.0  # by which logits are divided before they become probabilities
-    ngrams: "NgramVocabulary | None" = None  # that a bag beside the encoder knows
 
 
 def build_model(
@@ -75,7 +68,6 @@ def build_model(
     tokenizer: Tokenizer,
     labels: list[str],
     architecture: Architecture | None = None,
-    ngrams: "NgramVocabulary | None" = None,
 ) -> TextClassifier:
     """Return the untrained network that a configuration and what it reads and says ask for.
 
@@ -84,7 +76,6 @@ def build_model(
         tokenizer: whose ids it reads.
         labels: the classes.
         architecture: of an encoder that is trained already.
-        ngrams: that a bag beside the encoder knows.
     """
     num_segments = 2 if config.data.text_pair_column else 1
     return TextClassifier(
@@ -94,7 +85,6 @@ def build_model(
         config.data.max_length,
         num_segments,
         architecture,
-        0 if ngrams is None else len(ngrams),
     )
 
 
@@ -115,13 +105,9 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     write_whole(folder / "tokenizer.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def save_vocabulary(
-    folder: Path, tokenizer: Tokenizer, labels: list[str], ngrams: "NgramVocabulary | None" = None
-) -> None:
-    """Write tokenizer.json, labels.json and, where n-grams are known, ngrams.safetensors."""
+def save_vocabulary(folder: Path, tokenizer: Tokenizer, labels: list[str]) -> None:
+    """Write tokenizer.json and labels.json."""
     save_tokenizer(folder, tokenizer)
-    if ngrams is not None:
-        ngrams.save(folder / NGRAMS)
     save_json(folder / "labels.json", labels)
 
 
@@ -168,7 +154,6 @@ def load_run(folder: Path) -> Run:
         "labels.json",
         WEIGHTS,
         *([ENCODER] if config.model.path else []),
-        *([NGRAMS] if config.model.ngrams else []),
     ]
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
@@ -179,13 +164,12 @@ def load_run(folder: Path) -> Run:
     try:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-        ngrams = kept_ngrams(folder, config)
-        model = build_model(config, tokenizer, labels, kept_architecture(folder, config), ngrams)
+        model = build_model(config, tokenizer, labels, kept_architecture(folder, config))
         load_model(model, str(folder / WEIGHTS))
         objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
-    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature, ngrams)
+    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature)
 
 
 def flat(config: TrainConfig) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,10 +13,7 @@ from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.model.pretrained.architecture import Architecture, load_architecture
 from headscope.training.config import TrainConfig
 
-if TYPE_CHECKING:
-    from headscope.data.ngrams import NgramVocabulary
-
-ENCODER, THRESHOLDS, NGRAMS = "encoder.json", "thresholds.json", "ngrams.safetensors"
+ENCODER, THRESHOLDS = "encoder.json", "thresholds.json"
 CALIBRATION, MOST_WRONG, METRICS, HEADS = "calibration.json", "most_wrong.html", "metrics.json", "heads.json"
 WEIGHTS, MADE_OF_WEIGHTS = "model.safetensors", (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # of no others
 
@@ -34,19 +31,6 @@ def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
         ValueError: if it is broken.
     """
     return None if config.model.path is None else load_architecture(folder / ENCODER)
-
-
-def kept_ngrams(folder: Path, config: TrainConfig) -> "NgramVocabulary | None":
-    """Read ngrams.safetensors; None for a run without a bag of n-grams.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    if not config.model.ngrams:
-        return None
-    from headscope.data.ngrams import load_ngrams  # scikit-learn: most of a second, which other runs are spared
-
-    return load_ngrams(folder / NGRAMS)
 
 
 def objective_of(config: TrainConfig) -> Objective:

@@ -8,9 +8,6 @@ from torch import nn
 
 from headscope.model.classifier import TextClassifier
 from headscope.training.config import OptimizerConfig
-from headscope.training.length import LEARNING_RATE, NGRAM_RATE
-
-BAG = -1  # in the place of a distance: a bag of n-grams is no layer
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
@@ -21,17 +18,13 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
 
     A layer's learning rate is learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
     it: what lies deep, and is the same for all texts and tasks, changes least (Clark et al. 2020, ELECTRA, appendix B;
-    Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate. A bag of
-    n-grams is a group of its own, which learns ngram_rate times as fast: its values are small, and most of its weights
-    are for n-grams that few texts have. Frozen parameters are among the groups and get no gradient, so a run may be
-    resumed with fewer or more of them.
+    Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate.
+    Frozen parameters are among the groups and get no gradient, so a run may be resumed with fewer or more of them.
     """
-    rate = LEARNING_RATE if config.learning_rate is None else config.learning_rate
-    ngram_rate = NGRAM_RATE if config.ngram_rate is None else config.ngram_rate
     return [
         {
             "params": weights,
-            "lr": rate * (ngram_rate if distance == BAG else config.layer_decay**distance),
+            "lr": config.learning_rate * config.layer_decay**distance,
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
         for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()
@@ -43,7 +36,7 @@ def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.
 
     Args:
         model: with parts named as in `TextClassifier`.
-        by_layer: False counts every distance as 0, which leaves two groups, and a third where there is a bag.
+        by_layer: False counts every distance as 0, which leaves two groups.
     """
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     found = list(depths(model))
@@ -51,17 +44,12 @@ def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.
     for weight, depth in found:
         distance = deepest - depth if by_layer else 0
         groups.setdefault((distance, weight.dim() >= 2), []).append(weight)
-    if bag := [weight for name, weight in model.named_parameters() if name.startswith("bag.")]:
-        groups[BAG, False] = bag
     return dict(sorted(groups.items(), key=lambda entry: (entry[0][0], not entry[0][1])))
 
 
 def depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
-    """Yield every parameter with its depth: 0 in the embedding, i + 1 in block i, L + 1 in what follows the blocks.
-
-    Those of a bag of n-grams are passed over.
-    """
-    names = [(name, weight) for name, weight in model.named_parameters() if not name.startswith("bag.")]
+    """Yield every parameter with its depth: 0 in the embedding, i + 1 in block i, L + 1 in what follows the blocks."""
+    names = list(model.named_parameters())
     blocks = {name: _block(name) for name, _ in names}
     above = max((number + 2 for number in blocks.values() if number is not None), default=1)
     for name, weight in names:

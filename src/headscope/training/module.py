@@ -43,7 +43,6 @@ class ClassifierModule(OptimizedModule):
         self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.pretraining: dict[str, object] = {}  # what it came to, where there was any
         self.validation_metrics = validation_metrics(objective, num_classes)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # one that is no number is to be seen
 
@@ -75,12 +74,10 @@ class ClassifierModule(OptimizedModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the state of the random numbers, so that a resumed run draws what an unbroken one would have drawn."""
         checkpoint["random_state"] = torch.get_rng_state()
-        checkpoint["pretraining"] = self.pretraining
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up the random numbers again when training does, and the optimizer with the settings of today."""
         self.random_state = checkpoint.get("random_state")
-        self.pretraining = checkpoint.get("pretraining", {})
         take_up(checkpoint, self.model, self._adamw(), self.learning_rate_share)
 
     def on_train_start(self) -> None:

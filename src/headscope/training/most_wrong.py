@@ -14,15 +14,12 @@ from headscope.inspection.page import Report as TextReport
 from headscope.inspection.page import write_page_of_texts
 from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import label_text
-from headscope.model.ngrams import NgramBag
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.text import table_markdown
-from headscope.training.decision import ENCODER_MEANS
 from headscope.training.kept import MOST_WRONG
 from headscope.training.probes import Probe, Reading, encoded_probe, read_probe, shortened
 from headscope.training.report import Report
 from headscope.training.session import Session
-from headscope.training.text_decision import TextDecision, text_decision
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
 
 MOST_BYTES = 10 * 2**20  # of all maps on the page
@@ -42,7 +39,6 @@ class Wrong:
         numbers: of each head, layer by layer, over all tokens that the model read.
         tokens: how many it read.
         label: its class, or classes.
-        decision: what spoke for the prediction, where n-grams were counted.
         shares: of each layer's heads, how the two texts of a pair divide the whole map [H, 2, 2]; None of single texts.
     """
 
@@ -53,7 +49,6 @@ class Wrong:
     numbers: list[list[dict[str, float]]]
     tokens: int
     label: Answer
-    decision: TextDecision | None = None
     shares: list[np.ndarray] | None = None
 
 
@@ -100,26 +95,16 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
     columns = texts_among(found)
     classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
     (label,) = session.objective.names(classes, data.corpus.labels)
-    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label), data.ngrams)
+    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label))
     reading = read_probe(
         session.module.model, probe, data.corpus.labels, session.device, session.objective, report.temperature
     )
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
     shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
-    decision = _decision(session, report, probe, reading, label)
     segments = probe.segments
     shares = None if segments is None else [quadrants(maps, segments) for maps in reading.maps.values()]
-    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, decision, shares)
-
-
-def _decision(session: Session, report: Report, probe: Probe, reading: Reading, label: Answer) -> TextDecision | None:
-    """Return what spoke for the class that was given and against the right one, if there are n-grams."""
-    bag, known = session.module.model.bag, session.data.ngrams
-    if not isinstance(bag, NgramBag) or known is None:
-        return None
-    means = report.facts_of_training[ENCODER_MEANS]
-    return text_decision(bag, known, probe, reading, means, label if isinstance(label, str) else None)
+    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, shares)
 
 
 def tokens_that_fit(maps: int) -> int:
@@ -136,8 +121,6 @@ def _on_the_page(wrong: Wrong, folder: Path) -> TextReport:
         "loss": f"{wrong.loss:.3f} nats",
         "shown": f"{shown} tokens" if shown == wrong.tokens else cut,
     }
-    if wrong.decision is not None:
-        notes |= wrong.decision.notes()
     report = text_report(wrong.probe, wrong.reading, wrong.numbers, "Attention heads", notes, wrong.shares)
     return replace(report, text=clipped(wrong.probe.text, ON_THE_PAGE))
 

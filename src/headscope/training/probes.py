@@ -16,8 +16,6 @@ from headscope.data.batching import Batch, moved
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.data.display import shown_tokens
-from headscope.data.ngram_rows import Ngrams, as_one
-from headscope.data.ngrams import NgramVocabulary
 from headscope.data.tokenizer import with_literal_text
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
@@ -38,7 +36,6 @@ class Probe:
         segment_ids: [1, T] for pairs: the token types that the model is given.
         label: its class, if known, as a person reads it.
         segments: for pairs, which of the texts each token is of, 0 or 1, and None for special tokens, of neither.
-        ngrams: of the whole text, where the model has a bag that reads them.
     """
 
     texts: tuple[str, ...]
@@ -47,7 +44,6 @@ class Probe:
     segment_ids: Int[Tensor, "1 T"] | None
     label: str | None
     segments: list[int | None] | None = None
-    ngrams: Ngrams | None = None
 
     @property
     def text(self) -> str:
@@ -98,32 +94,28 @@ def make_probe(
     texts: tuple[str, ...],
     label: str | None,
     max_tokens: int,
-    ngrams: NgramVocabulary | None = None,
 ) -> Probe:
-    """Encode a text or pair, cut to max_tokens; its n-grams are those of the whole text."""
+    """Encode a text or pair, cut to max_tokens."""
     cutting = with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     cutting.enable_truncation(limit)
-    return encoded_probe(cutting, texts, label, ngrams)
+    return encoded_probe(cutting, texts, label)
 
 
-def encoded_probe(
-    tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, ngrams: NgramVocabulary | None = None
-) -> Probe:
+def encoded_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts."""
     encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
     is_pair = len(texts) == 2
     types, segments = (torch.tensor([encoding.type_ids]), encoding.sequence_ids) if is_pair else (None, None)
     token_ids = torch.tensor([encoding.ids])
-    known = None if ngrams is None else ngrams.rows([as_one(texts)]).of([0])
-    return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments, known)
+    return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments)
 
 
 def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
     if config.probes:  # as long as the model reads them
         length = data.config.max_length
-        return [make_probe(data.tokenizer, (text,), None, length, data.ngrams) for text in config.probes]
+        return [make_probe(data.tokenizer, (text,), None, length) for text in config.probes]
     split, lengths, labels = (
         data.corpus.splits["validation"],
         data.encoded["validation"].lengths,
@@ -140,7 +132,6 @@ def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Obj
             tuple(split[row][column] for column in columns),
             label_text(name),
             config.max_tokens,
-            data.ngrams,
         )
         for row, name in zip(chosen, objective.names(classes, data.corpus.labels), strict=True)
     ]
@@ -180,7 +171,7 @@ def read_probe(
     was_training = model.training
     model.eval()
     with torch.no_grad(), observe(model, keep, HeadedAttention), observe(model, keep_pooling, ScoredAttention):
-        batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]), probe.ngrams)
+        batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]))
         batch = moved(batch, device)
         logits = model(*batch.inputs).float().cpu()
     model.train(was_training)

@@ -13,7 +13,6 @@ NEW_RUN = "leave it out, or start a new run"
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
 # Keys that decide what the network is, what it reads or which texts it has seen; with a dot at its end, a whole group.
 KEPT = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.")
-BEGUN = ("pretraining.",)  # what is behind a run that has a checkpoint to go on from
 FREE = ("data.tokens_per_batch", "data.cache_dir", "model.dropout", "model.attention_dropout", "model.frozen_layers")
 PATHS = ("data.path", "data.validation_path", "data.test_path", "model.path")
 
@@ -38,15 +37,13 @@ def check_kept(config: TrainConfig, before: TrainConfig) -> None:
 
 def _changed(config: TrainConfig, before: TrainConfig) -> Iterator[tuple[str, Any, Any]]:
     """Yield what must not change and has: (key, new value, old value)."""
-    has_begun = Path(str(config.resume), LAST).is_file()
     for (key, new, _), (_, old, _) in zip(described(config), described(before), strict=True):
-        if new != old and _is_kept(key, has_begun) and not (key in PATHS and _is_gone(old)):
+        if new != old and _is_kept(key) and not (key in PATHS and _is_gone(old)):
             yield key, new, old
 
 
-def _is_kept(key: str, has_begun: bool) -> bool:
-    groups = KEPT + BEGUN if has_begun else KEPT
-    return key not in FREE and any(key == kept or (kept.endswith(".") and key.startswith(kept)) for kept in groups)
+def _is_kept(key: str) -> bool:
+    return key not in FREE and any(key == kept or (kept.endswith(".") and key.startswith(kept)) for kept in KEPT)
 
 
 def _is_gone(path: str | None) -> bool:

@@ -10,18 +10,15 @@ import torch
 from rich.console import Console
 
 from headscope.data.datamodule import TextDataModule
-from headscope.data.hiding import mask_id_of
 from headscope.data.pretrained_tokenizer import pretrained_tokenizer
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import RunError
 from headscope.files import create_whole
-from headscope.model.ngrams import NgramBag
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint
 from headscope.training.baseline import baseline_scores
 from headscope.training.calibration import calibrate
 from headscope.training.config import TrainConfig
-from headscope.training.decision import decision_facts
 from headscope.training.folder import (
     CONFIG,
     best_device,
@@ -30,8 +27,6 @@ from headscope.training.folder import (
     save_config,
     save_vocabulary,
 )
-from headscope.training.kept import NGRAMS, kept_ngrams
-from headscope.training.length import FEW_STEPS, settle
 from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
@@ -41,6 +36,8 @@ from headscope.training.resuming import LAST, check_kept
 from headscope.training.scoring import scores
 from headscope.training.screen import show_facts, show_report
 from headscope.training.session import Session
+
+FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 
 
 def train(config: TrainConfig, console: Console | None = None) -> Report:
@@ -74,13 +71,12 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
             "or lower data.tokens_per_batch"
         )
     preparing = time.perf_counter() - started
-    pretraining = session.pretrain()
     training = session.fit()
     if session.stop.interrupted:
         raise KeyboardInterrupt(f"stopped at step {session.trainer.global_step}; go on with resume={folder}")
     report = _scored(session)
     report.facts_of_data = facts
-    report.seconds = {"preparing": preparing, **pretraining, "training": training, **report.seconds}
+    report.seconds = {"preparing": preparing, "training": training, **report.seconds}
     report.seconds["everything"] = time.perf_counter() - started
     report.save()
     session.write_closing(report)
@@ -117,26 +113,20 @@ def _begin(folder: Path, config: TrainConfig) -> None:
 def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None) -> TextDataModule:
     """Load the texts, and only then begin the run folder: a mistake in the data must not take the run's name.
 
-    A resumed run keeps the tokenizer and the n-grams that its weights were trained with; what it was given anew is
-    written down.
+    A resumed run keeps the tokenizer that its weights were trained with; what it was given anew is written down.
     """
     kept = folder / "tokenizer.json"
     tokenizer = load_tokenizer(kept) if config.resume is not None and kept.exists() else None
     if tokenizer is None and checkpoint is not None:
         size = checkpoint.architecture.vocab_size
         tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size, config.model.path)
-    resumes = config.resume is not None and (folder / NGRAMS).exists()
-    ngrams = kept_ngrams(folder, config) if resumes else config.model.ngrams
-    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, ngrams or False)
-    if config.pretraining.epochs > 0:
-        mask_id_of(data.tokenizer)
-    settle(config, len(data.sampler("train")))
+    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer)
     if config.resume is not None:
         check_labels(folder, data.corpus.labels)
         save_config(folder, replace(config, resume=None))
     else:
         _begin(folder, config)
-    save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.ngrams)
+    save_vocabulary(folder, data.tokenizer, data.corpus.labels)
     if checkpoint is not None:
         save_architecture(folder, checkpoint.architecture)
     return data
@@ -149,8 +139,6 @@ def _scored(session: Session) -> Report:
     found = scores(logits, targets, session.objective)
     report = Report(session.folder, session.config, labels, found, logits, targets, session.objective)
     report.facts_of_training = session.facts()
-    if isinstance(bag := session.module.model.bag, NgramBag):
-        report.facts_of_training |= decision_facts(bag, data.loader("test"), logits, labels)
     report.seconds = {"testing": time.perf_counter() - start}
     _calibrate(session, report)
     if session.head_logger is not None:

@@ -10,14 +10,14 @@ from headscope.training.kept import facts_of_data
 
 
 def data_of(run: Run) -> TextDataModule:
-    """Return the splits that a run was trained, chosen and tested on, with its tokenizer and the n-grams it knows.
+    """Return the splits that a run was trained, chosen and tested on, with its tokenizer.
 
     Raises:
         DataError: if the data are gone.
         RunError: if they have other labels now.
     """
     config = run.config
-    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.ngrams or False)
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer)
     check_own(data.corpus, run)
     return data
 

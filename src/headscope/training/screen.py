@@ -42,8 +42,6 @@ def show_report(console: Console, report: Report) -> None:
     title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
     _show_kept(console, report.facts_of_training)
     show_scores(console, title, {name: found for name, found in rows.items() if found})
-    if decided := report.facts_of_training.get("decided by"):
-        console.print(f"decided by: {_readable(decided)}", highlight=False, soft_wrap=True)
     show_confusion(console, report.labels, report.test)
     console.print(
         "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False, soft_wrap=True

@@ -16,18 +16,15 @@ from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
 from headscope.training.checkpoint import RunCheckpoint, SaveLast
-from headscope.training.closing import write_calibration, write_decision, write_probes, write_scores, write_study
+from headscope.training.closing import write_calibration, write_probes, write_scores, write_study
 from headscope.training.config import TrainConfig
 from headscope.training.folder import build_model, save_weights
 from headscope.training.heads import HeadLogger, Subjects
 from headscope.training.kept import kept_architecture, objective_of, save_thresholds
 from headscope.training.layers import freeze
-from headscope.training.length import epochs_of, total_steps
 from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule
-from headscope.training.naive_bayes import ratios_of
 from headscope.training.precision import chosen_precision, steps_fused
-from headscope.training.pretraining import pretrain
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.recording import new_recorder
@@ -36,7 +33,7 @@ from headscope.training.resuming import LAST
 from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, sample, special_tokens
 from headscope.training.thresholds import best_thresholds
-from headscope.training.trainer import new_trainer, without_needless_warnings
+from headscope.training.trainer import new_trainer, total_steps, without_needless_warnings
 
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
 
@@ -65,13 +62,13 @@ class Session:
         self.console, self.last = console, folder / LAST
         self.resumed = self.last if config.resume is not None and self.last.exists() else None
         batches = len(data.sampler("train"))
-        self.total_steps, epochs = total_steps(config.trainer, batches), epochs_of(config.trainer, batches)
+        self.total_steps = total_steps(config.trainer, batches)
         self.module = self._module(checkpoint)
         self.head_logger = self._head_logger()
         self.stop = StopCleanly(self.total_steps)
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
         self.writer = self.logger.experiment
-        self.trainer = new_trainer(config, folder, self._callbacks(console), epochs, self.logger)
+        self.trainer = new_trainer(config, folder, self._callbacks(console), self.logger)
 
     @property
     def device(self) -> torch.device:
@@ -86,9 +83,7 @@ class Session:
             counts = torch.from_numpy(class_counts(classes, len(labels)))
             weights = self.objective.balanced_weights(counts.float(), len(classes))
         architecture = kept_architecture(self.folder, self.config)
-        model = build_model(self.config, self.data.tokenizer, labels, architecture, self.data.ngrams)
-        if model.bag is not None:
-            model.bag.ratio.copy_(ratios_of(self.data, self.objective))
+        model = build_model(self.config, self.data.tokenizer, labels, architecture)
         if checkpoint is not None:
             load_weights(model, checkpoint)
         freeze(model, self.config.model.frozen_layers)
@@ -134,14 +129,6 @@ class Session:
             SaveLast(self.last),
         ]
 
-    def pretrain(self) -> dict[str, float]:
-        """Let the encoder guess hidden tokens where it is to and has not before; return the seconds, by stage."""
-        if self.config.pretraining.epochs == 0 or self.resumed is not None:
-            return {}
-        start, model = time.perf_counter(), self.module.model
-        self.module.pretraining = pretrain(model, self.data, self.config, self.folder, self.writer, self.console)  # type: ignore[arg-type]
-        return {"pretraining": time.perf_counter() - start}
-
     def fit(self) -> float:
         """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took."""
         start = time.perf_counter()
@@ -186,7 +173,6 @@ class Session:
         """Write TensorBoard's closing entries."""
         write_scores(self.writer, report)
         write_calibration(self.writer, report)
-        write_decision(self.writer, report)
         if self.head_logger is not None:
             subjects = replace(self.head_logger.subjects, objective=self.objective)
             settings = self.config.inspection
@@ -205,5 +191,4 @@ class Session:
             "precision": str(self.trainer.precision),
             "device": str(self.device),
             "best validation macro-F1": None if best is None else float(best),
-            **({"pretraining": self.module.pretraining} if self.module.pretraining else {}),
         }

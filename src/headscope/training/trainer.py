@@ -9,16 +9,21 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from headscope.training.config import TrainConfig
+from headscope.training.config import TrainConfig, TrainerConfig
 from headscope.training.precision import chosen_precision
+
+
+def total_steps(settings: TrainerConfig, batches: int) -> int:
+    """Return the optimizer steps of the whole run, ceil(batches / accumulate) in each epoch and at most max_steps."""
+    steps = settings.max_epochs * -(-batches // settings.accumulate)
+    return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
 def new_trainer(
     config: TrainConfig,
     folder: Path,
     callbacks: list[Callback],
-    max_epochs: int,
-    logger: TensorBoardLogger | None = None,
+    logger: TensorBoardLogger,
 ) -> pl.Trainer:
     """Return a Trainer on the device, and in the precision, that the configuration says.
 
@@ -26,18 +31,17 @@ def new_trainer(
         config: of the run.
         folder: of the run.
         callbacks: in their order.
-        max_epochs: passes over the training texts.
-        logger: what writes to TensorBoard the numbers that a module logs; None: nothing does.
+        logger: what writes to TensorBoard the numbers that a module logs.
     """
     settings = config.trainer
     return pl.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         precision=chosen_precision(settings),  # type: ignore[arg-type]
-        max_epochs=max_epochs,
+        max_epochs=settings.max_epochs,
         accumulate_grad_batches=settings.accumulate,
         gradient_clip_val=config.optimizer.gradient_clip or None,
-        logger=logger or False,
+        logger=logger,
         callbacks=callbacks,
         num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
         enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
