@@ -9,7 +9,7 @@ import pytest
 from headscope.errors import ConfigError, RunError
 from headscope.settings import described
 from headscope.training.config import TrainConfig
-from headscope.training.resuming import BEGUN, FREE, KEPT, PATHS, check_kept
+from headscope.training.resuming import FREE, KEPT, PATHS, check_kept
 from headscope.training.run import train
 from headscope.training.session import Session
 from interrupting import InterruptAt
@@ -84,7 +84,7 @@ def test_a_file_that_was_moved_may_be_given_anew(small_config: Maker, tmp_path: 
 def test_the_rules_are_about_keys_that_there_are() -> None:
     keys = [key for key, _, _ in described(TrainConfig())]
     assert {*FREE, *PATHS} <= {*keys}
-    assert [kept for kept in KEPT + BEGUN if not any(key == kept or key.startswith(kept) for key in keys)] == []
+    assert [kept for kept in KEPT if not any(key == kept or key.startswith(kept) for key in keys)] == []
 
 
 def test_a_refused_run_is_left_as_it_was(small_config: Maker) -> None:

@@ -29,7 +29,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path."""
     console = console or Console()
     run = load_run(Path(config.run))
-    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens)
+    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.evidence)
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
     summary = reading_numbers(reading)

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from headscope.commands.config import PredictConfig
 from headscope.commands.rows import Row, read_rows, row_writer
 from headscope.data.batching import TextBatches
-from headscope.data.token_ids import EncodedTexts, joined
+from headscope.data.token_ids import EncodedTexts, encode_texts
 from headscope.errors import DataError
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
@@ -71,7 +70,7 @@ def predict(config: PredictConfig) -> int:
     ):
         task = progress.add_task("", total=None)
         windows = _windows(rows, columns, config.input)
-        for window, texts in _ahead(windows, lambda texts: encoded(run.tokenizer, texts), pool):
+        for window, texts in _ahead(windows, lambda texts: encode_texts(run.tokenizer, texts, run.evidence), pool):
             for row in labelled(window, label(texts), run.labels, run.objective, join):
                 write(row)
             done += len(window)
@@ -131,12 +130,6 @@ def _ahead(
         before = coming
     if before is not None:
         yield before[0], before[1].result()
-
-
-def encoded(tokenizer: Tokenizer, texts: Texts) -> EncodedTexts:
-    """Return the token ids of texts or of pairs of texts."""
-    is_pair = len(texts[0]) == 2
-    return joined(tokenizer.encode_batch_fast(texts if is_pair else [text for (text,) in texts]), pairs=is_pair)
 
 
 def probabilities(

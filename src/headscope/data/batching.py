@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from headscope.data.evidence import Evidence
 from headscope.data.token_ids import EncodedTexts
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -26,6 +27,7 @@ class Batch(NamedTuple):
         labels: class of each text, -1 where it is not known; or, where a text has any number of them, [B, C], 1 at
             the classes that a text has and 0 at the others.
         rows: place of each text in its split.
+        evidence: known n-grams at each token, where the model reads them.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -33,11 +35,13 @@ class Batch(NamedTuple):
     segment_ids: Int[Tensor, "B T"] | None
     labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]
+    evidence: Evidence | None = None
 
     @property
     def inputs(self) -> tuple[Any, ...]:
         """What the network is called with."""
-        return self.token_ids, self.key_padding_mask, self.segment_ids
+        known = () if self.evidence is None else (self.evidence,)
+        return self.token_ids, self.key_padding_mask, self.segment_ids, *known
 
 
 def moved(part: Part, device: torch.device) -> Part:
@@ -128,6 +132,7 @@ class TextBatches(Dataset[Batch]):
             None if segments is None else self._padded(segments, starts, lengths),
             torch.from_numpy(self.labels[rows]),
             torch.tensor(rows),
+            None if self.texts.evidence is None else self.texts.evidence.of(rows, starts, lengths, int(lengths.max())),
         )
 
     @staticmethod

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headscope.settings import setting
 
-TOKENIZERS = ("bpe", "wordpiece", "unigram")
+TOKENIZERS = ("words", "bpe", "wordpiece", "unigram")
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
 EMBEDDED = "licenses"
 
@@ -96,7 +96,7 @@ class DataConfig:
 class TokenizerConfig:
     """A tokenizer trained on the training split alone."""
 
-    kind: str = setting("bpe", "byte-level BPE, WordPiece or Unigram", choices=TOKENIZERS)
-    vocab_size: int = setting(4000, "pieces, special tokens included", minimum=300)
-    min_frequency: int = setting(2, "how often a piece must occur to be kept (BPE and WordPiece)", minimum=1)
-    lowercase: bool = setting(False, "lower-case texts after NFKC")
+    kind: str = setting("words", "whole words, byte-level BPE, WordPiece or Unigram", choices=TOKENIZERS)
+    vocab_size: int = setting(8000, "words or pieces with a vector of their own, special tokens included", minimum=300)
+    min_frequency: int = setting(2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1)
+    lowercase: bool = setting(True, "lower-case texts after NFKC")

@@ -1,5 +1,7 @@
 """Everything about the texts of a run: splits, tokenizer, ids and loaders."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch.distributed
 from lightning.pytorch import LightningDataModule
@@ -11,6 +13,8 @@ from headscope.data.columns import TextsOf, numbers, texts_among
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus
 from headscope.data.encoded import encode
+from headscope.data.evidence import EvidenceVocabulary, class_ratios, folds_of, known_ngrams
+from headscope.data.splits import groups_of
 from headscope.data.token_ids import EncodedTexts
 from headscope.data.tokenizer import trained_tokenizer
 
@@ -23,6 +27,8 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: what tokenizer to train, on the training split alone.
         seed: of the order of batches.
         tokenizer: one that is trained already, such as a run folder's.
+        evidence: whether n-grams are found at each token; those that are known already, such as a run folder's, or
+            True for those of the training split.
     """
 
     def __init__(
@@ -31,17 +37,25 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: TokenizerConfig,
         seed: int,
         tokenizer: Tokenizer | None = None,
+        evidence: EvidenceVocabulary | bool = False,
     ) -> None:
         super().__init__()
         self.config, self.seed = config, seed
         cache = cache_folder(config.cache_dir)
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
-        texts = TextsOf(train, texts_among(train.column_names))
-        self.tokenizer = tokenizer or trained_tokenizer(texts, tokenizer_config, config.max_length, cache)
-        self.encoded: dict[str, EncodedTexts] = {
-            role: encode(self.tokenizer, split, cache) for role, split in self.corpus.splits.items()
-        }
+        all_texts = TextsOf(train, texts_among(train.column_names))
+        self.tokenizer = tokenizer or trained_tokenizer(all_texts, tokenizer_config, config.max_length, cache)
+        self.encoded: dict[str, EncodedTexts] = {}
+        self.evidence = None if isinstance(evidence, bool) else evidence
+        for role in ("train", "validation", "test"):
+            split = self.corpus.splits[role]
+            texts, words = encode(self.tokenizer, split, cache, with_words=evidence is not False)
+            if words is not None:
+                self.evidence = self.evidence or known_ngrams(words)  # of the first split, train
+                folds = folds_of(groups_of(split)) if role == "train" else None
+                texts = replace(texts, evidence=self.evidence.find(words, folds))
+            self.encoded[role] = texts
 
     @property
     def num_segments(self) -> int:
@@ -51,6 +65,17 @@ class TextDataModule(LightningDataModule):
     def labels(self, role: str) -> np.ndarray:
         """Return the class of each text of a split, [N], or, with multi_label, 1 at each class it has, [N, C]."""
         return numbers(self.corpus.splits[role], "label")
+
+    def ratios(self, classes: np.ndarray) -> np.ndarray:
+        """Return what each known n-gram says about each class, [K + 1, n, C]; see `class_ratios`.
+
+        Args:
+            classes: [N, C], True where a training text has a class.
+        """
+        train = self.encoded["train"]
+        if train.evidence is None or self.evidence is None:
+            raise ValueError("no n-grams are known")
+        return class_ratios(train.evidence, train.starts, classes, len(self.evidence))
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split; shuffled for train alone."""
@@ -81,6 +106,7 @@ class TextDataModule(LightningDataModule):
             **self.corpus.facts,
             "classes": self.corpus.labels,
             "vocabulary": self.tokenizer.get_vocab_size(),
+            **({} if self.evidence is None else {"n-grams": len(self.evidence)}),
             "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
             "share of texts cut": {role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()},
             "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),

@@ -4,33 +4,41 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from headscope.data.cache import content_key
 from headscope.data.columns import texts_among
-from headscope.data.token_ids import EncodedTexts, joined
+from headscope.data.evidence import Units, WordTexts
+from headscope.data.token_ids import EncodedTexts, joined, units_of
 
 TEXTS_AT_ONCE = 4_000
 HASHED_AT_ONCE = 1_000  # rows; Arrow gathers the rows of a shuffled split one by one, which is slower in larger heaps
 
 
-def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path) -> EncodedTexts:
+def encode(
+    tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False
+) -> tuple[EncodedTexts, WordTexts | None]:
     """Encode the columns text and text_pair, or read what an earlier call left in the cache.
 
     The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
+
+    Args:
+        tokenizer: what makes token ids.
+        dataset: a split.
+        cache: where files are kept.
+        with_words: return the word that each token shows too, for `headscope.data.evidence`; else None.
     """
     columns = texts_among(dataset.column_names)
-    settings = f"{tokenizer.to_str()} {tokenizer.encode_special_tokens}"
+    settings = f"{tokenizer.to_str()} {tokenizer.encode_special_tokens} {with_words}"
     folder = cache / "encoded" / content_key([settings, *columns, *digests_of(dataset, columns)])
     if not folder.exists():
-        _write(tokenizer, dataset, columns, folder)
-    return _read(folder)
+        _write(tokenizer, dataset, columns, folder, with_words)
+    return _read(folder, with_words)
 
 
 def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
@@ -50,37 +58,44 @@ def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
     return [digest.hexdigest() for pair in digests for digest in pair]
 
 
-def _encodings(tokenizer: Tokenizer, dataset: Dataset, columns: list[str]) -> Iterator[list[Encoding]]:
-    # One after the other: on two cores, a thread that encodes ahead takes time from the tokenizer's own threads.
-    for batch in dataset.iter(TEXTS_AT_ONCE):
-        texts = [batch[column] for column in columns]
-        yield tokenizer.encode_batch_fast(texts[0] if len(columns) == 1 else list(zip(*texts, strict=True)))
-
-
-def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path) -> None:
+def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool) -> None:
     """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".encoding."))
+    encode_batch = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast  # which knows no offsets
     try:
-        lengths, num_cut = [np.zeros(1, np.int64)], 0
-        with (temporary / "ids.bin").open("wb") as ids, (temporary / "segments.bin").open("wb") as segments:
-            for encodings in _encodings(tokenizer, dataset, columns):
+        lengths, num_cut, known = [np.zeros(1, np.int64)], 0, Units()
+        with (
+            (temporary / "ids.bin").open("wb") as ids,
+            (temporary / "segments.bin").open("wb") as segments,
+            (temporary / "units.bin").open("wb") as units,
+        ):
+            # One after the other: on two cores, a thread that encodes ahead takes time from the tokenizer's threads.
+            for batch in dataset.iter(TEXTS_AT_ONCE):
+                rows = list(zip(*(batch[column] for column in columns), strict=True))
+                encodings = encode_batch(rows if len(columns) == 2 else [text for (text,) in rows])
                 texts = joined(encodings, pairs=len(columns) == 2)
                 ids.write(texts.ids.tobytes())
                 if texts.segments is not None:
                     segments.write(texts.segments.tobytes())
+                if with_words:
+                    units.write(units_of(encodings, rows, known).tobytes())
                 lengths.append(texts.lengths)
                 num_cut += texts.num_cut
         np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
-        (temporary / "facts.json").write_text(json.dumps({"num_cut": num_cut, "pairs": len(columns) == 2}))
+        facts = {"num_cut": num_cut, "pairs": len(columns) == 2, "words": known.words}
+        (temporary / "facts.json").write_text(json.dumps(facts))
         if not folder.exists():
             temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _read(folder: Path) -> EncodedTexts:
-    facts = json.loads((folder / "facts.json").read_text())
+def _read(folder: Path, with_words: bool) -> tuple[EncodedTexts, WordTexts | None]:
+    facts, starts = json.loads((folder / "facts.json").read_text()), np.load(folder / "starts.npy")
     ids = np.memmap(folder / "ids.bin", dtype=np.int32, mode="r")
     segments = np.memmap(folder / "segments.bin", dtype=np.uint8, mode="r") if facts["pairs"] else None
-    return EncodedTexts(ids, np.load(folder / "starts.npy"), segments, facts["num_cut"])
+    texts = EncodedTexts(ids, starts, segments, facts["num_cut"])
+    if not with_words:
+        return texts, None
+    return texts, WordTexts(facts["words"], np.memmap(folder / "units.bin", dtype=np.int32, mode="r"), starts)

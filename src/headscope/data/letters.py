@@ -4,6 +4,7 @@ In Devanagari, Thai and many other scripts a vowel is often a mark on its conson
 does not count: a word would end in its middle, and words that differ by a vowel would be one.
 """
 
+import re
 import unicodedata
 
 # Within the basic plane, where the marks of all living scripts are; as ranges, which a regular expression reads fast.
@@ -14,3 +15,14 @@ _ENDS = [code for code, after in zip(_CODES, [*_CODES[1:], 0], strict=True) if c
 
 MARKS = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(_STARTS, _ENDS, strict=True))  # within [...]
 WORD = rf"\w[\w{MARKS}]*"  # a run of letters, digits and underscores, with their marks
+
+# Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of Katakana is a word,
+# most often a foreign one.
+CHARACTERS = "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
+KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
+_CHARACTER = re.compile(f"[{CHARACTERS}]")
+
+
+def is_character(word: str) -> bool:
+    """Tell whether a word is one character of a script without spaces."""
+    return _CHARACTER.fullmatch(word) is not None

@@ -9,6 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from headscope.data.cache import content_key
 from headscope.data.config import TokenizerConfig
+from headscope.data.letters import CHARACTERS, KATAKANA
 from headscope.errors import ConfigError
 from headscope.files import write_whole
 
@@ -57,7 +58,7 @@ def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length:
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
-    """Train byte-level BPE, WordPiece or Unigram.
+    """Train a tokenizer of words, or byte-level BPE, WordPiece or Unigram.
 
     (Sennrich et al. 2016, bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All read text through Unicode's
     NFKC first, which makes full-width and half-width forms one.
@@ -65,7 +66,9 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     Raises:
         ConfigError: if Unigram's vocabulary is too small for the characters of the texts.
     """
-    tokenizer, trainer = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[config.kind](config)
+    tokenizer, trainer = {"words": _words, "bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[config.kind](
+        config
+    )
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
     if config.kind == "wordpiece":  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces
         steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
@@ -86,6 +89,22 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         special_tokens=[(CLASS, class_id), (SEPARATOR, separator_id)],
     )
     return with_literal_text(tokenizer)
+
+
+def _words(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    """Words and signs; in Chinese, Japanese and Korean each character, but for runs of Katakana, which are words."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    letters = rf"[[\w\p{{M}}]&&[^{CHARACTERS}{KATAKANA}]]+"
+    pieces = Regex(rf"[{CHARACTERS}]|[{KATAKANA}]+|{letters}|.")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(pieces, "isolated")]
+    )
+    return tokenizer, trainers.WordLevelTrainer(
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        special_tokens=SPECIAL_TOKENS,
+        show_progress=False,
+    )
 
 
 def _bpe(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:

@@ -25,6 +25,7 @@ from headscope.inspection.intervention import (
     LabelledBatch,
     device_of,
     evaluating,
+    evidence_of,
     headed_layers,
 )
 from headscope.inspection.measures import Summary, mean_and_error
@@ -105,6 +106,8 @@ def faithfulness(
 class _Inputs:
     """A batch on the model's device; `choosable` is True at tokens that may be hidden."""
 
+    batch: LabelledBatch
+
     token_ids: Int[Tensor, "B T"]
     padding: Bool[Tensor, "B T"]
     segment_ids: Int[Tensor, "B T"] | None
@@ -117,13 +120,15 @@ class _Inputs:
         padding = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask.to(device)
         special = torch.isin(ids, ids.new_tensor(list(special_ids)))
         segments = None if segments is None else segments.to(device)
-        return cls(ids, padding, segments, ~padding & ~special)
+        return cls(batch, ids, padding, segments, ~padding & ~special)
 
 
 def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective) -> Float[Tensor, "C B T"]:
     """Return how each head, rollout and gradient x input rank the tokens."""
     with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
-        logits = model(inputs.token_ids, inputs.padding, inputs.segment_ids)
+        logits = model(
+            inputs.token_ids, inputs.padding, inputs.segment_ids, *evidence_of(inputs.batch, device_of(model))
+        )
         likeliest = objective.log_probabilities(logits).amax(dim=-1).sum()
     gradient = torch.autograd.grad(likeliest, leaves[0])[0]
     saliency = (gradient * leaves[0].detach()).sum(dim=-1).abs()  # [B, T]
@@ -198,7 +203,8 @@ def _probabilities(
     for part in hidden.split(max(1, TOKENS_AT_ONCE // (B * T))):
         ids = inputs.token_ids.repeat(len(part), 1)
         segments = None if inputs.segment_ids is None else inputs.segment_ids.repeat(len(part), 1)
-        logits = model(ids, part.flatten(0, 1), segments).double().unflatten(0, (len(part), B))
+        evidence = evidence_of(inputs.batch, ids.device, len(part))
+        logits = model(ids, part.flatten(0, 1), segments, *evidence).double().unflatten(0, (len(part), B))
         found.append(objective.probabilities(logits))
     return torch.cat(found)
 

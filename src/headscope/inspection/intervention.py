@@ -5,7 +5,7 @@ Shape letters: B texts, H heads, Q queries, E head width.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -47,8 +47,17 @@ def logits_of(model: nn.Module, batch: LabelledBatch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
     device = device_of(model)
     inputs = [batch.token_ids, batch.key_padding_mask, batch.segment_ids]
-    logits: Float[Tensor, "B C"] = model(*(None if part is None else part.to(device) for part in inputs))
+    given: list[Any] = [None if part is None else part.to(device) for part in inputs]
+    logits: Float[Tensor, "B C"] = model(*given, *evidence_of(batch, device))
     return logits
+
+
+def evidence_of(batch: LabelledBatch, device: torch.device, times: int = 1) -> list[Any]:
+    """Return the n-grams of a batch's tokens, if it has any, for the batch put `times` below itself."""
+    evidence = getattr(batch, "evidence", None)
+    if evidence is None:
+        return []
+    return [tuple(part.to(device) for part in evidence.repeated(times, batch.token_ids.shape[1]))]
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -7,6 +7,7 @@ from headscope.attention.dropout import Dropout
 from headscope.model.config import ModelConfig
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder
+from headscope.model.evidence import EvidenceInputs, TokenEvidence
 from headscope.model.pooling import build_pooling
 from headscope.model.pretrained.architecture import Architecture
 from headscope.model.pretrained.encoder import NormedEmbedding, PostNormEncoder
@@ -14,6 +15,9 @@ from headscope.model.pretrained.encoder import NormedEmbedding, PostNormEncoder
 
 class TextClassifier(nn.Module):
     """logits = W pool(Encoder(Embedding(ids))) + b.
+
+    By default the first token, [CLS], is read, whose own vector is the same in every text: nothing of a text reaches
+    the logits but through an attention head.
 
     Args:
         config: width, heads, layers and the like.
@@ -23,6 +27,7 @@ class TextClassifier(nn.Module):
         num_segments: 2 for pairs of texts, else 1.
         architecture: of an encoder that is trained already; None for one from scratch. It decides about embedding and
             encoder, and so about every size; of `config`, pooling and dropout remain.
+        num_ngrams: how many n-grams are known; without config.evidence tokens carry none.
     """
 
     def __init__(
@@ -33,15 +38,18 @@ class TextClassifier(nn.Module):
         max_length: int,
         num_segments: int = 1,
         architecture: Architecture | None = None,
+        num_ngrams: int = 0,
     ) -> None:
         super().__init__()
         self.embedding: TokenEmbedding | NormedEmbedding
         self.encoder: Encoder | PostNormEncoder
+        told_classes = num_classes if config.evidence and architecture is None else 0
+        self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout) if told_classes else None
         if architecture is None:
             self.embedding = TokenEmbedding(
-                vocab_size, config.d_model, max_length, config.positions, num_segments, config.dropout
+                vocab_size, config.d_model, max_length, config.positions, num_segments, config.dropout, told_classes
             )
-            self.encoder = Encoder(config, max_length)
+            self.encoder = Encoder(config, max_length, told_classes)
         else:
             self.embedding = NormedEmbedding(architecture, config.dropout)
             self.encoder = PostNormEncoder(architecture, config.dropout, config.attention_dropout)
@@ -55,6 +63,7 @@ class TextClassifier(nn.Module):
         token_ids: Int[Tensor, "B T"],
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         segment_ids: Int[Tensor, "B T"] | None = None,
+        evidence: EvidenceInputs | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits.
 
@@ -62,7 +71,17 @@ class TextClassifier(nn.Module):
             token_ids: the texts, padded with id 0 to the longest.
             key_padding_mask: True at padding; None where no text is padded, which is faster.
             segment_ids: 0 for tokens of the first text of a pair, 1 for the second.
+            evidence: the tokens' n-grams.
+
+        Raises:
+            ValueError: without evidence where the network was trained with it: its logits would be wrong.
         """
-        tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
+        if self.evidence is None:
+            tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
+        elif evidence is None:
+            raise ValueError("this network reads n-grams beside token ids: call it with a batch's `inputs`")
+        else:
+            said = self.evidence(evidence, token_ids.shape[1])  # [B, T, C]
+            tokens = self.encoder(self.embedding(token_ids, segment_ids, said), key_padding_mask, said)
         logits: Tensor = self.head(self.dropout(self.pool(tokens, key_padding_mask)))
         return logits

@@ -32,8 +32,9 @@ class ModelConfig:
     window: int | None = setting(None, "let a token look at so many tokens on either side alone", minimum=1)
     positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
     pooling: str = setting(
-        "mean",
-        "how the tokens' vectors become the text's; pooler: BERT's, of the first; from additive on by a learned query",
+        "first",
+        "which vector is the text's; first: that of [CLS], which tokens reach through heads alone; with any other but "
+        "pooler, BERT's layer behind it, tokens pass the heads by: mean, max, or a learned query from additive on",
         choices=POOLINGS,
     )
     dropout: float = setting(
@@ -44,6 +45,14 @@ class ModelConfig:
         "dropout on attention weights; above 0 it turns the fused kernel off on a CPU",
         minimum=0,
         below=1,
+    )
+    evidence: bool = setting(
+        True,
+        "each token carries what its word, its pair with the word before and its letters say about the classes, "
+        "counted in the training texts",
+    )
+    evidence_dropout: float = setting(
+        0.3, "share of the n-grams that are left out at each training step", minimum=0, below=1
     )
     path: str | None = setting(
         None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
@@ -62,6 +71,8 @@ class ModelConfig:
             yield "frozen_layers", f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet"
         if self.revision is not None:
             yield "revision", f"got {self.revision!r}, takes null without model.path: nothing is loaded"
+        if self.causal and self.pooling in ("first", "pooler"):
+            yield "causal", f"got true with model.pooling={self.pooling}: [CLS] stands first and would see no token"
         if self.num_heads < 1 or self.d_model < 1:
             return
         if self.d_model % self.num_heads:
@@ -83,7 +94,7 @@ class ModelConfig:
                 "path",
                 "is missing; give it as model.path=... (a folder, or a Hub id such as google-bert/bert-base-uncased)",
             )
-        plain = {"attention": "multi_head", "num_kv_heads": None, "causal": False, "window": None}
+        plain = {"attention": "multi_head", "num_kv_heads": None, "causal": False, "window": None, "evidence": False}
         for key, value in plain.items():
             if getattr(self, key) != value:
                 yield key, f"got {getattr(self, key)!r}, but model.path was trained with {value!r}; leave it out"

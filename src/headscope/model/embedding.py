@@ -20,7 +20,7 @@ def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
 
 
 class TokenEmbedding(nn.Module):
-    """Sum the vectors of token, position and, for pairs of texts, of the text that a token belongs to.
+    """Sum the vectors of token, position, what it says about the classes and, for pairs, the text that it belongs to.
 
     Args:
         vocab_size: number of token ids; id 0 is padding and stays zero.
@@ -30,6 +30,7 @@ class TokenEmbedding(nn.Module):
             layer turns queries and keys instead).
         num_segments: 2 for pairs of texts, else 1.
         dropout: share of numbers dropped in training.
+        num_classes: C, where tokens carry evidence about so many classes; else 0.
     """
 
     def __init__(
@@ -40,10 +41,12 @@ class TokenEmbedding(nn.Module):
         positions: str,
         num_segments: int,
         dropout: float,
+        num_classes: int = 0,
     ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
         self.segment = nn.Embedding(num_segments, d_model) if num_segments > 1 else None
+        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
         self.position: Tensor | None
         if positions == "learned":
             self.position = nn.Parameter(torch.empty(max_length, d_model))
@@ -62,14 +65,21 @@ class TokenEmbedding(nn.Module):
             self.token.weight[0].zero_()
         if self.segment is not None:
             nn.init.normal_(self.segment.weight, std=0.02)
+        if self.evidence is not None:
+            nn.init.normal_(self.evidence.weight, std=0.02)
 
     def forward(
-        self, token_ids: Int[Tensor, "B T"], segment_ids: Int[Tensor, "B T"] | None = None
+        self,
+        token_ids: Int[Tensor, "B T"],
+        segment_ids: Int[Tensor, "B T"] | None = None,
+        evidence: Float[Tensor, "B T C"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Return one vector for each token."""
+        """Return one vector for each token; that of [CLS] is the same in every text."""
         vectors = self.token(token_ids)
         if self.position is not None:
             vectors = vectors + self.position[: token_ids.shape[1]]
         if self.segment is not None and segment_ids is not None:
             vectors = vectors + self.segment(segment_ids)
+        if self.evidence is not None and evidence is not None:
+            vectors = vectors + self.evidence(evidence)
         return self.dropout(vectors)  # type: ignore[no-any-return]

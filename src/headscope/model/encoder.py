@@ -18,16 +18,30 @@ class EncoderBlock(nn.Module):
     The norm stands inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On Layer
     Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel 2016).
 
+    Where tokens carry evidence e, the heads' values are made of LayerNorm(x) + U e: the norm makes a token that says
+    much and one that says little alike, and U e does not.
+
     Args:
         attention: makes each token's vector a mix of the tokens' vectors; called with query, key, value,
             key_padding_mask, need_weights and attn_mask.
         d_model: D, width of a token's vector.
         feedforward_size: width of the hidden layer.
         dropout: on the output of either branch and on the hidden layer.
+        num_classes: C, where tokens carry evidence about so many classes; else 0.
     """
 
-    def __init__(self, attention: HeadedAttention, d_model: int, feedforward_size: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        attention: HeadedAttention,
+        d_model: int,
+        feedforward_size: int,
+        dropout: float = 0.0,
+        num_classes: int = 0,
+    ) -> None:
         super().__init__()
+        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
+        if self.evidence is not None:
+            nn.init.normal_(self.evidence.weight, std=0.02)
         self.attention_norm = nn.LayerNorm(d_model)
         self.attention = attention
         self.feedforward_norm = nn.LayerNorm(d_model)
@@ -43,11 +57,23 @@ class EncoderBlock(nn.Module):
         self,
         tokens: Float[Tensor, "B T D"],
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
-        attn_mask: Bool[Tensor, "T T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """Return the tokens' new vectors. Both masks are True where nobody may look: at padding, at far tokens."""
+        attn_mask: Bool[Tensor, "Q T"] | None = None,
+        evidence: Float[Tensor, "B T C"] | None = None,
+        first_alone: bool = False,
+    ) -> Float[Tensor, "B Q D"]:
+        """Return the tokens' new vectors.
+
+        Args:
+            tokens: their vectors.
+            key_padding_mask: True at padding.
+            attn_mask: True where a query may not look at a key, such as at far tokens.
+            evidence: e, what each token says about each class.
+            first_alone: return the first token's vector alone: nothing else is asked of the last block.
+        """
         normed = self.attention_norm(tokens)
-        attended, _ = self.attention(normed, normed, normed, key_padding_mask, need_weights=False, attn_mask=attn_mask)
+        values = normed if self.evidence is None or evidence is None else normed + self.evidence(evidence)
+        query, tokens = (normed[:, :1], tokens[:, :1]) if first_alone else (normed, tokens)
+        attended, _ = self.attention(query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask)
         tokens = tokens + self.dropout(attended)
         return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
 
@@ -55,31 +81,51 @@ class EncoderBlock(nn.Module):
 class Encoder(nn.Module):
     """num_layers blocks and a last norm, which pre-norm blocks need since nothing else bounds their sum.
 
+    Where the first token alone is read, the last block makes no other's vector, unless somebody watches its heads.
+
     Args:
-        config: width, heads, layers, kind of attention, and which tokens may look at which.
+        config: width, heads, layers, kind of attention, which tokens may look at which, and what is read.
         max_length: most tokens of a text.
+        num_classes: C, where tokens carry evidence about so many classes; else 0.
     """
 
-    def __init__(self, config: ModelConfig, max_length: int) -> None:
+    def __init__(self, config: ModelConfig, max_length: int, num_classes: int = 0) -> None:
         super().__init__()
         rotary = None
         if config.positions == "rotary":
             rotary = RotaryPositions(config.d_model // config.num_heads, max_length)
         self.blocks = nn.ModuleList(
-            EncoderBlock(build_attention(config, rotary), config.d_model, config.feedforward_size, config.dropout)
+            EncoderBlock(
+                build_attention(config, rotary), config.d_model, config.feedforward_size, config.dropout, num_classes
+            )
             for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(config.d_model)
         self.causal, self.window = config.causal, config.window
+        self.reads_first = config.pooling in ("first", "pooler")
 
     def forward(
-        self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
-        """Return each token's vector after the last block. key_padding_mask is True at padding."""
+        self,
+        tokens: Float[Tensor, "B T D"],
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        evidence: Float[Tensor, "B T C"] | None = None,
+    ) -> Float[Tensor, "B Q D"]:
+        """Return each token's vector after the last block, or the first's alone where no other is read.
+
+        Args:
+            tokens: their vectors.
+            key_padding_mask: True at padding.
+            evidence: what each token says about each class.
+        """
         attn_mask = self.attention_mask(tokens.shape[1], tokens.device)
-        for block in self.blocks:
-            tokens = block(tokens, key_padding_mask, attn_mask)
-        return self.norm(tokens)  # type: ignore[no-any-return]
+        *blocks, last = self.blocks
+        assert isinstance(last, EncoderBlock)
+        for block in blocks:
+            tokens = block(tokens, key_padding_mask, attn_mask, evidence)
+        first_alone = self.reads_first and last.attention.observer is None
+        if first_alone and attn_mask is not None:
+            attn_mask = attn_mask[:1]
+        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, first_alone))  # type: ignore[no-any-return]
 
     def attention_mask(self, length: int, device: torch.device) -> Bool[Tensor, "{length} {length}"] | None:
         """Return which token may not look at which, whatever the text: later ones, or those out of the window."""

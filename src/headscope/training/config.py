@@ -31,6 +31,9 @@ class OptimizerConfig:
     layer_decay: float = setting(
         1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
     )
+    evidence_rate: float = setting(
+        1e-2, "learning rate of the weights of n-grams (model.evidence), which are not decayed", above=0
+    )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
     gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)

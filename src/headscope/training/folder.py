@@ -5,6 +5,7 @@
         tokenizer.json       the trained tokenizer, or the checkpoint's
         encoder.json         what the encoder of a checkpoint looks like, where model.path named one
         labels.json          the classes' names, in the order of the logits
+        evidence.safetensors with model.evidence: the known n-grams
         model.safetensors    the best weights by validation macro-F1
         thresholds.json      with data.multi_label: the probability from which on a text is given each class
         calibration.json     the temperature that probabilities are taken at; older runs have none, which is 1
@@ -30,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
 
+from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import load_tokenizer
 from headscope.errors import ConfigError, RunError
 from headscope.files import replacing, write_whole
@@ -39,9 +41,11 @@ from headscope.model.pretrained.architecture import Architecture, architecture_j
 from headscope.training.config import TrainConfig
 from headscope.training.kept import (
     ENCODER,
+    EVIDENCE,
     MADE_OF_WEIGHTS,
     WEIGHTS,
     kept_architecture,
+    kept_evidence,
     kept_objective,
     load_temperature,
     save_json,
@@ -61,6 +65,7 @@ class Run:
     model: TextClassifier
     objective: Objective = ONE_CLASS
     temperature: float = 1.0  # by which logits are divided before they become probabilities
+    evidence: EvidenceVocabulary | None = None  # the n-grams that its tokens may have
 
 
 def build_model(
@@ -68,6 +73,7 @@ def build_model(
     tokenizer: Tokenizer,
     labels: list[str],
     architecture: Architecture | None = None,
+    evidence: EvidenceVocabulary | None = None,
 ) -> TextClassifier:
     """Return the untrained network that a configuration and what it reads and says ask for.
 
@@ -76,6 +82,7 @@ def build_model(
         tokenizer: whose ids it reads.
         labels: the classes.
         architecture: of an encoder that is trained already.
+        evidence: the n-grams that tokens may have.
     """
     num_segments = 2 if config.data.text_pair_column else 1
     return TextClassifier(
@@ -85,6 +92,7 @@ def build_model(
         config.data.max_length,
         num_segments,
         architecture,
+        0 if evidence is None else len(evidence),
     )
 
 
@@ -105,8 +113,12 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     write_whole(folder / "tokenizer.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def save_vocabulary(folder: Path, tokenizer: Tokenizer, labels: list[str]) -> None:
-    """Write tokenizer.json and labels.json."""
+def save_vocabulary(
+    folder: Path, tokenizer: Tokenizer, labels: list[str], evidence: EvidenceVocabulary | None = None
+) -> None:
+    """Write tokenizer.json, labels.json and, where n-grams are known, evidence.safetensors."""
+    if evidence is not None:
+        evidence.save(folder / EVIDENCE)
     save_tokenizer(folder, tokenizer)
     save_json(folder / "labels.json", labels)
 
@@ -154,6 +166,7 @@ def load_run(folder: Path) -> Run:
         "labels.json",
         WEIGHTS,
         *([ENCODER] if config.model.path else []),
+        *([EVIDENCE] if config.model.evidence else []),
     ]
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
@@ -164,12 +177,13 @@ def load_run(folder: Path) -> Run:
     try:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-        model = build_model(config, tokenizer, labels, kept_architecture(folder, config))
+        evidence = kept_evidence(folder, config)
+        model = build_model(config, tokenizer, labels, kept_architecture(folder, config), evidence)
         load_model(model, str(folder / WEIGHTS))
         objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
-    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature)
+    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature, evidence)
 
 
 def flat(config: TrainConfig) -> dict[str, Any]:

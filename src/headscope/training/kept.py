@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headscope.data.evidence import EvidenceVocabulary, load_evidence
 from headscope.files import write_whole
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.model.pretrained.architecture import Architecture, load_architecture
 from headscope.training.config import TrainConfig
 
-ENCODER, THRESHOLDS = "encoder.json", "thresholds.json"
+ENCODER, THRESHOLDS, EVIDENCE = "encoder.json", "thresholds.json", "evidence.safetensors"
 CALIBRATION, MOST_WRONG, METRICS, HEADS = "calibration.json", "most_wrong.html", "metrics.json", "heads.json"
 WEIGHTS, MADE_OF_WEIGHTS = "model.safetensors", (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # of no others
 
@@ -31,6 +32,15 @@ def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
         ValueError: if it is broken.
     """
     return None if config.model.path is None else load_architecture(folder / ENCODER)
+
+
+def kept_evidence(folder: Path, config: TrainConfig) -> EvidenceVocabulary | None:
+    """Read evidence.safetensors; None for a run whose tokens carry no evidence.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    return load_evidence(folder / EVIDENCE) if config.model.evidence else None
 
 
 def objective_of(config: TrainConfig) -> Objective:

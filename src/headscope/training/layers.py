@@ -9,6 +9,8 @@ from torch import nn
 from headscope.model.classifier import TextClassifier
 from headscope.training.config import OptimizerConfig
 
+NGRAM_WEIGHTS, NO_LAYER = "evidence.weight", -1  # in the place of a distance
+
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
     """Return AdamW's groups of parameters, in which matrices alone are decayed.
@@ -19,12 +21,13 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     A layer's learning rate is learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
     it: what lies deep, and is the same for all texts and tasks, changes least (Clark et al. 2020, ELECTRA, appendix B;
     Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate.
+    The weights of n-grams are a group of their own, of evidence_rate: each is learned from the few texts that have it.
     Frozen parameters are among the groups and get no gradient, so a run may be resumed with fewer or more of them.
     """
     return [
         {
             "params": weights,
-            "lr": config.learning_rate * config.layer_decay**distance,
+            "lr": config.evidence_rate if distance == NO_LAYER else config.learning_rate * config.layer_decay**distance,
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
         for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()
@@ -36,7 +39,7 @@ def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.
 
     Args:
         model: with parts named as in `TextClassifier`.
-        by_layer: False counts every distance as 0, which leaves two groups.
+        by_layer: False counts every distance as 0, which leaves two groups, and a third of the n-grams' weights.
     """
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     found = list(depths(model))
@@ -44,12 +47,17 @@ def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.
     for weight, depth in found:
         distance = deepest - depth if by_layer else 0
         groups.setdefault((distance, weight.dim() >= 2), []).append(weight)
+    if of_ngrams := [weight for name, weight in model.named_parameters() if name == NGRAM_WEIGHTS]:
+        groups[NO_LAYER, False] = of_ngrams
     return dict(sorted(groups.items(), key=lambda entry: (entry[0][0], not entry[0][1])))
 
 
 def depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
-    """Yield every parameter with its depth: 0 in the embedding, i + 1 in block i, L + 1 in what follows the blocks."""
-    names = list(model.named_parameters())
+    """Yield every parameter with its depth: 0 in the embedding, i + 1 in block i, L + 1 in what follows the blocks.
+
+    The weights of n-grams are passed over.
+    """
+    names = [(name, weight) for name, weight in model.named_parameters() if name != NGRAM_WEIGHTS]
     blocks = {name: _block(name) for name, _ in names}
     above = max((number + 2 for number in blocks.values() if number is not None), default=1)
     for name, weight in names:

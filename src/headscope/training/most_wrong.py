@@ -95,7 +95,7 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
     columns = texts_among(found)
     classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
     (label,) = session.objective.names(classes, data.corpus.labels)
-    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label))
+    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label), data.evidence)
     reading = read_probe(
         session.module.model, probe, data.corpus.labels, session.device, session.objective, report.temperature
     )

@@ -16,6 +16,8 @@ from headscope.data.batching import Batch, moved
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.data.display import shown_tokens
+from headscope.data.evidence import Evidence, EvidenceVocabulary
+from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import with_literal_text
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
@@ -36,6 +38,7 @@ class Probe:
         segment_ids: [1, T] for pairs: the token types that the model is given.
         label: its class, if known, as a person reads it.
         segments: for pairs, which of the texts each token is of, 0 or 1, and None for special tokens, of neither.
+        evidence: the tokens' n-grams, where the model reads them.
     """
 
     texts: tuple[str, ...]
@@ -44,6 +47,7 @@ class Probe:
     segment_ids: Int[Tensor, "1 T"] | None
     label: str | None
     segments: list[int | None] | None = None
+    evidence: Evidence | None = None
 
     @property
     def text(self) -> str:
@@ -94,28 +98,35 @@ def make_probe(
     texts: tuple[str, ...],
     label: str | None,
     max_tokens: int,
+    evidence: EvidenceVocabulary | None = None,
 ) -> Probe:
     """Encode a text or pair, cut to max_tokens."""
     cutting = with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     cutting.enable_truncation(limit)
-    return encoded_probe(cutting, texts, label)
+    return encoded_probe(cutting, texts, label, evidence)
 
 
-def encoded_probe(tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None) -> Probe:
+def encoded_probe(
+    tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, evidence: EvidenceVocabulary | None = None
+) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts."""
     encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
     is_pair = len(texts) == 2
     types, segments = (torch.tensor([encoding.type_ids]), encoding.sequence_ids) if is_pair else (None, None)
-    token_ids = torch.tensor([encoding.ids])
-    return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments)
+    token_ids, known = torch.tensor([encoding.ids]), None
+    if evidence is not None:
+        ids = encode_texts(tokenizer, [texts], evidence)
+        assert ids.evidence is not None
+        known = ids.evidence.of([0], ids.starts[:1], ids.lengths, len(ids.ids))
+    return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments, known)
 
 
 def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
     if config.probes:  # as long as the model reads them
         length = data.config.max_length
-        return [make_probe(data.tokenizer, (text,), None, length) for text in config.probes]
+        return [make_probe(data.tokenizer, (text,), None, length, data.evidence) for text in config.probes]
     split, lengths, labels = (
         data.corpus.splits["validation"],
         data.encoded["validation"].lengths,
@@ -132,6 +143,7 @@ def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Obj
             tuple(split[row][column] for column in columns),
             label_text(name),
             config.max_tokens,
+            data.evidence,
         )
         for row, name in zip(chosen, objective.names(classes, data.corpus.labels), strict=True)
     ]
@@ -171,7 +183,7 @@ def read_probe(
     was_training = model.training
     model.eval()
     with torch.no_grad(), observe(model, keep, HeadedAttention), observe(model, keep_pooling, ScoredAttention):
-        batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]))
+        batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]), probe.evidence)
         batch = moved(batch, device)
         logits = model(*batch.inputs).float().cpu()
     model.train(was_training)

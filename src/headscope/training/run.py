@@ -27,6 +27,7 @@ from headscope.training.folder import (
     save_config,
     save_vocabulary,
 )
+from headscope.training.kept import EVIDENCE, kept_evidence
 from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.pretrained import starting_point
@@ -113,20 +114,23 @@ def _begin(folder: Path, config: TrainConfig) -> None:
 def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None) -> TextDataModule:
     """Load the texts, and only then begin the run folder: a mistake in the data must not take the run's name.
 
-    A resumed run keeps the tokenizer that its weights were trained with; what it was given anew is written down.
+    A resumed run keeps the tokenizer and the n-grams that its weights were trained with; what it was given anew is
+    written down.
     """
     kept = folder / "tokenizer.json"
     tokenizer = load_tokenizer(kept) if config.resume is not None and kept.exists() else None
     if tokenizer is None and checkpoint is not None:
         size = checkpoint.architecture.vocab_size
         tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size, config.model.path)
-    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer)
+    resumes = config.resume is not None and (folder / EVIDENCE).exists()
+    evidence = kept_evidence(folder, config) if resumes else config.model.evidence
+    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence or False)
     if config.resume is not None:
         check_labels(folder, data.corpus.labels)
         save_config(folder, replace(config, resume=None))
     else:
         _begin(folder, config)
-    save_vocabulary(folder, data.tokenizer, data.corpus.labels)
+    save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.evidence)
     if checkpoint is not None:
         save_architecture(folder, checkpoint.architecture)
     return data

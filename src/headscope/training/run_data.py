@@ -10,14 +10,14 @@ from headscope.training.kept import facts_of_data
 
 
 def data_of(run: Run) -> TextDataModule:
-    """Return the splits that a run was trained, chosen and tested on, with its tokenizer.
+    """Return the splits that a run was trained, chosen and tested on, with its tokenizer and n-grams.
 
     Raises:
         DataError: if the data are gone.
         RunError: if they have other labels now.
     """
     config = run.config
-    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer)
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
     check_own(data.corpus, run)
     return data
 

@@ -83,7 +83,10 @@ class Session:
             counts = torch.from_numpy(class_counts(classes, len(labels)))
             weights = self.objective.balanced_weights(counts.float(), len(classes))
         architecture = kept_architecture(self.folder, self.config)
-        model = build_model(self.config, self.data.tokenizer, labels, architecture)
+        model = build_model(self.config, self.data.tokenizer, labels, architecture, self.data.evidence)
+        if model.evidence is not None:
+            has_class = self.objective.has(torch.from_numpy(self.data.labels("train")), len(labels))
+            model.evidence.set_ratios(torch.from_numpy(self.data.ratios(has_class.numpy())))
         if checkpoint is not None:
             load_weights(model, checkpoint)
         freeze(model, self.config.model.frozen_layers)
