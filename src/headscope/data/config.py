@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headscope.settings import setting
 
+SEGMENTERS = ("sudachi",)
 TOKENIZERS = ("words", "bpe", "wordpiece", "unigram")
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
 EMBEDDED = "licenses"
@@ -100,3 +101,13 @@ class TokenizerConfig:
     vocab_size: int = setting(8000, "words or pieces with a vector of their own, special tokens included", minimum=300)
     min_frequency: int = setting(2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1)
     lowercase: bool = setting(True, "lower-case texts after NFKC")
+    segmenter: str | None = setting(
+        None,
+        "what finds words in Japanese, with kind=words: sudachi (pip install 'headscope[japanese]'); null: characters",
+        choices=SEGMENTERS,
+    )
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        if self.segmenter is not None and self.kind != "words":
+            yield "segmenter", f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words"

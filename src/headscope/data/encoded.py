@@ -15,6 +15,7 @@ from headscope.data.cache import content_key
 from headscope.data.columns import texts_among
 from headscope.data.evidence import Units, WordTexts
 from headscope.data.token_ids import EncodedTexts, joined, units_of
+from headscope.data.tokenizer import as_json
 
 TEXTS_AT_ONCE = 4_000
 HASHED_AT_ONCE = 1_000  # rows; Arrow gathers the rows of a shuffled split one by one, which is slower in larger heaps
@@ -34,7 +35,7 @@ def encode(
         with_words: return the word that each token shows too, for `headscope.data.evidence`; else None.
     """
     columns = texts_among(dataset.column_names)
-    settings = f"{tokenizer.to_str()} {tokenizer.encode_special_tokens} {with_words}"
+    settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
     folder = cache / "encoded" / content_key([settings, *columns, *digests_of(dataset, columns)])
     if not folder.exists():
         _write(tokenizer, dataset, columns, folder, with_words)

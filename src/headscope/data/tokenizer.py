@@ -14,20 +14,49 @@ from headscope.errors import ConfigError
 from headscope.files import write_whole
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-RECIPE = 1  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
+RECIPE = 2  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
+SUDACHI_READS = 8_000  # characters at once, of four bytes at most: it takes 49,149 bytes
 SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
+def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:
     """Load a tokenizer.json.
+
+    Args:
+        path: of the file.
+        segmenter: what finds words, of which the file knows nothing; see `TokenizerConfig`.
 
     Raises:
         ValueError: if the file is not one.
+        ConfigError: if the segmenter is not installed.
     """
     try:
-        return with_literal_text(Tokenizer.from_file(str(path)))
+        tokenizer = with_literal_text(Tokenizer.from_file(str(path)))
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"{path}: is not a tokenizer.json: {error}") from error
+    if segmenter is not None:
+        tokenizer.pre_tokenizer = _segmented()
+    return tokenizer
+
+
+def as_json(tokenizer: Tokenizer, pretty: bool = False) -> str:
+    """Return the content of tokenizer.json. A segmenter, which no file can hold, is left out of it."""
+    try:
+        return tokenizer.to_str(pretty)
+    except Exception:  # a segmenter stands in its place
+        segmenter = tokenizer.pre_tokenizer
+        tokenizer.pre_tokenizer = _cut_at_signs()
+        try:
+            return tokenizer.to_str(pretty)
+        finally:
+            tokenizer.pre_tokenizer = segmenter
+
+
+def copied(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that does the same and can be told to cut elsewhere."""
+    copy = with_literal_text(Tokenizer.from_str(as_json(tokenizer)))
+    copy.pre_tokenizer = tokenizer.pre_tokenizer
+    return copy
 
 
 def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
@@ -53,8 +82,9 @@ def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length:
     if not path.exists():
         tokenizer = train_tokenizer(iter(texts), config)
         tokenizer.enable_truncation(max_length)
-        write_whole(path, lambda temporary: tokenizer.save(str(temporary)))
-    return load_tokenizer(path)
+        text = as_json(tokenizer, pretty=True)  # `save` raises no OSError where the disk is full
+        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return load_tokenizer(path, config.segmenter)
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
@@ -94,17 +124,38 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
 def _words(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
     """Words and signs; in Chinese, Japanese and Korean each character, but for runs of Katakana, which are words."""
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    letters = rf"[[\w\p{{M}}]&&[^{CHARACTERS}{KATAKANA}]]+"
-    pieces = Regex(rf"[{CHARACTERS}]|[{KATAKANA}]+|{letters}|.")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(pieces, "isolated")]
-    )
+    tokenizer.pre_tokenizer = _cut_at_signs() if config.segmenter is None else _segmented()
     return tokenizer, trainers.WordLevelTrainer(
         vocab_size=config.vocab_size,
         min_frequency=config.min_frequency,
         special_tokens=SPECIAL_TOKENS,
         show_progress=False,
     )
+
+
+def _cut_at_signs() -> pre_tokenizers.PreTokenizer:
+    letters = rf"[[\w\p{{M}}]&&[^{CHARACTERS}{KATAKANA}]]+"
+    pieces = Regex(rf"[{CHARACTERS}]|[{KATAKANA}]+|{letters}|.")
+    return pre_tokenizers.Sequence([_without_spaces(), pre_tokenizers.Split(pieces, "isolated")])
+
+
+def _without_spaces() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(r"\s+"), "removed")
+
+
+def _segmented() -> pre_tokenizers.PreTokenizer:
+    """Words as Sudachi finds them, in their shortest form (Takaoka et al. 2018, Sudachi: a Japanese Tokenizer)."""
+    try:
+        from sudachipy import Dictionary, SplitMode
+
+        words = Dictionary().pre_tokenizer(SplitMode.A)
+    except (ImportError, ModuleNotFoundError) as error:
+        raise ConfigError(
+            "tokenizer.segmenter=sudachi: it is not installed; pip install 'headscope[japanese]', or take "
+            "tokenizer.segmenter=null, which reads characters"
+        ) from error
+    pieces = pre_tokenizers.Split(Regex(f".{{1,{SUDACHI_READS}}}"), "isolated")
+    return pre_tokenizers.Sequence([_without_spaces(), pieces, words])
 
 
 def _bpe(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:

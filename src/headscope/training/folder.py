@@ -32,7 +32,7 @@ from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
 
 from headscope.data.evidence import EvidenceVocabulary
-from headscope.data.tokenizer import load_tokenizer
+from headscope.data.tokenizer import as_json, load_tokenizer
 from headscope.errors import ConfigError, RunError
 from headscope.files import replacing, write_whole
 from headscope.model.classifier import TextClassifier
@@ -109,7 +109,7 @@ def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = wr
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """Write tokenizer.json."""
-    text = tokenizer.to_str(pretty=True)  # its own `save` raises no OSError where the disk is full
+    text = as_json(tokenizer, pretty=True)  # its own `save` raises no OSError where the disk is full
     write_whole(folder / "tokenizer.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
@@ -175,7 +175,7 @@ def load_run(folder: Path) -> Run:
             f"go on with: python scripts/train.py resume={folder}"
         )
     try:
-        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        tokenizer = load_tokenizer(folder / "tokenizer.json", config.tokenizer.segmenter)
         labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
         evidence = kept_evidence(folder, config)
         model = build_model(config, tokenizer, labels, kept_architecture(folder, config), evidence)

@@ -18,7 +18,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.display import shown_tokens
 from headscope.data.evidence import Evidence, EvidenceVocabulary
 from headscope.data.token_ids import encode_texts
-from headscope.data.tokenizer import with_literal_text
+from headscope.data.tokenizer import copied
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
 from headscope.inspection.record import label_text
@@ -101,7 +101,7 @@ def make_probe(
     evidence: EvidenceVocabulary | None = None,
 ) -> Probe:
     """Encode a text or pair, cut to max_tokens."""
-    cutting = with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
+    cutting = copied(tokenizer)
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     cutting.enable_truncation(limit)
     return encoded_probe(cutting, texts, label, evidence)

@@ -118,7 +118,9 @@ def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None)
     written down.
     """
     kept = folder / "tokenizer.json"
-    tokenizer = load_tokenizer(kept) if config.resume is not None and kept.exists() else None
+    tokenizer = (
+        load_tokenizer(kept, config.tokenizer.segmenter) if config.resume is not None and kept.exists() else None
+    )
     if tokenizer is None and checkpoint is not None:
         size = checkpoint.architecture.vocab_size
         tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size, config.model.path)

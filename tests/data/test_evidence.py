@@ -1,0 +1,228 @@
+"""Counted evidence: which n-grams a token has, what they say, and that no training text is told its own label."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from headscope.data.config import TokenizerConfig
+from headscope.data.evidence import (
+    FOLDS,
+    EvidenceVocabulary,
+    Units,
+    WordTexts,
+    class_ratios,
+    folds_of,
+    known_ngrams,
+    load_evidence,
+)
+from headscope.data.token_ids import encode_texts, joined, units_of
+from headscope.data.tokenizer import trained_tokenizer
+
+SPECIAL = None
+
+
+def words(*texts: list[str | None]) -> WordTexts:
+    """Return texts whose tokens are given as words, None for a special token."""
+    units = Units()
+    numbers = [-1 if word is SPECIAL else units.number(word) for text in texts for word in text]
+    return WordTexts(units.words, np.array(numbers, np.int32), np.cumsum([0, *map(len, texts)]))
+
+
+def names(text: list[str | None], place: int) -> set[str]:
+    """Return the n-grams of one token, written out."""
+    word = text[place]
+    if word is SPECIAL:
+        return set()
+    marked, before = f"<{word}>", text[place - 1] if place else SPECIAL
+    found = {f"word {word}"}
+    if len(word) > 1:
+        runs = {marked[i : i + n] for n in (3, 4) for i in range(len(marked) - n + 1)} - {marked}
+        found |= {f"run {run}" for run in runs}
+    if before is not SPECIAL:
+        found.add(f"pair {before} {word}")
+        far = text[place - 2] if place > 1 else SPECIAL
+        if far is not SPECIAL and all(len(sign) == 1 and ord(sign) > 0x3000 for sign in (far, before, word)):
+            found.add(f"three {far} {before} {word}")
+    return found
+
+
+TEXTS = [
+    [SPECIAL, "the", "cat", "sat", SPECIAL],
+    [SPECIAL, "the", "cats", "sat", "the", "cat", SPECIAL],
+    [SPECIAL, "吾", "輩", "は", "猫", SPECIAL, "猫", "吾", SPECIAL],
+    [SPECIAL, "吾", "輩", "は", "犬", SPECIAL],
+    [SPECIAL, "a", "catalog", "of", "cats", SPECIAL],
+]
+
+
+def counted(texts: list[list[str | None]]) -> Counter[str]:
+    return Counter(name for text in texts for name in set().union(*(names(text, place) for place in range(len(text)))))
+
+
+def test_an_ngram_is_known_from_two_texts_on() -> None:
+    expected = [name for name, count in counted(TEXTS).items() if count >= 2]
+    assert len(known_ngrams(words(*TEXTS))) == len(expected) > 20
+
+
+def test_each_token_has_the_ngrams_that_are_written_out() -> None:
+    texts, known = words(*TEXTS), {name for name, count in counted(TEXTS).items() if count >= 2}
+    evidence = known_ngrams(texts).find(texts)
+    lengths = np.diff(texts.starts)
+    found = evidence.of(range(len(TEXTS)), texts.starts[:-1], lengths, int(lengths.max()))
+    at = Counter(found.places.tolist())
+    numbers: dict[int, set[str]] = {}
+    for row, text in enumerate(TEXTS):
+        for place in range(len(text)):
+            expected = names(text, place) & known
+            assert at[row * int(lengths.max()) + place] == len(expected), (text, place)
+            for number in found.ids[found.places == row * int(lengths.max()) + place].tolist():
+                numbers[number] = numbers.get(number, expected) & expected
+    assert len(numbers) == len(known)
+    assert all(numbers.values())  # a number stands for one n-gram wherever it is
+
+
+def test_no_pair_reaches_across_a_special_token() -> None:
+    apart, together = words(["b", SPECIAL, "a"], ["b", SPECIAL, "a"]), words(["b", "a"], ["b", "a"])
+    assert len(known_ngrams(apart)) == 2
+    assert len(known_ngrams(together)) == 3
+
+
+def test_an_unknown_word_lives_on_by_its_letters() -> None:
+    known = known_ngrams(words(["licence"], ["licence"], ["dog"], ["dog"]))
+    unseen = known.find(words(["licences"]))
+    runs = {"<lic", "<li", "lic", "lice", "ice", "icen", "cen", "cenc", "enc", "ence", "nce"}
+    assert len(unseen.of([0], np.array([0]), np.array([1]), 1).ids) == len(runs)
+
+
+def spelled_out(texts: list[list[str | None]], classes: np.ndarray, name: str, label: int) -> float:
+    """Return one ratio by its formula, counting texts one by one. Needs the counts of all n-grams for its sums."""
+    known = sorted(name for name, count in counted(TEXTS).items() if count >= 2)
+    having = {gram: [any(gram in names(text, place) for place in range(len(text))) for text in texts] for gram in known}
+    inside = {
+        gram: 1 + sum(has and row[label] for has, row in zip(having[gram], classes, strict=True)) for gram in known
+    }
+    outside = {
+        gram: 1 + sum(has and not row[label] for has, row in zip(having[gram], classes, strict=True)) for gram in known
+    }
+    return math.log(inside[name] / sum(inside.values())) - math.log(outside[name] / sum(outside.values()))
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [[[1, 0], [1, 0], [0, 1], [0, 1], [1, 0]], [[1, 1, 0], [0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]]],
+    ids=["one class", "any number of classes"],
+)
+def test_ratios_are_those_of_the_formula_without_the_texts_of_a_fold(classes: list[list[int]]) -> None:
+    of_texts, texts = np.array(classes, dtype=bool), words(*TEXTS)
+    folds = np.array([0, 1, 1, 3, 7])
+    vocabulary = known_ngrams(texts)
+    found = class_ratios(vocabulary.find(texts, folds), texts.starts, of_texts, len(vocabulary))
+    assert found.shape == (FOLDS + 1, len(vocabulary), of_texts.shape[1])
+    (number,) = vocabulary.find(words(["sat"])).of([0], np.array([0]), np.array([1]), 1).ids[:1].tolist()
+    with_it = counted(TEXTS)["word sat"]
+    scale = (1 + math.log((1 + len(TEXTS)) / (1 + with_it))) / 5
+    for fold, out in ((-1, -1), (0, 0), (1, 1), (5, 5)):
+        left = [row for row in range(len(TEXTS)) if folds[row] != out]
+        for label in range(of_texts.shape[1]):
+            expected = scale * spelled_out([TEXTS[row] for row in left], of_texts[left], "word sat", label)
+            assert found[fold, number, label] == pytest.approx(expected, abs=1e-6)
+
+
+def test_near_duplicates_are_in_one_fold_and_the_folds_stay() -> None:
+    groups = np.arange(500) % 250
+    folds = folds_of(groups)
+    assert (folds[:250] == folds[250:]).all()
+    assert (folds == folds_of(groups)).all()
+    assert np.bincount(folds, minlength=FOLDS).min() >= 30
+
+
+def noise(rare: bool) -> tuple[WordTexts, np.ndarray]:
+    """Return texts whose labels are drawn, of words that two texts have each or of a few words that many have."""
+    random = np.random.default_rng(0)
+    vocabulary = random.permutation(np.arange(4000) // 2) if rare else random.integers(0, 20, 4000)
+    texts = [[f"{number:04d}" for number in row] for row in vocabulary.reshape(400, 10)]
+    return words(*texts), random.integers(0, 2, 400)
+
+
+def share_told(ratios: np.ndarray, rare: bool) -> float:
+    """Return the share of training texts whose own n-grams point at their own label."""
+    texts, labels = noise(rare)
+    vocabulary = known_ngrams(texts)
+    folds = folds_of(np.arange(400))
+    evidence = vocabulary.find(texts, folds)
+    found = evidence.of(range(400), texts.starts[:-1], np.diff(texts.starts), 10)
+    row = found.places.numpy() // 10
+    said = np.zeros((400, 2))
+    np.add.at(said, row, ratios[np.minimum(folds[row], len(ratios) - 1), found.ids.numpy()])
+    return float((said.argmax(axis=1) == labels).mean())
+
+
+@pytest.mark.parametrize("rare", [True, False], ids=["rare words", "frequent words"])
+def test_a_label_that_is_noise_is_not_told_to_its_own_text(rare: bool) -> None:
+    texts, labels = noise(rare)
+    vocabulary = known_ngrams(texts)
+    classes = np.eye(2, dtype=bool)[labels]
+    ratios = class_ratios(vocabulary.find(texts, folds_of(np.arange(400))), texts.starts, classes, len(vocabulary))
+    assert share_told(ratios, rare) < 0.5 + 3 * 0.5 / math.sqrt(400)
+    if rare:  # what counting with the text itself would do
+        assert share_told(ratios[-1:], rare) > 0.95
+
+
+def test_the_vocabulary_is_kept_in_a_file_and_others_are_refused(tmp_path: Path) -> None:
+    known, path = known_ngrams(words(*TEXTS)), tmp_path / "evidence.safetensors"
+    known.save(path)
+    assert (load_evidence(path).keys == known.keys).all()
+    save_file({"keys": known.keys.view(np.int64)}, path, {"recipe": "0"})
+    with pytest.raises(ValueError, match="another version of headscope; train again"):
+        load_evidence(path)
+    save_file({"keys": known.keys[::-1].copy().view(np.int64)}, path, {"recipe": "1"})
+    with pytest.raises(ValueError, match="not sorted"):
+        load_evidence(path)
+    path.write_bytes(b"no safetensors")
+    with pytest.raises(ValueError, match="does not hold n-grams"):
+        load_evidence(path)
+
+
+def test_texts_without_a_known_ngram_have_none() -> None:
+    nothing = EvidenceVocabulary(np.zeros(0, np.uint64))
+    found = nothing.find(words(["a", "b"], [SPECIAL]))
+    assert len(found.of([0, 1], np.array([0, 2]), np.array([2, 1]), 2).ids) == 0
+    assert len(known_ngrams(words(["a"], ["b"]))) == 0
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize("is_pair", [False, True])
+def test_any_tokenizer_gives_tokens_with_evidence(tmp_path: Path, kind: str, is_pair: bool) -> None:
+    texts = [("The Cat sat", "on the mat."), ("ＴＨＥ cat", "吾輩は猫である"), ("a cat", "THE mat")]
+    given = texts if is_pair else [(" ".join(pair),) for pair in texts]
+    flat = [text for pair in texts for text in pair]
+    tokenizer = trained_tokenizer(flat, TokenizerConfig(kind, 300, 1), 64, tmp_path)
+    encodings, units = tokenizer.encode_batch(list(given) if is_pair else [text for (text,) in given]), Units()
+    ids = joined(encodings, is_pair)
+    vocabulary = known_ngrams(WordTexts(units.words, units_of(encodings, given, units), ids.starts))
+    encoded = encode_texts(tokenizer, given, vocabulary)
+    assert encoded.evidence is not None
+    found = encoded.evidence.of(range(3), encoded.starts[:-1], encoded.lengths, int(encoded.lengths.max()))
+    assert len(found.ids) > 0
+    at_special = [
+        row * int(encoded.lengths.max()) + place
+        for row, encoding in enumerate(encodings)
+        for place, mask in enumerate(encoding.special_tokens_mask)
+        if mask
+    ]
+    assert not set(at_special) & set(found.places.tolist())
+
+
+def test_a_batch_put_below_itself_keeps_every_ngram_at_its_token() -> None:
+    texts = words(*TEXTS)
+    evidence = known_ngrams(texts).find(texts)
+    once = evidence.of([1, 0], texts.starts[[1, 0]], np.array([7, 5]), 7)
+    twice = once.repeated(3, 7)
+    assert torch.equal(twice.ids, once.ids.repeat(3))
+    assert torch.equal(twice.places, torch.cat([once.places, once.places + 14, once.places + 28]))
+    assert len(twice.folds) == 6
