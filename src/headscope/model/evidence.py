@@ -42,7 +42,7 @@ class TokenEvidence(nn.Module):
         self.register_buffer("fold_ratios", torch.zeros(0, num_ngrams, num_classes), persistent=False)
         self.dropout = Dropout(dropout)
 
-    def set_ratios(self, ratios: Float[Tensor, "K+1 n C"]) -> None:
+    def set_ratios(self, ratios: Float[Tensor, "folds_and_all n C"]) -> None:
         """Take the ratios: those without each fold, and last those of all training texts."""
         self.fold_ratios = ratios[:-1].contiguous()
         self.ratio.copy_(ratios[-1])

@@ -13,9 +13,9 @@ Pooling = Callable[[Float[Tensor, "B T D"], Bool[Tensor, "B T"] | None], Float[T
 
 
 def first_pooling(
-    tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
+    tokens: Float[Tensor, "B Q D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
 ) -> Float[Tensor, "B D"]:
-    """Return the vector of the first token, [CLS] (Devlin et al. 2019, BERT, section 3)."""
+    """Return the vector of the first token, [CLS] (Devlin et al. 2019, BERT, section 3), whether or not others stand."""
     return tokens[:, 0]
 
 
@@ -53,7 +53,7 @@ class Pooler(nn.Module):
         self.dense = nn.Linear(d_model, d_model)
 
     def forward(
-        self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
+        self, tokens: Float[Tensor, "B Q D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B D"]:
         """Return the text's vector; what is padding makes no difference."""
         return torch.tanh(self.dense(first_pooling(tokens)))

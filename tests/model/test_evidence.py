@@ -1,0 +1,137 @@
+"""Evidence in the network: the sum it is, and that nothing of a text reaches the logits but through a head."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from headscope.attention.heads import HeadedAttention
+from headscope.data.evidence import Evidence
+from headscope.inspection.capture import capture
+from headscope.inspection.intervention import headed_layers, intervene
+from headscope.model.classifier import TextClassifier
+from headscope.model.config import ModelConfig
+from headscope.model.evidence import TokenEvidence
+
+NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7
+
+
+@pytest.fixture
+def evidence() -> Evidence:
+    places = torch.randint(0, TEXTS * LENGTH, (41,))
+    places += places % LENGTH == 0  # none at [CLS]
+    return Evidence(torch.randint(0, NGRAMS, (41,)), places, torch.tensor([0, 1, 0, 1, 1]))
+
+
+def filled(dropout: float = 0.0) -> TokenEvidence:
+    layer = TokenEvidence(NGRAMS, CLASSES, dropout).double()
+    layer.set_ratios(torch.randn(3, NGRAMS, CLASSES, dtype=torch.float64))
+    torch.nn.init.normal_(layer.weight)
+    return layer
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_token_says_the_sum_of_its_ngrams(evidence: Evidence, training: bool) -> None:
+    layer = filled().train(training)
+    expected = torch.zeros(TEXTS, LENGTH, CLASSES, dtype=torch.float64)
+    for ngram, place in zip(evidence.ids.tolist(), evidence.places.tolist(), strict=True):
+        row, token = divmod(place, LENGTH)
+        ratio = layer.fold_ratios[evidence.folds[row]] if training else layer.ratio
+        expected[row, token] += layer.weight[ngram] * ratio[ngram]
+    torch.testing.assert_close(layer(evidence, LENGTH), expected, atol=1e-12, rtol=0)
+
+
+def test_ngrams_are_dropped_whole_in_training_alone(evidence: Evidence) -> None:
+    layer = filled(dropout=0.5)
+    torch.nn.init.ones_(layer.weight)
+    one = Evidence(torch.arange(NGRAMS), torch.arange(NGRAMS), torch.zeros(1, dtype=torch.long))
+    said = layer(one, NGRAMS)[0] / layer.fold_ratios[0]
+    assert {round(value, 9) for value in said.flatten().tolist()} == {0.0, 2.0}
+    assert ((said == 0).all(dim=1) | (said != 0).all(dim=1)).all()
+    torch.testing.assert_close(layer.eval()(one, NGRAMS)[0], layer.ratio)
+
+
+def test_ratios_of_folds_are_not_kept() -> None:
+    assert set(filled().state_dict()) == {"weight", "ratio"}
+
+
+def classifier(**settings: object) -> TextClassifier:
+    config = ModelConfig(**{"d_model": 12, "num_heads": 3, "num_layers": 3, "feedforward_size": 17, **settings})  # type: ignore[arg-type]
+    model = TextClassifier(config, 31, CLASSES, LENGTH, num_segments=2, num_ngrams=NGRAMS).double().eval()
+    if model.evidence is not None:
+        model.evidence.set_ratios(torch.randn(3, NGRAMS, CLASSES, dtype=torch.float64))
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.5)
+    return model
+
+
+def inputs(model: TextClassifier, evidence: Evidence) -> tuple[object, ...]:
+    ids = torch.randint(3, 31, (TEXTS, LENGTH))
+    ids[:, 0] = 2
+    padding = torch.arange(LENGTH) >= torch.tensor([7, 5, 3, 6, 2])[:, None]
+    segments = (torch.arange(LENGTH) > 3).long().expand(TEXTS, -1)
+    return (ids, padding, segments, *([evidence] if model.evidence is not None else []))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"evidence": False},
+        {"positions": "learned"},
+        {"num_layers": 1},
+        {"attention": "shared_projection"},
+        {"window": 4},
+    ],
+)
+def test_with_all_heads_off_every_text_has_the_same_logits(settings: dict[str, object], evidence: Evidence) -> None:
+    model = classifier(**settings)
+    given, other = inputs(model, evidence), inputs(model, evidence)  # other tokens in the same places of a batch
+    off = {(name, head): "zero" for name, layer in headed_layers(model).items() for head in range(layer.num_heads)}
+    with torch.no_grad():
+        seen = model(*given)
+        with intervene(model, off):  # type: ignore[arg-type]
+            blind, also_blind = model(*given), model(*other)
+    assert torch.equal(blind, also_blind)
+    torch.testing.assert_close(blind, blind[:1].expand_as(blind), atol=1e-12, rtol=0)
+    assert not any(torch.equal(*rows) for rows in zip(seen, model(*other), strict=True))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_other_poolings_let_tokens_pass_the_heads(pooling: str, evidence: Evidence) -> None:
+    model = classifier(pooling=pooling)
+    off = {(name, head): "zero" for name, layer in headed_layers(model).items() for head in range(layer.num_heads)}
+    with torch.no_grad(), intervene(model, off):  # type: ignore[arg-type]
+        blind = model(*inputs(model, evidence))
+    assert not any(torch.equal(blind[0], row) for row in blind[1:])
+
+
+@pytest.mark.parametrize("settings", [{}, {"window": 2}, {"num_kv_heads": 1}, {"attention": "shared_projection"}])
+def test_the_last_block_makes_the_same_first_vector_alone(settings: dict[str, object], evidence: Evidence) -> None:
+    model = classifier(**settings)
+    given = inputs(model, evidence)
+    with torch.no_grad():
+        alone = model(*given)
+        with capture(model, kind=HeadedAttention) as maps:  # watched, it makes all
+            watched = model(*given)
+    torch.testing.assert_close(alone, watched, atol=1e-12, rtol=0)
+    assert {tuple(weights.shape) for weights in maps.values()} == {(TEXTS, 3, LENGTH, LENGTH)}
+
+
+def test_a_model_that_reads_evidence_refuses_to_go_without(evidence: Evidence) -> None:
+    model = classifier()
+    with pytest.raises(ValueError, match="reads n-grams beside token ids"):
+        model(*inputs(model, evidence)[:3])
+
+
+def test_evidence_reaches_the_values_past_the_norm(evidence: Evidence) -> None:
+    """Twice the evidence moves a value by twice as much, which a norm before it would not let through."""
+    model = classifier(num_layers=1)
+    block, seen = model.encoder.blocks[0], []
+    block.attention.register_forward_hook(lambda layer, given, output: seen.append(given))
+    tokens, said = torch.randn(2, LENGTH, 12, dtype=torch.float64), torch.randn(2, LENGTH, CLASSES, dtype=torch.float64)
+    for factor in (0.0, 1.0, 2.0):
+        block(tokens, evidence=factor * said)
+    shifts: list[Tensor] = [values[2] - seen[0][2] for values in seen[1:]]
+    torch.testing.assert_close(shifts[1], 2 * shifts[0])
+    assert shifts[0].abs().max() > 0.1
