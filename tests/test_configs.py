@@ -18,6 +18,7 @@ from headscope.commands.config import (
     TraceConfig,
     VerifyConfig,
 )
+from headscope.data.evidence import Evidence
 from headscope.model.classifier import TextClassifier
 from headscope.settings import described, problems
 from headscope.training.config import TrainConfig
@@ -53,10 +54,13 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
         overrides.append("model.path=some/hub-id")
     config = composed("train", overrides)
     assert list(problems(config)) == []
-    model = TextClassifier(config.model, 1000, 2, config.data.max_length, 2 if config.data.text_pair_column else 1)
+    is_pair = config.data.text_pair_column is not None
+    model = TextClassifier(config.model, 1000, 2, config.data.max_length, 2 if is_pair else 1, num_ngrams=3)
     ClassifierModule(model, config.optimizer, 2, 10).configure_optimizers()
     ids = torch.randint(1, 1000, (1, 7))
-    assert model(ids, None, torch.zeros_like(ids) if config.data.text_pair_column else None).shape == (1, 2)
+    no_ngrams = Evidence(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(1).long())
+    beside = [no_ngrams] if config.model.evidence else []
+    assert model(ids, None, torch.zeros_like(ids) if is_pair else None, *beside).shape == (1, 2)
 
 
 @pytest.mark.parametrize("path", [*GROUPS, *CONFIGS.glob("*.yaml")], ids=lambda path: path.stem)

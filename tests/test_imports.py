@@ -87,8 +87,3 @@ def test_predicting_loads_neither_lightning_nor_datasets() -> None:
     code = "import sys, headscope.commands.predict; print(*{'lightning', 'datasets', 'sklearn'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_holds_one_idea(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 250

@@ -17,10 +17,11 @@ from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, train_token
 from headscope.commands import export as export_module
 from headscope.commands.config import ExportConfig
 from headscope.commands.export import export
-from headscope.commands.predict import Texts, encoded
+from headscope.commands.predict import Texts
 from headscope.data.batching import TextBatches
 from headscope.data.config import DataConfig
 from headscope.data.pretrained_tokenizer import pretrained_tokenizer
+from headscope.data.token_ids import encode_texts
 from headscope.errors import RunError
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
@@ -88,7 +89,7 @@ def exported(run: Path) -> Path:
 
 def our_logits(run: Path, texts: Texts) -> Tensor:
     loaded = load_run(run)
-    batches = TextBatches(encoded(loaded.tokenizer, texts))
+    batches = TextBatches(encode_texts(loaded.tokenizer, texts))
     return split_logits(loaded.model, [batches[list(range(len(texts)))]], torch.device("cpu"))[0]
 
 

@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from headscope.commands import predict as module
 from headscope.commands.config import PredictConfig
 from headscope.commands.predict import by_length, labelled, predict
 from headscope.commands.rows import Row
 from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
+from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import DataError
 from headscope.model.config import ModelConfig
@@ -40,13 +43,23 @@ def save_run(folder: Path, data: DataConfig) -> Path:
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
     tokenizer.enable_truncation(data.max_length)
     save_config(folder, config)
-    save_vocabulary(folder, tokenizer, LABELS)
-    model = build_model(config, tokenizer, LABELS)
+    known = known_ngrams(words_of(tokenizer))
+    save_vocabulary(folder, tokenizer, LABELS, known)
+    model = build_model(config, tokenizer, LABELS, evidence=known)
+    assert model.evidence is not None
+    torch.nn.init.normal_(model.evidence.ratio)
     with torch.no_grad():  # untrained, every text would get nearly the same
         model.embedding.token.weight.mul_(50)
         model.head.weight.mul_(5)
     save_weights(folder, model)
     return folder
+
+
+def words_of(tokenizer: Tokenizer) -> WordTexts:
+    """Return the words of the texts, as a training would count them."""
+    words = encode_texts(tokenizer, [(text,) for text in TEXTS], EvidenceVocabulary(np.zeros(0, np.uint64))).words
+    assert words is not None
+    return words
 
 
 def written(path: Path, rows: list[Row]) -> str:

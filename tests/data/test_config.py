@@ -84,9 +84,9 @@ def test_each_mistake_is_told_by_key_value_and_what_is_taken(
 
 def test_all_mistakes_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        check(TokenizerConfig(kind="words", vocab_size=299))
+        check(TokenizerConfig(kind="letters", vocab_size=299))
     assert str(caught.value).splitlines() == [
-        "kind: got 'words', takes one of bpe, wordpiece, unigram (byte-level BPE, WordPiece or Unigram)",
+        "kind: got 'letters', takes one of words, bpe, wordpiece, unigram (whole words, byte-level BPE, WordPiece or Unigram)",
         "vocab_size: got 299, takes at least 300 (pieces, special tokens included)",
     ]
 

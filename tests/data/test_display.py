@@ -16,7 +16,10 @@ TEXTS = ["the cat and the dog", "猫である。犬である。"] * 20
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Tokenizer]:
-    return {kind: train_tokenizer(iter(TEXTS), TokenizerConfig(kind=kind, vocab_size=400)) for kind in TOKENIZERS}
+    return {
+        kind: train_tokenizer(iter(TEXTS), TokenizerConfig(kind=kind, vocab_size=400, lowercase=False))
+        for kind in TOKENIZERS
+    }
 
 
 def shown(tokenizer: Tokenizer, *texts: str) -> list[str]:

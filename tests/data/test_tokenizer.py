@@ -25,7 +25,7 @@ def without_spaces(text: str) -> str:
 
 @pytest.fixture(scope="module", params=TOKENIZERS)
 def config(request: pytest.FixtureRequest) -> TokenizerConfig:
-    return TokenizerConfig(kind=request.param, vocab_size=400)
+    return TokenizerConfig(kind=request.param, vocab_size=400, lowercase=False)
 
 
 def trained(config: TokenizerConfig, folder: Path, texts: list[str] = TEXTS, max_length: int = 128) -> module.Tokenizer:
@@ -37,7 +37,7 @@ def test_a_text_comes_back_as_nfkc_makes_it(tmp_path: Path, config: TokenizerCon
     tokenizer = trained(config, tmp_path)
     encoding = tokenizer.encode(text)
     found, wanted = tokenizer.decode(encoding.ids), unicodedata.normalize("NFKC", text)
-    if config.kind == "wordpiece":  # which forgets where spaces stood
+    if config.kind in ("wordpiece", "words"):  # which forget where spaces stood
         found, wanted = without_spaces(found), without_spaces(wanted)
     assert found == wanted
     assert "[UNK]" not in encoding.tokens
@@ -94,14 +94,14 @@ def test_longer_texts_are_cut_to_max_length_separators_included(tmp_path: Path, 
 
 def test_the_vocabulary_is_as_large_as_wished_where_texts_suffice(tmp_path: Path) -> None:
     words = [f"word{number:03} {number * 7919}" for number in range(500)]
-    for kind in ("bpe", "wordpiece"):
+    for kind in ("words", "bpe", "wordpiece"):
         config = TokenizerConfig(kind=kind, vocab_size=333, min_frequency=1)
         assert trained(config, tmp_path, words).get_vocab_size() == 333
 
 
 def test_pieces_that_are_too_rare_are_not_kept(tmp_path: Path) -> None:
     texts = ["common word", "common word", "rare"]
-    for kind in ("bpe", "wordpiece"):
+    for kind in ("words", "bpe", "wordpiece"):
         tokens = trained(TokenizerConfig(kind=kind, min_frequency=2), tmp_path, texts).get_vocab()
         assert "common" in tokens
         assert "rare" not in tokens
@@ -126,14 +126,14 @@ def test_what_was_trained_once_is_not_trained_again(
 
 
 def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> None:
-    config = TokenizerConfig(vocab_size=300)
+    config = TokenizerConfig("bpe", 300)
     for settings in (
         (TEXTS, config, 128),
         (TEXTS[:-1], config, 128),
         ([*TEXTS[1:], TEXTS[0]], config, 128),
-        (TEXTS, TokenizerConfig(vocab_size=301), 128),
+        (TEXTS, TokenizerConfig("bpe", 301), 128),
         (TEXTS, TokenizerConfig(kind="wordpiece", vocab_size=300), 128),
-        (TEXTS, TokenizerConfig(vocab_size=300, lowercase=True), 128),
+        (TEXTS, TokenizerConfig("bpe", 300, lowercase=False), 128),
         (TEXTS, config, 64),
         (TEXTS, config, 128),
     ):
@@ -142,7 +142,7 @@ def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> 
 
 
 def test_bpe_trained_anew_on_the_same_texts_is_the_same(tmp_path: Path) -> None:
-    first, second = (trained(TokenizerConfig(vocab_size=400), tmp_path / name) for name in ("a", "b"))
+    first, second = (trained(TokenizerConfig("bpe", 400), tmp_path / name) for name in ("a", "b"))
     assert first.to_str() == second.to_str()
 
 

@@ -28,7 +28,9 @@ KINDS: dict[str, dict[str, object]] = {
 
 
 def config(**options: object) -> ModelConfig:
-    return ModelConfig(d_model=36, num_heads=6, feedforward_size=31, **options)
+    return ModelConfig(
+        **{"d_model": 36, "num_heads": 6, "feedforward_size": 31, "evidence": False, "pooling": "mean", **options}
+    )
 
 
 def classifier(**options: object) -> TextClassifier:

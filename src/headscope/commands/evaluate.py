@@ -93,8 +93,8 @@ def _check_columns(data: DataConfig, run: Run) -> None:
 
 
 def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:
-    encoded, words = encode(run.tokenizer, dataset, cache_folder(cache_dir), with_words=run.evidence is not None)
-    if words is not None and run.evidence is not None:
-        encoded = replace(encoded, evidence=run.evidence.find(words))
+    encoded = encode(run.tokenizer, dataset, cache_folder(cache_dir), with_words=run.evidence is not None)
+    if encoded.words is not None and run.evidence is not None:
+        encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
     sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
     return BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)

@@ -50,11 +50,12 @@ class TextDataModule(LightningDataModule):
         self.evidence = None if isinstance(evidence, bool) else evidence
         for role in ("train", "validation", "test"):
             split = self.corpus.splits[role]
-            texts, words = encode(self.tokenizer, split, cache, with_words=evidence is not False)
-            if words is not None:
-                self.evidence = self.evidence or known_ngrams(words)  # of the first split, train
+            texts = encode(self.tokenizer, split, cache, with_words=evidence is not False)
+            if texts.words is not None:
+                if self.evidence is None:
+                    self.evidence = known_ngrams(texts.words)  # of the first split, train
                 folds = folds_of(groups_of(split)) if role == "train" else None
-                texts = replace(texts, evidence=self.evidence.find(words, folds))
+                texts = replace(texts, evidence=self.evidence.find(texts.words, folds))
             self.encoded[role] = texts
 
     @property

@@ -4,12 +4,13 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from headscope.data.cache import content_key
 from headscope.data.columns import texts_among
@@ -21,9 +22,7 @@ TEXTS_AT_ONCE = 4_000
 HASHED_AT_ONCE = 1_000  # rows; Arrow gathers the rows of a shuffled split one by one, which is slower in larger heaps
 
 
-def encode(
-    tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False
-) -> tuple[EncodedTexts, WordTexts | None]:
+def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False) -> EncodedTexts:
     """Encode the columns text and text_pair, or read what an earlier call left in the cache.
 
     The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
@@ -32,7 +31,7 @@ def encode(
         tokenizer: what makes token ids.
         dataset: a split.
         cache: where files are kept.
-        with_words: return the word that each token shows too, for `headscope.data.evidence`; else None.
+        with_words: return the word that each token shows too, for `headscope.data.evidence`.
     """
     columns = texts_among(dataset.column_names)
     settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
@@ -59,11 +58,21 @@ def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
     return [digest.hexdigest() for pair in digests for digest in pair]
 
 
+def _encodings(
+    tokenizer: Tokenizer, dataset: Dataset, columns: list[str], with_words: bool
+) -> Iterator[tuple[list[Encoding], list[tuple[str, ...]]]]:
+    """Yield some texts, or pairs of texts, at a time, with their encodings."""
+    encode_batch = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast  # which knows no offsets
+    # One after the other: on two cores, a thread that encodes ahead takes time from the tokenizer's own threads.
+    for batch in dataset.iter(TEXTS_AT_ONCE):
+        rows = list(zip(*(batch[column] for column in columns), strict=True))
+        yield encode_batch(rows if len(columns) == 2 else [text for (text,) in rows]), rows
+
+
 def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool) -> None:
     """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".encoding."))
-    encode_batch = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast  # which knows no offsets
     try:
         lengths, num_cut, known = [np.zeros(1, np.int64)], 0, Units()
         with (
@@ -71,10 +80,7 @@ def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: P
             (temporary / "segments.bin").open("wb") as segments,
             (temporary / "units.bin").open("wb") as units,
         ):
-            # One after the other: on two cores, a thread that encodes ahead takes time from the tokenizer's threads.
-            for batch in dataset.iter(TEXTS_AT_ONCE):
-                rows = list(zip(*(batch[column] for column in columns), strict=True))
-                encodings = encode_batch(rows if len(columns) == 2 else [text for (text,) in rows])
+            for encodings, rows in _encodings(tokenizer, dataset, columns, with_words):
                 texts = joined(encodings, pairs=len(columns) == 2)
                 ids.write(texts.ids.tobytes())
                 if texts.segments is not None:
@@ -92,11 +98,11 @@ def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: P
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _read(folder: Path, with_words: bool) -> tuple[EncodedTexts, WordTexts | None]:
+def _read(folder: Path, with_words: bool) -> EncodedTexts:
     facts, starts = json.loads((folder / "facts.json").read_text()), np.load(folder / "starts.npy")
     ids = np.memmap(folder / "ids.bin", dtype=np.int32, mode="r")
     segments = np.memmap(folder / "segments.bin", dtype=np.uint8, mode="r") if facts["pairs"] else None
-    texts = EncodedTexts(ids, starts, segments, facts["num_cut"])
-    if not with_words:
-        return texts, None
-    return texts, WordTexts(facts["words"], np.memmap(folder / "units.bin", dtype=np.int32, mode="r"), starts)
+    words = None
+    if with_words:
+        words = WordTexts(facts["words"], np.memmap(folder / "units.bin", dtype=np.int32, mode="r"), starts)
+    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)

@@ -19,6 +19,7 @@ class EncodedTexts:
         starts: [N + 1], where each text begins; the last is where all end.
         segments: for pairs, 0 or 1 beside each id.
         num_cut: how many texts were longer than max_length.
+        words: the word that each token shows, where they are asked for.
         evidence: the known n-grams of each token, where the model reads them.
     """
 
@@ -26,6 +27,7 @@ class EncodedTexts:
     starts: np.ndarray
     segments: np.ndarray | None
     num_cut: int
+    words: WordTexts | None = None
     evidence: EvidenceTexts | None = None
 
     @property
@@ -80,4 +82,4 @@ def encode_texts(
     encodings, units = tokenizer.encode_batch(given), Units()
     ids = joined(encodings, is_pair)
     words = WordTexts(units.words, units_of(encodings, texts, units), ids.starts)
-    return replace(ids, evidence=vocabulary.find(words))
+    return replace(ids, words=words, evidence=vocabulary.find(words))

@@ -15,7 +15,7 @@ Pooling = Callable[[Float[Tensor, "B T D"], Bool[Tensor, "B T"] | None], Float[T
 def first_pooling(
     tokens: Float[Tensor, "B Q D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
 ) -> Float[Tensor, "B D"]:
-    """Return the vector of the first token, [CLS] (Devlin et al. 2019, BERT, section 3), whether or not others stand."""
+    """Return the vector of the first token, [CLS] (Devlin et al. 2019, BERT, section 3)."""
     return tokens[:, 0]
 
 
