@@ -18,10 +18,10 @@ Logits are in nats: a class's less another's is the logarithm of how many times 
 Shape letters: B texts, L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Bool, Float
@@ -31,6 +31,7 @@ from headscope.attention.heads import HeadedAttention
 from headscope.attention.observed import Seen
 from headscope.inspection.capture import observe
 from headscope.inspection.intervention import evaluating
+from headscope.inspection.spoken import Spoken, spoken
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses, Objective
 from headscope.model.pooling import first_pooling
@@ -41,7 +42,7 @@ ONLY_FIRST = "what a head decided can be said only where the read-out is [CLS]: 
 
 @dataclass(frozen=True)
 class Attribution:
-    """What every part put into each class's logit, in nats; in float64. `found[0]` is the first text's.
+    """What every part put into each class's logit, in nats; in float64, on the CPU. `found[0]` is the first text's.
 
     Attributes:
         heads: of each layer.
@@ -67,8 +68,21 @@ class Attribution:
         """Return the sum of all parts, which is the logit."""
         return self.heads.sum(dim=(-3, -2)) + self.feedforward.sum(dim=-2) + self.constant
 
+    def said(self, weights: Float[Tensor, " C"], answer: str, tokens: Sequence[str]) -> Spoken:
+        """Return what one text's parts put for an answer, to be put into words.
 
-def attributable(model: nn.Module) -> bool:
+        Args:
+            weights: by what each class is multiplied: from `for_class`, or 1 and -1 for a class against another.
+            answer: that in words, such as "Copyleft".
+            tokens: of the text, as a person reads them.
+        """
+        assert self.tokens is not None
+        parts = (self.heads, self.tokens, self.feedforward, self.constant)
+        heads, by_key, feedforward, constant = ((part @ weights).numpy() for part in parts)
+        return spoken(answer, tokens, heads, by_key[..., : len(tokens)], feedforward, constant)
+
+
+def attributable(model: nn.Module) -> TypeGuard[TextClassifier]:
     """Return whether a model's logits are such a sum: whether it is read out at [CLS]."""
     return isinstance(model, TextClassifier) and model.pool is first_pooling
 
@@ -91,7 +105,7 @@ def attribution(model: TextClassifier, *inputs: Any, by_key: bool = True) -> Att
     device = model.head.weight.device.type
     with evaluating(model), torch.no_grad(), torch.autocast(device, enabled=False), _exact_products():
         with _passing(model, by_key) as passed:
-            logits = model(*inputs).double()
+            logits = _exact(model(*inputs))
         return _traced_back(model, passed, logits)
 
 
@@ -131,7 +145,7 @@ def _passing(model: TextClassifier, by_key: bool) -> Iterator[_Passed]:
 
     def note_keys(name: str, seen: Seen) -> None:
         assert seen.values is not None
-        passed.products.append(seen.weights()[:, :, 0, :, None].double() * seen.values.double())
+        passed.products.append(_exact(seen.weights()[:, :, 0, :, None]) * _exact(seen.values))
 
     with ExitStack() as stack:
         hooks = [model.embedding.register_forward_hook(lambda _, args, out: passed.begin.append(_at_cls(out)))]
@@ -151,7 +165,11 @@ def _passing(model: TextClassifier, by_key: bool) -> Iterator[_Passed]:
 
 
 def _at_cls(tokens: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
-    return tokens[:, 0].double()
+    return _exact(tokens[:, 0])
+
+
+def _exact(numbers: Tensor) -> Tensor:
+    return numbers.cpu().double()  # not every device has float64
 
 
 @contextmanager
@@ -161,8 +179,8 @@ def _noting_sums(layer: HeadedAttention, passed: _Passed) -> Iterator[None]:
 
     def note(sums: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
         given = sums if earlier is None else earlier(sums)
-        passed.sums.append(given[:, :, 0].double())
-        passed.untouched.append((given[:, :, 0] == sums[:, :, 0]).all(dim=-1))
+        passed.sums.append(_exact(given[:, :, 0]))
+        passed.untouched.append((given[:, :, 0] == sums[:, :, 0]).all(dim=-1).cpu())
         return given
 
     layer.intervention = note
@@ -187,8 +205,8 @@ def _traced_back(model: TextClassifier, passed: _Passed, logits: Float[Tensor, "
         if is_post_norm:
             back.through(block.attention_norm, passed)
         project = block.attention.output_projection
-        back.constant = back.constant + back.put(project.bias.double().expand(len(logits), -1))
-        columns = project.weight.double().unflatten(1, (block.attention.num_heads, -1))  # [D, H, E]
+        back.constant = back.constant + back.put(_exact(project.bias).expand(len(logits), -1))
+        columns = _exact(project.weight).unflatten(1, (block.attention.num_heads, -1))  # [D, H, E]
         toward = torch.einsum("cd,dhe->che", back.toward, columns)
         heads.append(torch.einsum("che,bhe,b->bhc", toward, passed.sums[number], 1 / back.scale))
         if passed.products:
@@ -208,14 +226,14 @@ class _Back:
     """What a vector at [CLS] adds to the logits, at a place on the way back from them: toward @ vector / scale."""
 
     def __init__(self, head: nn.Linear, texts: int) -> None:
-        self.toward = head.weight.double()  # [C, D]
+        self.toward = _exact(head.weight)  # [C, D]
         self.scale = self.toward.new_ones(texts)  # [B]: the product of the norms' sigmas from here on
-        self.constant = head.bias.double().expand(texts, -1)  # [B, C]
+        self.constant = _exact(head.bias).expand(texts, -1)  # [B, C]
 
     def through(self, norm: nn.LayerNorm, passed: _Passed) -> None:
         """Go to before a norm: y = gamma * (x - mean(x)) / sigma + beta."""
-        self.constant = self.constant + self.put(norm.bias.double().expand(len(self.scale), -1))
-        scaled = self.toward * norm.weight.double()
+        self.constant = self.constant + self.put(_exact(norm.bias).expand(len(self.scale), -1))
+        scaled = self.toward * _exact(norm.weight)
         self.toward = scaled - scaled.mean(dim=-1, keepdim=True)
         self.scale = self.scale * passed.scales[norm]
 

@@ -83,7 +83,7 @@ def spoken(
     heads: np.ndarray,
     by_key: np.ndarray,
     feedforward: np.ndarray,
-    constant: float,
+    constant: np.ndarray | float,
 ) -> Spoken:
     """Keep, of what every head [L, H] has from every key [L, H, K], the tokens that count most.
 
@@ -105,6 +105,11 @@ def recorded(arrays: Mapping[str, np.ndarray], answer: str, tokens: Sequence[str
         arrays[f"nats/{name}"] for name in ("heads", "keys", "by_key", "feedforward", "constant")
     )
     return Spoken(answer, tokens, heads, keys, by_key, feedforward, float(constant))
+
+
+def numbers_of_head(said: Spoken | None, layer: int, head: int) -> dict[str, float]:
+    """Return what a head put, as a number beside its others; nothing where it cannot be said."""
+    return {} if said is None else {"nats": float(said.heads[layer, head])}
 
 
 def nats(value: float | np.floating[Any]) -> str:
