@@ -137,24 +137,25 @@ def _passing(model: TextClassifier, by_key: bool) -> Iterator[_Passed]:
     passed = _Passed()
 
     def note_norm(norm: nn.LayerNorm, args: tuple[Tensor, ...]) -> None:
-        at_cls = _at_cls(args[0])
+        at_cls = _exact(args[0][:, 0])
         passed.scales[norm] = (at_cls.var(dim=-1, correction=0) + norm.eps).sqrt()
 
     def note_feedforward(_: nn.Module, args: object, out: Tensor) -> None:
-        passed.feedforward.append(_at_cls(out))
+        passed.feedforward.append(_exact(out[:, 0]))
 
     def note_keys(name: str, seen: Seen) -> None:
         assert seen.values is not None
         passed.products.append(_exact(seen.weights()[:, :, 0, :, None]) * _exact(seen.values))
 
+    def note_begin(_: nn.Module, args: object, out: Tensor) -> None:
+        passed.begin.append(_exact(out[:, 0]))
+
     with ExitStack() as stack:
-        hooks = [model.embedding.register_forward_hook(lambda _, args, out: passed.begin.append(_at_cls(out)))]
+        hooks = [model.embedding.register_forward_hook(note_begin)]
         for block in model.encoder.blocks:
             stack.enter_context(_noting_sums(block.attention, passed))  # type: ignore[arg-type]
             feedforward: Any = block.feedforward
-            hooks.append(
-                feedforward.register_forward_hook(lambda _, args, out: passed.feedforward.append(_at_cls(out)))
-            )
+            hooks.append(feedforward.register_forward_hook(note_feedforward))
         for norm in (module for module in model.encoder.modules() if isinstance(module, nn.LayerNorm)):
             hooks.append(norm.register_forward_pre_hook(note_norm))
         for hook in hooks:
@@ -162,10 +163,6 @@ def _passing(model: TextClassifier, by_key: bool) -> Iterator[_Passed]:
         if by_key:
             stack.enter_context(observe(model.encoder, note_keys, HeadedAttention))
         yield passed
-
-
-def _at_cls(tokens: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
-    return _exact(tokens[:, 0])
 
 
 def _exact(numbers: Tensor) -> Tensor:

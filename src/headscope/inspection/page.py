@@ -1,9 +1,8 @@
 """One HTML file that shows every attention head of a text, or of several, with nothing fetched from elsewhere.
 
 The page is ``static/page.html`` with the style sheet, the scripts and the report put inside it. Text and
-tokens are untrusted: they travel as JSON without any character that HTML reads as markup, the scripts write
-them with ``textContent`` alone, and a Content-Security-Policy lets the browser run this one script and fetch
-nothing.
+tokens are untrusted: they travel as JSON without any character that HTML reads as markup, the scripts write them
+with ``textContent`` alone, and a Content-Security-Policy lets the browser run this one script and fetch nothing.
 """
 
 import base64
@@ -49,10 +48,7 @@ SCRIPTS = (
 
 @dataclass(frozen=True, eq=False)
 class HeadReport:
-    """One head: its map ``weights`` [query, key], rows summing to 1, and its numbers; if cut, the whole's quadrants.
-
-    ``spoken`` says what the head put for the answer, and from which tokens; None where that cannot be said.
-    """
+    """One head: its map [query, key], rows summing to 1, and numbers; if cut, the whole's quadrants; what it put."""
 
     weights: NDArray[np.floating[Any]]
     numbers: dict[str, float]

@@ -112,6 +112,11 @@ def numbers_of_head(said: Spoken | None, layer: int, head: int) -> dict[str, flo
     return {} if said is None else {"nats": float(said.heads[layer, head])}
 
 
+def notes_of(said: Spoken | None) -> dict[str, str]:
+    """Return what a page says of a text; nothing where it cannot be said."""
+    return {} if said is None else {"what spoke for it": said.sentence()}
+
+
 def nats(value: float | np.floating[Any]) -> str:
     """Return a number with its sign, to two digits where it is small: +3.1, -0.25."""
     number = float(value)

@@ -18,7 +18,7 @@ import numpy as np
 
 from headscope.inspection.pairs import numbers_of_pair
 from headscope.inspection.record import Arrays, Index, RecordError, label_text, weights_from
-from headscope.inspection.spoken import Spoken, numbers_of_head, recorded
+from headscope.inspection.spoken import Spoken, notes_of, numbers_of_head, recorded
 
 LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
 ALIGNMENT = 8
@@ -193,18 +193,14 @@ def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> s
     layers = []
     probabilities = arrays.get(f"{own}/probabilities", np.zeros(0)).tolist()
     names = [*index.classes, *map(str, range(len(index.classes), len(probabilities)))]
-    told = notes | {str(key): str(value) for key, value in index.notes.items()}
     said = _spoken({name.removeprefix(f"{own}/"): array for name, array in arrays.items()}, names, shown.tokens)
+    told = notes | {str(key): str(value) for key, value in index.notes.items()} | notes_of(said)
     for number, name in enumerate(index.layers):
-        weights = _weights(arrays, f"{own}/layer_{number}")
-        heads = []
-        for place, head in enumerate(weights):
+        layers.append(LayerReport(name, []))
+        for place, head in enumerate(_weights(arrays, f"{own}/layer_{number}")):
             numbers = numbers_of_pair(head, shown.segments) | numbers_of_head(said, number, place)
             line = None if said is None else said.line(number, place)
-            heads.append(HeadReport(head, numbers | _numbers(arrays, number, place), spoken=line))
-        layers.append(LayerReport(name, heads))
-    if said is not None:
-        told["what spoke for it"] = said.sentence()
+            layers[-1].heads.append(HeadReport(head, numbers | _numbers(arrays, number, place), spoken=line))
     return page(
         Report(
             f"{shown.name}, step {notes['step']}",

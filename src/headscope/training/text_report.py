@@ -6,7 +6,7 @@ import torch
 from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.page import HeadReport, LayerReport, Report
 from headscope.inspection.pairs import numbers_of_pair
-from headscope.inspection.spoken import numbers_of_head
+from headscope.inspection.spoken import notes_of, numbers_of_head
 from headscope.training.probes import Probe, Reading
 
 
@@ -60,8 +60,6 @@ def text_report(
         lines = [None if said is None else said.line(number, head) for head in range(len(maps))]
         heads = [HeadReport(*head) for head in zip(maps, own, parts, lines, strict=True)]
         layers.append(LayerReport(f"layer {number}", heads))
-    if said is not None:
-        notes = notes | {"what spoke for it": said.sentence()}
     return Report(
         title,
         probe.text,
@@ -69,7 +67,7 @@ def text_report(
         layers,
         reading.probabilities,
         probe.label,
-        notes,
+        notes | notes_of(said),
         reading.pooling,
         reading.prediction,
         probe.segments,
