@@ -106,12 +106,14 @@ def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[d
     console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False, soft_wrap=True)
     said = reading.spoken.sentence() if reading.spoken is not None else f"nats: {ONLY_FIRST}"
     console.print(said, highlight=False, markup=False, soft_wrap=True)
-    room = 1 if len(numbers[0][0]) < 9 else 0  # nats, and what pairs have, on a screen of 80 as well
+    # On a screen of 80 columns as well; the page has all.
+    names = [name for name in numbers[0][0] if name != "last" or len(numbers[0][0]) < 10]
+    room = 1 if len(names) < 9 else 0
     title = "numbers of each head for this text"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
-    for heading in ("layer", "head", *numbers[0][0]):
+    for heading in ("layer", "head", *names):
         table.add_column(heading.replace("_", " "), justify="right")
     for layer, heads in enumerate(numbers):
         for head, values in enumerate(heads):
-            table.add_row(str(layer), str(head), *(f"{value:.3f}" for value in values.values()))
+            table.add_row(str(layer), str(head), *(f"{values[name]:.3f}" for name in names))
     console.print(table)
