@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "data": set(),
     "tensorboard": {"inspection"},
     "inspection": {"attention", "model"},
-    "proof": {"attention", "inspection"},
+    "proof": {"attention", "model", "inspection"},
     "tracing": {"attention"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
     "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "tracing", "training"},

@@ -13,6 +13,7 @@ from headscope.commands.measure import measure
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError
+from headscope.inspection.attribution import ONLY_FIRST
 from headscope.model.config import ModelConfig
 from headscope.settings import described
 from headscope.training.config import TrainConfig
@@ -21,8 +22,8 @@ from headscope.training.folder import build_model, save_config, save_vocabulary,
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 
 
-def untrained(folder: Path, labels: list[str] = LABELS, **data: Any) -> Path:
-    model = ModelConfig(d_model=16, num_heads=2, num_layers=1, feedforward_size=32)
+def untrained(folder: Path, labels: list[str] = LABELS, pooling: str = "mean", **data: Any) -> Path:
+    model = ModelConfig(d_model=16, num_heads=2, num_layers=1, feedforward_size=32, pooling=pooling)
     config = TrainConfig(data=DataConfig(max_length=16, **data), model=model)
     tokenizer = train_tokenizer(iter(["a licence of a kind"]), TokenizerConfig(vocab_size=300))
     save_config(folder, config)
@@ -67,6 +68,22 @@ def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> 
     measure(InspectConfig(run=str(folder), texts=6, accelerator="cpu"), Console(file=shown, force_terminal=True))
     assert "measuring every head on 6 texts" in shown.getvalue()
     assert "0:00:00" in shown.getvalue()
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: str) -> None:
+    folder, shown = untrained(tmp_path, pooling=pooling), io.StringIO()
+    config = InspectConfig(run=str(folder), text="a licence", label="Permissive", accelerator="cpu")
+    html = inspect(config, Console(file=shown, width=80)).read_text()
+    words = " ".join(shown.getvalue().split())
+    if pooling == "first":
+        assert "layer 0 head " in words
+        assert "; whatever the text says (constant) " in words
+        assert "what spoke for it" in html
+        assert " last share nats " in words
+    else:
+        assert f"nats: {ONLY_FIRST}" in words
+        assert "nats" not in html.split('id="data"')[1].split("</script>")[0]
 
 
 def test_the_help_says_that_a_sample_is_measured() -> None:

@@ -261,6 +261,18 @@ def test_a_click_on_a_map_shows_that_head_everywhere(open_page: Opener) -> None:
     np.testing.assert_array_equal(pixels_of(tab, "#large"), expected_pixels(head_of(report, 4).weights))
 
 
+def test_what_the_chosen_head_put_is_said(open_page: Opener) -> None:
+    report = make_report()
+    said = replace(report.layers[1].heads[1], spoken=f'put +3.1 nats for cats: "{HOSTILE[0]}" +2.0')
+    report.layers[1].heads[1] = said
+    tab = open_page(report)
+    assert tab.locator("#spoken").is_hidden()
+    tab.locator(".map").nth(4).click()
+    assert tab.locator("#spoken").text_content() == said.spoken
+    tab.locator(".map").nth(3).click()
+    assert tab.locator("#spoken").is_hidden()
+
+
 def test_a_token_under_the_pointer_shows_its_weights(open_page: Opener) -> None:
     report = make_report()
     tab = open_page(report)

@@ -12,6 +12,8 @@ from headscope.attention import MultiHeadAttention
 from headscope.commands.config import VerifyConfig
 from headscope.commands.verify import GROUPS, verify
 from headscope.errors import ProofError
+from headscope.model.classifier import TextClassifier
+from headscope.proof import decided
 from headscope.proof.claims import Claim, Terms
 
 
@@ -51,7 +53,7 @@ def console() -> Console:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_every_claim_holds(dtype: str) -> None:
     claims = verify(VerifyConfig(dtype=dtype), console())
-    assert len(claims) == 90
+    assert len(claims) == 99
     assert all(claim.holds for claim in claims)
 
 
@@ -80,6 +82,21 @@ def test_a_mask_after_the_softmax_fails_where_there_are_masks_alone() -> None:
 def all_claims(layer: type[MultiHeadAttention]) -> Iterator[Claim]:
     for make in GROUPS.values():
         yield from make(Terms(layer=layer))
+
+
+class PastTheHeads(TextClassifier):
+    """Lets words reach the logits beside the heads."""
+
+    def forward(self, token_ids: Tensor, *others: object) -> Tensor:
+        beside: Tensor = 1e-9 * self.embedding(token_ids).sum(dim=1)
+        return super().forward(token_ids, *others) + self.head(beside)
+
+
+def test_a_classifier_whose_words_pass_the_heads_by_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decided, "TextClassifier", PastTheHeads)
+    failed = [claim.name for claim in decided.decided_claims(Terms()) if not claim.holds]
+    assert len(failed) == 2 * len(decided.KINDS)
+    assert all("without heads" in name or "sums to the logits" in name for name in failed)
 
 
 def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:

@@ -20,6 +20,7 @@ from PIL import Image
 from headscope.inspection.page import color_table
 from headscope.inspection.record import Text
 from headscope.inspection.recorder import HeadRecorder
+from headscope.inspection.spoken import spoken
 from headscope.tensorboard.marker import write_marker
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass
@@ -186,6 +187,25 @@ def test_the_pooling_and_the_prediction_are_shown(open_tab: Opener, two_runs: Pa
     tab.find(".choose-text").select_option("1")
     tab.wait("() => document.querySelectorAll('.text .token').length >= 4 && document.querySelector('.pooling').hidden")
     assert tab.find(".text .tokens >> nth=0").locator(".token").all_text_contents() == SHORT
+
+
+def test_what_a_head_put_for_the_class_is_shown_in_the_tab_and_on_its_page(open_tab: Opener, tmp_path: Path) -> None:
+    heads, by_key = np.array([[1.5, -0.25]]), np.zeros((1, 2, len(SHORT)))
+    by_key[0, 0, 2], by_key[0, 1, 1] = 1.5, -0.25
+    said = spoken("cats", SHORT, heads, by_key, np.array([0.5]), -0.5)
+    extra = {f"text_0/{name}": values for name, values in said.arrays().items()}
+    extra["text_0/nats/class"] = np.array(1, dtype=np.int32)
+    step = Step(0, [maps_of(0, 1, 2, len(SHORT))], probabilities=[np.array([0.1, 0.9])], extra=extra)
+    write_run(tmp_path, "mine", [Text("mine", SHORT, "a film")], [step], classes=["dogs", "cats"])
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    assert tab.text(".put").startswith("put +1.50 nats for cats: film +1.50, ")
+    tab.find(".grid [role=radio] >> nth=1").click()
+    tab.wait("() => document.querySelector('.put').textContent.startsWith('put −0.25 nats for cats: a −0.25, ')")
+    with urllib.request.urlopen(f"{tab.server.url}data/plugin/heads/page?run=mine&step=0&text=0") as answer:
+        page = answer.read().decode()
+    assert json.dumps(said.sentence())[1:-1] in page
+    assert json.dumps(said.line(0, 1))[1:-1] in page
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,23 @@ def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
     assert losses == sorted(losses, reverse=True)
 
 
+def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
+    config = small_config(max_steps=2)
+    config.model.pooling, config.inspection.max_tokens = "first", 5
+    report = train(config)
+    for text in texts_on(report.folder / "most_wrong.html"):
+        shares = dict(text["probabilities"])
+        given = max(shares, key=lambda name: shares[name])
+        said = dict(text["notes"])["what spoke for it"]
+        assert f" nats for {given} against {text['label']}" in said
+        temperature = 1.0 if report.calibration is None else report.calibration.temperature
+        together = temperature * (np.log(shares[given]) - np.log(shares[text["label"]]))
+        assert float(said.split("together ")[1]) == pytest.approx(together, abs=0.051)
+        heads = [head for layer in text["layers"] for head in layer["heads"]]
+        assert all(head["spoken"].startswith("put ") for head in heads)
+        assert all(isinstance(head["numbers"][text["columns"].index("nats")], float) for head in heads)
+
+
 def put_markup_into(path: Path) -> None:
     """Put markup in the place of a word of the texts."""
     with path.open(newline="", encoding="utf-8") as file:

@@ -327,6 +327,41 @@ def test_the_record_holds_every_probe_at_step_zero_and_each_validation(small_con
     assert "text_1/layer_1/levels" in between
 
 
+def test_what_every_head_put_is_recorded_printed_and_kept(small_config: Maker) -> None:
+    config, output = small_config(max_epochs=2), io.StringIO()
+    config.model.pooling, config.inspection.causes = "first", 24
+    report = train(config, Console(file=output, width=200))
+    index = read_index(report.folder / "heads")
+    arrays = read_step(report.folder / "heads" / index.steps[-1].file)
+    for place, text in enumerate(index.texts):
+        numbers = {name: arrays[f"text_{place}/nats/{name}"] for name in ("heads", "keys", "by_key", "feedforward")}
+        assert [values.shape for values in numbers.values()] == [(2, 3), (2, 3, 5), (2, 3, 5), (2,)]
+        assert arrays[f"text_{place}/nats/class"] == arrays[f"text_{place}/probabilities"].argmax()
+        assert 0 <= numbers["keys"].min() <= numbers["keys"].max() < len(text.tokens)
+        total = numbers["heads"].sum() + numbers["feedforward"].sum() + arrays[f"text_{place}/nats/constant"]
+        logits = np.log(arrays[f"text_{place}/probabilities"])
+        assert total == pytest.approx(logits.max() - logits.mean(), abs=1e-5)
+    put = json.loads((report.folder / "metrics.json").read_text())["training"]["nats put for the predicted class"]
+    assert put["texts"] == 24
+    model, data = load_run(report.folder).model, TextDataModule(config.data, config.tokenizer, 0)
+    logits, _ = split_logits(model, data.loader("validation"), torch.device("cpu"))
+    expected = (logits.amax(dim=-1) - logits.mean(dim=-1)).mean().item()
+    assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(expected, abs=1e-5)
+    assert "put for the predicted class, in nats, mean over 24 validation texts: layer " in output.getvalue()
+    kept = read_step(report.folder / "heads" / f"step_{report.facts_of_training['kept step']:012d}.npz")
+    np.testing.assert_allclose(kept["numbers/nats/mean"], put["heads"], atol=1e-6)
+
+
+def test_with_another_read_out_nothing_is_said_of_it(small_config: Maker) -> None:
+    config, output = small_config(max_steps=2), io.StringIO()
+    config.model.pooling = "mean"
+    report = train(config, Console(file=output, width=200))
+    arrays = read_step(report.folder / "heads" / read_index(report.folder / "heads").steps[-1].file)
+    assert not [name for name in arrays if "nats" in name]
+    assert "nats put for the predicted class" not in report.facts_of_training
+    assert "put for the predicted class" not in output.getvalue()
+
+
 def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: Maker) -> None:
     config = small_config(max_epochs=1, precision="32-true")
     config.inspection.texts = 10

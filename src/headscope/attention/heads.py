@@ -38,6 +38,11 @@ class HeadedAttention(ObservedAttention):
         self.dropout, self.rotary = dropout, rotary
         self.intervention: Intervention | None = None
 
+    @property
+    def output_projection(self) -> nn.Linear:
+        """W^O and b^O, which the joined heads go through."""
+        raise NotImplementedError
+
     def split_heads(self, tokens: Float[Tensor, "B T HE"]) -> Float[Tensor, "B H T E"]:
         """Cut each token's vector into heads of E numbers; costs nothing but a view."""
         heads: Tensor = tokens.unflatten(-1, (-1, self.head_dim))  # [B, T, H, E]
@@ -86,4 +91,5 @@ def _seen(query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padd
             mask[rows] if mask is not None and mask.shape[0] > 1 else mask,
         ),
         lambda: (attend(query, key, value, mask) - attention_weights(query, key, mask) @ value).abs().max(),
+        value,
     )

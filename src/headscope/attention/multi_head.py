@@ -81,6 +81,11 @@ class MultiHeadAttention(HeadedAttention):
         self.reset_parameters()
 
     @property
+    def output_projection(self) -> nn.Linear:
+        """W^O and b^O, which the joined heads go through."""
+        return self.out_proj
+
+    @property
     def kv_width(self) -> int:
         """Width of the keys, and of the values, of all their heads."""
         return self.num_kv_heads * self.head_dim

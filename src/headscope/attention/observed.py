@@ -21,6 +21,7 @@ class Seen:
         like: a tensor of the pass, for its device and type.
         compute: from rows of the batch, and the type to compute in, to their weights [R, H, Q, K].
         compare: returns how far what the layer went on with is from these weights times the values, at most.
+        values: [B, H, K, E], what the weights average; None where the layer is not one of ours with heads.
     """
 
     shape: tuple[int, int, int, int]
@@ -28,6 +29,7 @@ class Seen:
     like: Tensor
     compute: Callable[[Rows, torch.dtype], Tensor]
     compare: Callable[[], Tensor]
+    values: Float[Tensor, "B H K E"] | None = None
 
     def weights(self, rows: Rows = ALL) -> Float[Tensor, "R H Q K"]:
         """Return the weights of some texts of the batch, in float32 (or float64 where the model computes in it)."""

@@ -34,6 +34,11 @@ class SharedProjectionAttention(HeadedAttention):
         self.fc_out = nn.Linear(embed_dim, embed_dim)
         self.output_dropout = nn.Dropout(dropout)
 
+    @property
+    def output_projection(self) -> nn.Linear:
+        """W^O and b^O, which the joined heads go through."""
+        return self.fc_out
+
     def forward(
         self,
         query: Float[Tensor, "B Q D"],

@@ -13,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from headscope.commands.config import InspectConfig
 from headscope.data.labels import cell_labels
 from headscope.errors import ConfigError, listed
+from headscope.inspection.attribution import ONLY_FIRST
 from headscope.inspection.measures import Summary
 from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
@@ -103,12 +104,16 @@ def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[d
     shares = sorted(reading.probabilities.items(), key=lambda item: -item[1])[:5]
     listed = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False, soft_wrap=True)
-    room = 1 if probe.segments is None else 0  # pairs have one column more, on a screen of 80 as well
+    said = reading.spoken.sentence() if reading.spoken is not None else f"nats: {ONLY_FIRST}"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
+    # On a screen of 80 columns as well; the page has all.
+    names = [name for name in numbers[0][0] if name != "last" or len(numbers[0][0]) < 10]
+    room = 1 if len(names) < 9 else 0
     title = "numbers of each head for this text"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
-    for heading in ("layer", "head", *numbers[0][0]):
+    for heading in ("layer", "head", *names):
         table.add_column(heading.replace("_", " "), justify="right")
     for layer, heads in enumerate(numbers):
         for head, values in enumerate(heads):
-            table.add_row(str(layer), str(head), *(f"{value:.3f}" for value in values.values()))
+            table.add_row(str(layer), str(head), *(f"{values[name]:.3f}" for name in names))
     console.print(table)

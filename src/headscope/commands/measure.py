@@ -38,7 +38,14 @@ SHOWN = {
         "separator",
         "crossing",
     ),
-    "what depends on it": ("loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness", "sufficiency"),
+    "what depends on it": (
+        "nats",
+        "loss_zeroed",
+        "accuracy_zeroed",
+        "gate_gradient",
+        "comprehensiveness",
+        "sufficiency",
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from headscope.commands.config import VerifyConfig
 from headscope.errors import ConfigError, ProofError
 from headscope.proof.against_torch import torch_claims
 from headscope.proof.claims import Claim, Terms
+from headscope.proof.decided import decided_claims
 from headscope.proof.forms import form_claims
 from headscope.proof.layer import layer_claims
 from headscope.proof.published import published_claims
@@ -24,6 +25,7 @@ GROUPS = {
     "Every form and every other, with carried weights: output and weights, masked and not": form_claims,
     "What the layer promises": layer_claims,
     "Additive and multiplicative attention": score_claims,
+    "A classifier read out at [CLS]: nothing decides but its heads": decided_claims,
 }
 
 

@@ -1,9 +1,8 @@
 """One HTML file that shows every attention head of a text, or of several, with nothing fetched from elsewhere.
 
 The page is ``static/page.html`` with the style sheet, the scripts and the report put inside it. Text and
-tokens are untrusted: they travel as JSON without any character that HTML reads as markup, the scripts write
-them with ``textContent`` alone, and a Content-Security-Policy lets the browser run this one script and fetch
-nothing.
+tokens are untrusted: they travel as JSON without any character that HTML reads as markup, the scripts write them
+with ``textContent`` alone, and a Content-Security-Policy lets the browser run this one script and fetch nothing.
 """
 
 import base64
@@ -49,11 +48,12 @@ SCRIPTS = (
 
 @dataclass(frozen=True, eq=False)
 class HeadReport:
-    """One head: its map ``weights`` [query, key], rows summing to 1, and its numbers; if cut, the whole's quadrants."""
+    """One head: its map [query, key], rows summing to 1, and numbers; if cut, the whole's quadrants; what it put."""
 
     weights: NDArray[np.floating[Any]]
     numbers: dict[str, float]
     quadrants: NDArray[np.floating[Any]] | None = None
+    spoken: str | None = None
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,11 @@ def encode_report(report: Report) -> dict[str, Any]:
 def encode_head(head: HeadReport, columns: list[str], segments: list[int | None] | None) -> dict[str, Any]:
     """Return one head's encoded map, its numbers in the order of ``columns``, and of a pair A->A, A->B, B->A, B->B."""
     numbers = [finite(head.numbers.get(name, math.nan)) for name in columns]
+    encoded = {**encode_map(head.weights), "numbers": numbers, "spoken": head.spoken, "quadrants": None}
     if segments is None:
-        return {**encode_map(head.weights), "numbers": numbers, "quadrants": None}
+        return encoded
     shares = quadrants(head.weights, segments) if head.quadrants is None else head.quadrants
-    return {**encode_map(head.weights), "numbers": numbers, "quadrants": list(map(finite, shares.ravel().tolist()))}
+    return {**encoded, "quadrants": list(map(finite, shares.ravel().tolist()))}
 
 
 def encode_map(weights: NDArray[np.floating[Any]]) -> dict[str, str]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from headscope.inspection.pairs import numbers_of_pair
 from headscope.inspection.record import Arrays, Index, RecordError, label_text, weights_from
+from headscope.inspection.spoken import Spoken, notes_of, numbers_of_head, recorded
 
 LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
 ALIGNMENT = 8
@@ -190,16 +191,16 @@ def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> s
 
     shown, own = index.texts[text], f"text_{text}"
     layers = []
-    for number, name in enumerate(index.layers):
-        weights = _weights(arrays, f"{own}/layer_{number}")
-        heads = [
-            HeadReport(head, numbers_of_pair(head, shown.segments) | _numbers(arrays, number, place))
-            for place, head in enumerate(weights)
-        ]
-        layers.append(LayerReport(name, heads))
     probabilities = arrays.get(f"{own}/probabilities", np.zeros(0)).tolist()
     names = [*index.classes, *map(str, range(len(index.classes), len(probabilities)))]
-    told = notes | {str(key): str(value) for key, value in index.notes.items()}
+    said = _spoken({name.removeprefix(f"{own}/"): array for name, array in arrays.items()}, names, shown.tokens)
+    told = notes | {str(key): str(value) for key, value in index.notes.items()} | notes_of(said)
+    for number, name in enumerate(index.layers):
+        layers.append(LayerReport(name, []))
+        for place, head in enumerate(_weights(arrays, f"{own}/layer_{number}")):
+            numbers = numbers_of_pair(head, shown.segments) | numbers_of_head(said, number, place)
+            line = None if said is None else said.line(number, place)
+            layers[-1].heads.append(HeadReport(head, numbers | _numbers(arrays, number, place), spoken=line))
     return page(
         Report(
             f"{shown.name}, step {notes['step']}",
@@ -214,6 +215,11 @@ def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> s
             shown.segments,
         )
     )
+
+
+def _spoken(arrays: Arrays, names: list[str], tokens: list[str]) -> Spoken | None:
+    """Return what every head put for the likeliest class of a text, where it was recorded."""
+    return recorded(arrays, names[int(arrays["nats/class"])], tokens) if "nats/class" in arrays else None
 
 
 def _prediction(names: list[str], given: np.ndarray | None) -> str | None:

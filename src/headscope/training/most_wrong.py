@@ -14,6 +14,7 @@ from headscope.inspection.page import Report as TextReport
 from headscope.inspection.page import write_page_of_texts
 from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import label_text
+from headscope.inspection.spoken import Spoken
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.text import table_markdown
 from headscope.training.kept import MOST_WRONG
@@ -99,12 +100,23 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
     reading = read_probe(
         session.module.model, probe, data.corpus.labels, session.device, session.objective, report.temperature
     )
+    reading = replace(reading, spoken=_against_the_label(probe, reading, label), attribution=None)
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
     shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
     segments = probe.segments
     shares = None if segments is None else [quadrants(maps, segments) for maps in reading.maps.values()]
     return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, shares)
+
+
+def _against_the_label(probe: Probe, reading: Reading, label: Answer) -> Spoken | None:
+    """Return what spoke for what the text is given against what it has; None where that cannot be said."""
+    if reading.attribution is None:
+        return None
+    given, has = ([answer] if isinstance(answer, str) else answer for answer in (reading.answer, label))
+    weights = torch.tensor([(name in given) - (name in has) for name in reading.probabilities]).double()
+    answer = f"{label_text(reading.answer)} against {label_text(label)}"
+    return reading.attribution.said(weights, answer, probe.tokens)
 
 
 def tokens_that_fit(maps: int) -> int:

@@ -19,9 +19,11 @@ from headscope.data.display import shown_tokens
 from headscope.data.evidence import Evidence, EvidenceVocabulary
 from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import copied
+from headscope.inspection.attribution import Attribution, attributable, attribution, for_class
 from headscope.inspection.capture import observe
 from headscope.inspection.config import InspectionConfig
 from headscope.inspection.record import label_text
+from headscope.inspection.spoken import Spoken
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
@@ -66,6 +68,8 @@ class Reading:
         pooling: weight of each token in the text's vector, where the pooling attends.
         difference: the largest one between what a layer's kernel returned and the maps times the values.
         logits: of the whole model, as they are.
+        attribution: what every part put into them, where that can be said.
+        spoken: the same for the likeliest class, as it is said and recorded.
     """
 
     maps: dict[str, Float[np.ndarray, "H T T"]]
@@ -74,6 +78,8 @@ class Reading:
     pooling: Float[np.ndarray, " T"] | None = None
     difference: float = 0.0
     logits: Float[Tensor, " C"] = field(default_factory=lambda: torch.zeros(0))
+    attribution: Attribution | None = None
+    spoken: Spoken | None = None
 
     @property
     def prediction(self) -> str:
@@ -187,8 +193,12 @@ def read_probe(
         batch = moved(batch, device)
         logits = model(*batch.inputs).float().cpu()
     model.train(was_training)
+    split = attribution(model, *batch.inputs)[0] if attributable(model) else None
+    likeliest = labels[int(logits[0].argmax())]
+    said = None if split is None else split.said(for_class(split.logits, objective), likeliest, probe.tokens)
     found = objective.probabilities(logits / temperature)  # [1, C]
     (answer,) = objective.names(objective.given(found), labels)
     probabilities = dict(zip(labels, found[0].tolist(), strict=True))
     difference = max(differences, default=0.0)
-    return Reading(maps, probabilities, answer, pooled[0] if pooled else None, difference, logits[0])
+    pooling = pooled[0] if pooled else None
+    return Reading(maps, probabilities, answer, pooling, difference, logits[0], split, said)

@@ -7,7 +7,7 @@ import numpy as np
 
 from headscope.inspection.config import InspectionConfig
 from headscope.inspection.measures import Examples, Summary, TopTexts
-from headscope.inspection.record import Text, encodable
+from headscope.inspection.record import Arrays, Text, encodable
 from headscope.inspection.recorder import HeadRecorder
 from headscope.training.probes import Probe, Reading
 
@@ -35,9 +35,12 @@ def keep_readings(
 ) -> None:
     """Record the maps of every probe, and the numbers of every head if there are any.
 
-    Where a text may be given any number of classes, those that it is given are recorded too: text_t/given.
+    Where a text may be given any number of classes, those that it is given are recorded too: text_t/given; where it
+    can be said, what every head put for the likeliest one: text_t/nats.
     """
     given = {f"text_{place}/given": _given(reading) for place, reading in enumerate(readings)}
+    said = {f"text_{place}/{name}": values
+            for place, reading in enumerate(readings) for name, values in _said(reading).items()}  # fmt: skip
     recorder.record(
         step,
         [{f"layer {number}": weights for number, weights in enumerate(reading.maps.values())} for reading in readings],
@@ -45,8 +48,15 @@ def keep_readings(
         [reading.pooling for reading in readings],
         [np.array(list(reading.probabilities.values())) for reading in readings],
         [reading.difference for reading in readings],
-        {name: classes for name, classes in given.items() if classes is not None} | dict(extra or {}),
+        {name: classes for name, classes in given.items() if classes is not None} | said | dict(extra or {}),
     )
+
+
+def _said(reading: Reading) -> Arrays:
+    if reading.spoken is None:
+        return {}
+    likeliest = list(reading.probabilities).index(reading.spoken.answer)
+    return reading.spoken.arrays() | {"nats/class": np.array(likeliest, dtype=np.int32)}
 
 
 def _given(reading: Reading) -> np.ndarray | None:

@@ -24,6 +24,7 @@ SCORES = {
     "loss": "loss",
     "calibration_error": "calibration error",
 }
+PUT = "nats put for the predicted class"  # of the facts of training
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
 
 

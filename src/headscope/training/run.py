@@ -151,6 +151,9 @@ def _scored(session: Session) -> Report:
         report.seconds["inspection (within training)"] = session.head_logger.seconds
     report.seconds["causes (after training)"] = session.study()
     start = time.perf_counter()
+    report.facts_of_training |= session.put()
+    report.seconds["nats"] = time.perf_counter() - start
+    start = time.perf_counter()
     report.most_wrong = write_most_wrong(session, report)
     report.seconds["most wrong"] = time.perf_counter() - start
     if session.config.baseline:

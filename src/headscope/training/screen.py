@@ -10,13 +10,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from headscope.errors import listed
-from headscope.training.report import SCORES, Report
+from headscope.inspection.spoken import nats
+from headscope.training.report import PUT, SCORES, Report
 from headscope.training.scoring import MultiLabelScores, Scores
 from headscope.training.widths import broken, fits, width_of
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 LEAST_NAME = 10  # letters of a class's name, with its number, that are shown in a line of the matrix at the least
 MOST_ROWS = 50
+MOST_HEADS = 8  # that are named in a line
 COUNTS = ("has, given", "has, not given", "has not, given", "neither")
 
 
@@ -43,6 +45,7 @@ def show_report(console: Console, report: Report) -> None:
     _show_kept(console, report.facts_of_training)
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     show_confusion(console, report.labels, report.test)
+    _show_put(console, report.facts_of_training)
     console.print(
         "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False, soft_wrap=True
     )
@@ -62,6 +65,22 @@ def _show_kept(console: Console, facts: dict[str, Any]) -> None:
         when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
         words = f"kept: the weights of {when}, the best validation macro-F1, {best:.4f}"
         console.print(words, highlight=False, soft_wrap=True)
+
+
+def _show_put(console: Console, facts: dict[str, Any]) -> None:
+    """Say in one line what heads, feed-forward blocks and constant put for the predicted class, the most first."""
+    if (put := facts.get(PUT)) is None:
+        return
+    heads = {
+        f"layer {layer} head {head}": value for layer, row in enumerate(put["heads"]) for head, value in enumerate(row)
+    }
+    order = sorted(heads, key=lambda name: -abs(heads[name]))
+    parts = [f"{name} {nats(heads[name])}" for name in order[:MOST_HEADS]]
+    if others := order[MOST_HEADS:]:
+        parts.append(f"the other {len(others)} heads {nats(sum(heads[name] for name in others))}")
+    parts += [f"feed-forward {nats(sum(put['feedforward']))}", f"constant {nats(put['constant'])}"]
+    words = f"put for the predicted class, in nats, mean over {put['texts']} validation texts: {', '.join(parts)}"
+    console.print(words, highlight=False, soft_wrap=True)
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:

@@ -9,9 +9,10 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
-from headscope.data.batching import TextBatches
+from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import class_counts, texts_among
 from headscope.data.datamodule import TextDataModule
+from headscope.inspection.attribution import attributable
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
 from headscope.training.averaging import AveragedWeights
@@ -28,13 +29,14 @@ from headscope.training.precision import chosen_precision, steps_fused
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.recording import new_recorder
-from headscope.training.report import Report
+from headscope.training.report import PUT, Report
 from headscope.training.resuming import LAST
 from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
-from headscope.training.study import causes, sample, special_tokens
+from headscope.training.study import causes, put_for_answers, sample, special_tokens
 from headscope.training.thresholds import best_thresholds
 from headscope.training.trainer import new_trainer, total_steps, without_needless_warnings
 
+PUT_TEXTS = 300  # over which it is said what every head put
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
 
 
@@ -164,13 +166,24 @@ class Session:
         start, inspection = time.perf_counter(), self.config.inspection
         if self.head_logger is None or not inspection.causes:
             return 0.0
-        batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
-        texts = sample(batches, inspection.causes, self.config.data.tokens_per_batch, self.config.seed)
-        self.module.model.to(self.device)
+        texts = self._validation_texts(inspection.causes)
         special = self.head_logger.subjects.special
         found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective)
         write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
         return time.perf_counter() - start
+
+    def put(self) -> dict[str, object]:
+        """Return what every head put for the class that some validation texts are given, where that can be said."""
+        model = self.module.model
+        if not attributable(model):
+            return {}
+        return {PUT: put_for_answers(model, self._validation_texts(PUT_TEXTS), self.objective).facts()}
+
+    def _validation_texts(self, count: int) -> list[Batch]:
+        """Return so many of the validation texts, and the model where it computes."""
+        self.module.model.to(self.device)
+        batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
+        return sample(batches, count, self.config.data.tokens_per_batch, self.config.seed)
 
     def write_closing(self, report: Report) -> None:
         """Write TensorBoard's closing entries."""

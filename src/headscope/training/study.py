@@ -6,16 +6,17 @@ from functools import reduce
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
-from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
+from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
+from headscope.inspection.attribution import attributable, attribution, for_class
 from headscope.inspection.capture import capture
 from headscope.inspection.causes import ablation, gate_gradient
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
-from headscope.inspection.intervention import evaluating, logits_of
+from headscope.inspection.intervention import device_of, evaluating, headed_layers, logits_of
 from headscope.inspection.likeness import HeadLikeness, Likeness
 from headscope.inspection.measures import (
     MEASURES,
@@ -24,8 +25,10 @@ from headscope.inspection.measures import (
     TOKEN_MEASURES,
     HeadStatistics,
     Summary,
+    mean_and_error,
 )
 from headscope.inspection.patterns import Tokens
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 
 Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # hands batches on, and may show how far they have come
@@ -95,7 +98,7 @@ def causes(
     objective: Objective = ONE_CLASS,
     watch: Watch = iter,
 ) -> Study:
-    """Measure a sample of texts: patterns, ablation, gates, likeness, and which tokens the prediction needs.
+    """Measure a sample of texts: patterns, ablation, gates, nats, likeness, and which tokens the prediction needs.
 
     Args:
         model: the classifier, in eval mode when it is left.
@@ -107,9 +110,44 @@ def causes(
     """
     patterns, likeness = _patterns(model, batches, special)
     effects = [ablation(model, batches, objective=objective), gate_gradient(model, batches, objective)]
+    if attributable(model):
+        put = put_for_answers(model, batches, objective).heads.unbind(dim=1)  # [N, H] of each layer
+        named = zip(headed_layers(model), put, strict=True)
+        effects.append({name: {"nats": mean_and_error(heads)} for name, heads in named})
     found = _faithfulness(model, watch(batches), special, shares, objective)
     numbers = reduce(_merged, [patterns, *effects, {} if found is None else found.heads])
     return Study(numbers, found, likeness, sum(len(batch.labels) for batch in batches))
+
+
+@dataclass(frozen=True)
+class Put:
+    """What every part put for the class that each of N texts is given, in nats: see `headscope.inspection.attribution`.
+
+    Attributes:
+        heads: of each layer.
+        feedforward: of each layer's feed-forward block.
+        constant: what is there whatever the text says.
+    """
+
+    heads: Float[Tensor, "N L H"]
+    feedforward: Float[Tensor, "N L"]
+    constant: Float[Tensor, " N"]
+
+    def facts(self) -> dict[str, object]:
+        """Return the means over the texts as metrics.json has them, and how many texts there are."""
+        means = {name: getattr(self, name).mean(dim=0).tolist() for name in ("heads", "feedforward", "constant")}
+        return {"texts": len(self.heads), **means}
+
+
+def put_for_answers(model: TextClassifier, batches: Iterable[Batch], objective: Objective) -> Put:
+    """Split the logit of the class that each text is most likely given, against the mean of classes (`for_class`)."""
+    parts = []
+    for batch in batches:
+        found = attribution(model, *moved(batch, device_of(model)).inputs, by_key=False)
+        weights = for_class(found.logits, objective)
+        split = (found.heads, found.feedforward, found.constant)
+        parts.append([torch.einsum("b...c,bc->b...", part, weights) for part in split])
+    return Put(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def _faithfulness(

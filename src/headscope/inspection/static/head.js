@@ -52,6 +52,9 @@ class HeadView {
   draw() {
     const { count, segments } = this.report;
     this.palette.draw(this.canvas, this.head, count, shownCells(segments, this.selection.part, count));
+    const spoken = document.getElementById("spoken");
+    spoken.textContent = this.head.spoken ?? "";
+    spoken.hidden = this.head.spoken === null;
     if (segments !== null) document.getElementById("shares").replaceChildren(this.createShares(segments));
     const help = "rows are queries, columns are keys; arrow keys move, Enter locks";
     this.canvas.setAttribute("aria-label", `Attention weights of ${this.head.caption}: ${help}`);

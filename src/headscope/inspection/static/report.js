@@ -22,6 +22,7 @@ function decodeHead(raw, layer, layerName, position) {
     caption: `${layerName}, head ${position}`,
     numbers: raw.numbers,
     quadrants: raw.quadrants,
+    spoken: raw.spoken,
   };
 }
 

@@ -45,6 +45,8 @@ export class Maps {
     this.pooling = arrays.get("pooling")?.values ?? null;
     this.probabilities = arrays.get("probabilities")?.values ?? null;
     this.given = arrays.get("given")?.values ?? null; // 1 at each class that the text is given, where it may be any number
+    const nats = ["class", "heads", "keys", "by_key"].map((name) => arrays.get(`nats/${name}`));
+    this.nats = nats.includes(undefined) ? null : nats; // what every head put for that class, where it can be said
     this.check = arrays.get("check")?.values[0] ?? null;
     this.long = this.layers.length > 0 && "top_keys" in this.layers[0];
   }
@@ -64,6 +66,16 @@ export class Maps {
 
   get tokens() {
     return this.layers.length > 0 ? this.shapeOf(0)[1] : 0;
+  }
+
+  /* What a head put for the likeliest class, and the tokens that it has most of it from; null where it is not known. */
+  putBy(layer, head) {
+    if (this.nats === null || !this.has(layer, head)) return null;
+    const [answer, heads, keys, byKey] = this.nats;
+    const at = layer * heads.shape[1] + head;
+    const [first, end] = [at * keys.shape[2], (at + 1) * keys.shape[2]];
+    const tokens = Array.from(keys.values.subarray(first, end), (key, place) => [key, byKey.values[first + place]]);
+    return { answer: answer.values[0], value: heads.values[at], tokens };
   }
 
   /* What is drawn of a head: rows of levels with a scale each, or of weights. */

@@ -42,7 +42,7 @@ function headSection(name, heading) {
 
 function textSection() {
   const tokens = build("div", { class: "tokens", role: "group", "aria-label": "Tokens; arrow keys move the query, Enter locks it" });
-  const ranking = build("div", { class: "ranking" }, build("h3", {}), build("ol", { class: "bars" }), build("p", { class: "rest" }));
+  const ranking = build("div", { class: "ranking" }, build("h3", {}), build("ol", { class: "bars" }), build("p", { class: "rest" }), build("p", { class: "put" }));
   const pooled = build("div", { class: "tokens", role: "group", "aria-label": "Tokens by pooling weight" });
   const pooling = build(
     "div", { class: "pooling", hidden: true },

@@ -53,6 +53,7 @@ export const MEANINGS = {
   loss_averaged: "change of the loss when the head's output is set to its mean: above 0, the head was of use",
   accuracy_averaged: "change of the accuracy when the head's output is set to its mean: below 0, the head was of use",
   gate_gradient: "size of the loss's gradient by a gate on the head (Michel et al. 2019)",
+  nats: "what the head put for the class that a text is given, against the mean of classes: above 0, it spoke for it",
   comprehensiveness: "how much the prediction falls without the tokens that the head points at: more is better",
   sufficiency: "how much the prediction falls with only the tokens that the head points at: less is better",
 };

@@ -42,7 +42,22 @@ export class TextView {
     this.row.show(text.tokens, text.text, store.segments);
     const reading = readingOf(store, "main", store.layer, store.head);
     if (reading !== null && store.query < text.tokens.length) this.showWeights(reading);
+    this.showPut();
     this.showPooling();
+  }
+
+  /* What the head put for the likeliest class, and the tokens that it has most of it from. */
+  showPut() {
+    const { store, text } = this;
+    const put = store.maps?.putBy(store.layer, store.head) ?? null;
+    const place = this.section.querySelector(".put");
+    place.hidden = put === null;
+    if (put === null) return;
+    const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+    const answer = isolated(store.index.classes[put.answer] ?? `class ${put.answer}`, "name");
+    const tokens = put.tokens.map(([key, value]) => [isolated(text.tokens[key] ?? "", "name"), ` ${signed(value)}`]);
+    const list = tokens.flatMap((token, at) => [at === 0 ? ": " : ", ", ...token]);
+    place.replaceChildren(`put ${signed(put.value)} nats for `, answer, ...list);
   }
 
   showWeights(reading) {
