@@ -63,7 +63,9 @@ ODD = ["", " ", "\n\t", "zzz qqq", "Ünïcödé 東京 🎬", "[SEP]", "a [CLS] 
 def write_run(folder: Path, family: str, pooling: str = "pooler", pairs: bool = False, **options: Any) -> Path:
     """Write a run folder as training does: a checkpoint of `transformers` read by us, with a head of its own."""
     checkpoint_folder = write_checkpoint(folder / "checkpoint", family, [WORDS] * 3, **options)
-    model_config = ModelConfig(path=str(checkpoint_folder), pooling=pooling, dropout=0.25, attention_dropout=0.125)
+    model_config = ModelConfig(
+        path=str(checkpoint_folder), pooling=pooling, dropout=0.25, attention_dropout=0.125, evidence=False
+    )
     data = DataConfig(max_length=17, text_pair_column="other" if pairs else None)
     config = TrainConfig(name="run", data=data, model=model_config)
     checkpoint = starting_point(config, folder / "none")
@@ -264,7 +266,7 @@ def test_another_pooling_is_refused_by_name(pooling: str, tmp_path: Path) -> Non
 
 
 def test_a_run_from_scratch_is_refused_by_name(tmp_path: Path) -> None:
-    small = ModelConfig(d_model=12, num_heads=3, feedforward_size=7, pooling="pooler")
+    small = ModelConfig(d_model=12, num_heads=3, feedforward_size=7, pooling="pooler", evidence=False)
     config, tokenizer = TrainConfig(name="run", model=small), train_tokenizer("bert", [WORDS] * 3)
     run = keep(tmp_path / "run", config, tokenizer, build_model(config, tokenizer, LABELS))
     with pytest.raises(

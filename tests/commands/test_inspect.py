@@ -23,7 +23,7 @@ LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 
 
 def untrained(folder: Path, labels: list[str] = LABELS, pooling: str = "mean", **data: Any) -> Path:
-    model = ModelConfig(d_model=16, num_heads=2, num_layers=1, feedforward_size=32, pooling=pooling)
+    model = ModelConfig(d_model=16, num_heads=2, num_layers=1, feedforward_size=32, pooling=pooling, evidence=False)
     config = TrainConfig(data=DataConfig(max_length=16, **data), model=model)
     tokenizer = train_tokenizer(iter(["a licence of a kind"]), TokenizerConfig(vocab_size=300))
     save_config(folder, config)

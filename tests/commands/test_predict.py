@@ -16,6 +16,7 @@ from headscope.commands import predict as module
 from headscope.commands.config import PredictConfig
 from headscope.commands.predict import by_length, labelled, predict
 from headscope.commands.rows import Row
+from headscope.data.batching import TextBatches
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.token_ids import encode_texts
@@ -38,7 +39,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def save_run(folder: Path, data: DataConfig) -> Path:
     torch.manual_seed(0)
     config = TrainConfig(
-        data=data, model=ModelConfig(d_model=16, num_heads=2, num_layers=1, feedforward_size=32, positions="learned")
+        data=data,
+        model=ModelConfig(16, 2, 1, 32, positions="learned", pooling="mean"),
     )
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
     tokenizer.enable_truncation(data.max_length)
@@ -51,6 +53,9 @@ def save_run(folder: Path, data: DataConfig) -> Path:
     with torch.no_grad():  # untrained, every text would get nearly the same
         model.embedding.token.weight.mul_(50)
         model.head.weight.mul_(5)
+        model.head.bias -= (
+            0.9 * model.eval()(*TextBatches(encode_texts(tokenizer, [(TEXTS[0],)], known))[[0]].inputs)[0]
+        )
     save_weights(folder, model)
     return folder
 
@@ -74,10 +79,9 @@ def read(path: Path) -> list[Row]:
 def alone(run: Path, text: str | tuple[str, str]) -> list[float]:
     """Return the probabilities of a text that no other text is batched with."""
     loaded = load_run(run)
-    encoding = loaded.tokenizer.encode(*([text] if isinstance(text, str) else text))
-    segments = None if isinstance(text, str) else torch.tensor([encoding.type_ids])
+    texts = encode_texts(loaded.tokenizer, [(text,) if isinstance(text, str) else text], loaded.evidence)
     with torch.no_grad():
-        return loaded.model(torch.tensor([encoding.ids]), None, segments).softmax(dim=-1)[0].tolist()
+        return loaded.model(*TextBatches(texts)[[0]].inputs).softmax(dim=-1)[0].tolist()
 
 
 @pytest.mark.parametrize("rows_at_once", [7, 50, 4096])

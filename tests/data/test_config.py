@@ -87,7 +87,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         check(TokenizerConfig(kind="letters", vocab_size=299))
     assert str(caught.value).splitlines() == [
         "kind: got 'letters', takes one of words, bpe, wordpiece, unigram (whole words, byte-level BPE, WordPiece or Unigram)",
-        "vocab_size: got 299, takes at least 300 (pieces, special tokens included)",
+        "vocab_size: got 299, takes at least 300 (words or pieces with a vector of their own, special tokens included)",
     ]
 
 

@@ -34,7 +34,7 @@ def make(folder: Path, train: Dataset, seed: int = 0, **settings: Any) -> TextDa
         settings[key] = str(folder / f"{key}.parquet")
         split.to_parquet(settings[key])
     config = DataConfig(cache_dir=str(folder), tokens_per_batch=128, **({"max_length": 64} | settings))
-    return TextDataModule(config, TokenizerConfig(vocab_size=400, min_frequency=1), seed)
+    return TextDataModule(config, TokenizerConfig("bpe", 400, min_frequency=1), seed)
 
 
 def test_the_tokenizer_is_trained_on_the_training_split_alone(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_tokenizer_has_the_name_and_the_pieces_that_its_texts_give_it(tmp_pa
     data = make(tmp_path, table("wolf", 40, answer=["unicorn"] * 40), text_pair_column="answer")
     train = data.corpus.splits["train"]
     (kept,) = (tmp_path / "tokenizers").iterdir()
-    settings = TokenizerConfig(vocab_size=400, min_frequency=1)
+    settings = TokenizerConfig("bpe", 400, min_frequency=1)
     again = trained_tokenizer([*train["text"], *train["text_pair"]], settings, 64, tmp_path / "lists")
     assert [path.name for path in (tmp_path / "lists" / "tokenizers").iterdir()] == [kept.name]
     assert again.to_str() == data.tokenizer.to_str()

@@ -55,7 +55,7 @@ def test_each_ideograph_is_a_word_of_its_own_to_wordpiece(tmp_path: Path) -> Non
 
 def test_bytes_stand_for_what_was_never_seen(tmp_path: Path) -> None:
     unseen = "Ελληνικά 🦔 \x00\x07 ไทย"
-    tokenizer = trained(TokenizerConfig(kind="bpe", vocab_size=300), tmp_path)
+    tokenizer = trained(TokenizerConfig("bpe", 300, lowercase=False), tmp_path)
     encoding = tokenizer.encode(unseen)
     assert tokenizer.decode(encoding.ids) == unicodedata.normalize("NFKC", unseen)
     assert "[UNK]" not in encoding.tokens

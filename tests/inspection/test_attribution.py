@@ -41,7 +41,7 @@ def classifier(
 ) -> TextClassifier:
     """Return a model whose every parameter, norms and biases too, is random."""
     torch.manual_seed(0)
-    config = ModelConfig(**(DEFAULTS | options))
+    config = ModelConfig(**({"evidence": False} | DEFAULTS | options))
     model = TextClassifier(config, VOCABULARY, C, T, segments, BERT if bert else None).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -99,7 +99,7 @@ def test_padding_gives_nothing_and_a_text_of_a_batch_is_the_text_alone() -> None
     without = attribution(model, ids, padding, by_key=False)
     assert without.tokens is None
     assert without[0].tokens is None
-    assert torch.equal(without.heads, found.heads)
+    torch.testing.assert_close(without.heads, found.heads)  # watched, the last block makes all vectors
 
 
 def test_the_model_is_left_as_it_was() -> None:

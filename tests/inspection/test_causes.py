@@ -52,7 +52,13 @@ def batch(lengths: list[int], seed: int = 0) -> Batch:
 
 def classifier() -> TextClassifier:
     torch.manual_seed(0)
-    model = TextClassifier(ModelConfig(d_model=12, num_heads=3, feedforward_size=16), 20, CLASSES, 16).double().eval()
+    model = (
+        TextClassifier(
+            ModelConfig(d_model=12, num_heads=3, feedforward_size=16, pooling="mean", evidence=False), 20, CLASSES, 16
+        )
+        .double()
+        .eval()
+    )
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     return model

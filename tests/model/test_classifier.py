@@ -92,7 +92,7 @@ def test_capture_sees_every_layer_and_changes_nothing() -> None:
     ids = torch.randint(1, VOCABULARY, (3, 7))
     before = model(ids)
     with capture(model, rows=[0, 2]) as maps:
-        assert torch.equal(model(ids), before)
+        torch.testing.assert_close(model(ids), before, rtol=0, atol=1e-12)  # watched, the last block makes all vectors
     assert list(maps) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
     assert all(weights.shape == (2, 11, 7, 7) for weights in maps.values())
     with capture(model) as none_yet:

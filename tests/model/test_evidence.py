@@ -36,7 +36,7 @@ def test_a_token_says_the_sum_of_its_ngrams(evidence: Evidence, training: bool) 
     for ngram, place in zip(evidence.ids.tolist(), evidence.places.tolist(), strict=True):
         row, token = divmod(place, LENGTH)
         ratio = layer.fold_ratios[evidence.folds[row]] if training else layer.ratio
-        expected[row, token] += layer.weight[ngram] * ratio[ngram]
+        expected[row, token] += layer.weight[ngram, 0] * ratio[ngram]
     torch.testing.assert_close(layer(evidence, LENGTH), expected, atol=1e-12, rtol=0)
 
 
@@ -68,7 +68,7 @@ def classifier(**settings: object) -> TextClassifier:
 def inputs(model: TextClassifier, evidence: Evidence) -> tuple[object, ...]:
     ids = torch.randint(3, 31, (TEXTS, LENGTH))
     ids[:, 0] = 2
-    padding = torch.arange(LENGTH) >= torch.tensor([7, 5, 3, 6, 2])[:, None]
+    padding = torch.arange(LENGTH) >= torch.tensor([7, 5, 4, 6, 3])[:, None]
     segments = (torch.arange(LENGTH) > 3).long().expand(TEXTS, -1)
     return (ids, padding, segments, *([evidence] if model.evidence is not None else []))
 

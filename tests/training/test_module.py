@@ -17,7 +17,9 @@ from headscope.training.precision import chosen_precision
 
 
 def module(total: int = 100, **options: float) -> ClassifierModule:
-    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5), 11, 2, 7)
+    model = TextClassifier(
+        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False), 11, 2, 7
+    )
     return ClassifierModule(model, OptimizerConfig(**options), 2, total)
 
 
@@ -44,7 +46,9 @@ def test_matrices_alone_are_decayed() -> None:
 
 
 def test_learned_places_and_tokens_are_decayed_as_in_bert() -> None:
-    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, positions="learned"), 11, 2, 7, num_segments=2)
+    model = TextClassifier(
+        ModelConfig(d_model=6, num_heads=3, positions="learned", evidence=False), 11, 2, 7, num_segments=2
+    )
     optimizer = ClassifierModule(model, OptimizerConfig(weight_decay=0.3), 2, 9).configure_optimizers()["optimizer"]
     decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
     tables = (model.embedding.token.weight, model.embedding.position, model.embedding.segment.weight)
@@ -54,7 +58,9 @@ def test_learned_places_and_tokens_are_decayed_as_in_bert() -> None:
 
 
 def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
-    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5), 11, 2, 7)
+    model = TextClassifier(
+        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False), 11, 2, 7
+    )
     trained = ClassifierModule(model, OptimizerConfig(learning_rate=0.1, layer_decay=0.5, weight_decay=0.3), 2, 100)
     optimizer = trained.configure_optimizers()["optimizer"]
     rates = {id(weight): group["initial_lr"] for group in optimizer.param_groups for weight in group["params"]}
@@ -98,7 +104,9 @@ def stepped(model: TextClassifier, **options: float) -> dict[str, Any]:
 @pytest.mark.parametrize("before", [1.0, 0.5])
 @pytest.mark.parametrize("after", [1.0, 0.5, 0.25])
 def test_a_run_goes_on_with_other_rates_and_what_was_remembered_of_each_weight(before: float, after: float) -> None:
-    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5), 11, 2, 7)
+    model = TextClassifier(
+        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False), 11, 2, 7
+    )
     for weight in model.encoder.blocks[0].parameters():
         weight.requires_grad_(False)  # nothing is remembered of what is frozen
     kept = stepped(model, layer_decay=before, learning_rate=0.1)

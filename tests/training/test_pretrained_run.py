@@ -41,7 +41,7 @@ def configured(small_config: Maker, tmp_path: Path) -> Maker:
         with Path(config.data.path).open(encoding="utf-8", newline="") as file:
             texts = [row["text"] for row in csv.DictReader(file)]
         folder = write_checkpoint(tmp_path / "checkpoint", family, texts)
-        return replace(config, model=replace(model or ModelConfig(), path=str(folder)))
+        return replace(config, model=replace(model or ModelConfig(), path=str(folder), evidence=False))
 
     return make
 

@@ -36,7 +36,9 @@ def test_logits_come_in_the_splits_own_order_and_padding_does_not_matter() -> No
     lengths = rng.integers(2, 30, 43)
     ids = rng.integers(1, 17, lengths.sum()).astype(np.int32)
     texts = EncodedTexts(ids, np.concatenate([[0], np.cumsum(lengths)]), None, 0)
-    model = TextClassifier(ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5), 17, 3, 30).eval()
+    model = TextClassifier(
+        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False), 17, 3, 30
+    ).eval()
     labels = rng.integers(0, 3, 43)
     loader = BatchLoader(TextBatches(texts, labels), TokenBudgetSampler(lengths, 64, seed=5))
     ticks = []

@@ -97,6 +97,8 @@ def our_config(sizes: Sizes, dropout: float = DROPOUT, attention_dropout: float 
         feedforward_size=sizes.feedforward_size,
         dropout=dropout,
         attention_dropout=attention_dropout,
+        pooling="mean",  # every token's vector is made, as the peers do
+        evidence=False,
     )
 
 

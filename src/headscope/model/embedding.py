@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from headscope.attention.dropout import Dropout
 
+EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence says something from the start
+
 
 def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
     """Return PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos of the same (Vaswani et al. 2017, section 3.5)."""
@@ -66,7 +68,7 @@ class TokenEmbedding(nn.Module):
         if self.segment is not None:
             nn.init.normal_(self.segment.weight, std=0.02)
         if self.evidence is not None:
-            nn.init.normal_(self.evidence.weight, std=0.02)
+            nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
 
     def forward(
         self,

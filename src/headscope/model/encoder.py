@@ -9,6 +9,7 @@ from headscope.attention.dropout import Dropout
 from headscope.attention.heads import HeadedAttention
 from headscope.attention.masks import causal_mask, window_mask
 from headscope.model.config import ModelConfig
+from headscope.model.embedding import EVIDENCE_STD
 
 
 class EncoderBlock(nn.Module):
@@ -41,7 +42,7 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
         if self.evidence is not None:
-            nn.init.normal_(self.evidence.weight, std=0.02)
+            nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
         self.attention_norm = nn.LayerNorm(d_model)
         self.attention = attention
         self.feedforward_norm = nn.LayerNorm(d_model)

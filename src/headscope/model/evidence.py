@@ -13,11 +13,12 @@ EvidenceInputs = tuple[
 
 
 class TokenEvidence(nn.Module):
-    """e_jc = sum_g w_gc r_gc over the n-grams g of token j: what they say about class c.
+    """e_jc = sum_g w_g r_gc over the n-grams g of token j: what they say about class c.
 
     r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the n-gram is
-    (`headscope.data.evidence`); w is learned from 1 on. What says nothing, r near 0, hardly learns (Wang and Manning
-    2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of another classifier).
+    (`headscope.data.evidence`); w, how much the n-gram is to be believed, is learned from 1 on. What says nothing, r
+    near 0, hardly learns (Wang and Manning 2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the
+    features of another classifier).
 
     In training a text is told what other folds of the texts say; elsewhere what all say.
 
@@ -27,7 +28,7 @@ class TokenEvidence(nn.Module):
         dropout: share of a batch's n-grams that are left out in training, so that a token does not rest on one.
 
     Attributes:
-        weight: w, [n, C].
+        weight: w, [n, 1].
         ratio: r counted in all training texts, [n, C], kept beside w; 0 until it is set.
         fold_ratios: r without the texts of each fold, [K, n, C]; in training alone, and not kept.
     """
@@ -37,7 +38,7 @@ class TokenEvidence(nn.Module):
 
     def __init__(self, num_ngrams: int, num_classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(num_ngrams, num_classes))
+        self.weight = nn.Parameter(torch.ones(num_ngrams, 1))
         self.register_buffer("ratio", torch.zeros(num_ngrams, num_classes))
         self.register_buffer("fold_ratios", torch.zeros(0, num_ngrams, num_classes), persistent=False)
         self.dropout = Dropout(dropout)
@@ -50,8 +51,8 @@ class TokenEvidence(nn.Module):
     def forward(self, evidence: EvidenceInputs, length: int) -> Float[Tensor, "B T C"]:
         """Return what each token of B texts of `length` positions says about each class; 0 at special tokens."""
         ids, places, folds = evidence
-        said = F.embedding(ids, self.weight) * self._ratios(ids, places, folds, length)  # [M, C]
-        said = said * self.dropout(said.new_ones(len(ids), 1))
+        believed: Tensor = self.dropout(F.embedding(ids, self.weight))  # [M, 1]
+        said = believed * self._ratios(ids, places, folds, length)  # [M, C]
         tokens: Tensor = said.new_zeros(len(folds) * length, said.shape[1]).index_add_(0, places, said)
         return tokens.view(len(folds), length, -1)  # [B * T, C] -> [B, T, C]
 

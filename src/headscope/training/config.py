@@ -20,7 +20,7 @@ ACCELERATORS = ("auto", "cpu", "gpu", "mps")
 class OptimizerConfig:
     """AdamW with warm-up and cosine decay, and what shapes the loss."""
 
-    learning_rate: float = setting(1e-3, "peak learning rate; with model.path about 1e-4", above=0)
+    learning_rate: float = setting(5e-4, "peak learning rate; with model.path about 1e-4", above=0)
     final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
     warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
     weight_decay: float = setting(
@@ -32,7 +32,7 @@ class OptimizerConfig:
         1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
     )
     evidence_rate: float = setting(
-        1e-2, "learning rate of the weights of n-grams (model.evidence), which are not decayed", above=0
+        5e-2, "learning rate of the weights of n-grams (model.evidence), which are not decayed", above=0
     )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
