@@ -37,6 +37,7 @@ from headscope.files import write_whole
 
 RUNS = (3, 4)  # letters of a run within a word, its marked ends counted
 FEWEST_TEXTS = 2  # an n-gram of one training text says nothing about others
+FEWEST_OF_CHARACTERS = 4  # runs of characters overlap: what is rare among them repeats what a longer word says
 MOST = 2**18  # known n-grams: those that most training texts have
 FOLDS = 10
 SMOOTHING = 1.0
@@ -144,6 +145,7 @@ class _Keys(NamedTuple):
     runs: np.ndarray  # of all units, end to end
     run_starts: np.ndarray  # [U + 1]
     chains: np.ndarray  # [tokens, 2]; 0 where there is none
+    of_characters: np.ndarray  # [tokens, 2], True where a chain is one of characters
 
 
 def _key(text: str) -> int:
@@ -172,6 +174,7 @@ def _keys(texts: WordTexts) -> _Keys:
     is_sign = np.array([is_character(word) for word in texts.words], dtype=bool)
     lengths = np.fromiter(map(len, runs), np.int64, len(runs))
     chains = np.zeros((len(texts.units), 2), np.uint64)
+    of_characters = np.zeros(chains.shape, bool)
     if len(words):
         units = texts.units
         has_two = (units[1:] >= 0) & (units[:-1] >= 0)  # a special token stands between texts, and no pair across it
@@ -180,13 +183,14 @@ def _keys(texts: WordTexts) -> _Keys:
         signs = is_sign[units] & (units >= 0)
         has_three = signs[2:] & signs[1:-1] & signs[:-2] & has_two[1:] & has_two[:-1]
         chains[2:, 1] = np.where(has_three, _joined(pairs[:-1], words[units[2:]]), 0)
+        of_characters[1:, 0], of_characters[2:, 1] = has_two & signs[1:] & signs[:-1], has_three
     flat = np.array([key for found in runs for key in found], dtype=np.uint64)
-    return _Keys(words, flat, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), chains)
+    return _Keys(words, flat, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), chains, of_characters)
 
 
 @dataclass(frozen=True)
 class EvidenceVocabulary:
-    """Which n-grams are known: the sorted keys of those in two training texts or more, [n] of uint64."""
+    """Which n-grams are known: sorted by key, [n] of uint64."""
 
     keys: np.ndarray
 
@@ -242,7 +246,10 @@ def load_evidence(path: Path) -> EvidenceVocabulary:
 
 
 def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
-    """Return the n-grams that stand in two training texts or more, at most 262,144 of them, the most frequent ones."""
+    """Return the n-grams that stand in two training texts or more, at most 262,144 of them, the most frequent ones.
+
+    Runs of characters must stand in four.
+    """
     found, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     keys = _keys(texts)
     for rows in _in_steps(len(texts.starts) - 1):
@@ -251,7 +258,8 @@ def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
         found, places = np.unique(np.concatenate([found, step]), return_inverse=True)
         counts = np.bincount(places, np.concatenate([counts, step_counts]), len(found)).astype(np.int64)
     counts[found == 0] = 0  # no n-gram
-    chosen = np.flatnonzero(counts >= FEWEST_TEXTS)
+    of_characters = np.isin(found, np.unique(keys.chains[keys.of_characters]))
+    chosen = np.flatnonzero(counts >= np.where(of_characters, FEWEST_OF_CHARACTERS, FEWEST_TEXTS))
     chosen = chosen[np.argsort(-counts[chosen], kind="stable")[:MOST]]
     return EvidenceVocabulary(found[np.sort(chosen)])
 
