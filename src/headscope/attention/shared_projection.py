@@ -1,11 +1,12 @@
 """Heads that share their projections: the embedding is cut into heads first, then projected."""
 
-import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
 from headscope.attention.masks import merge_masks
+from headscope.attention.rotary import RotaryPositions
 
 
 class SharedProjectionAttention(HeadedAttention):
@@ -28,7 +29,7 @@ class SharedProjectionAttention(HeadedAttention):
         ValueError: if num_heads does not divide embed_dim.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: nn.Module | None = None) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None) -> None:
         super().__init__(embed_dim, num_heads, dropout, rotary)
         self.queries, self.keys, self.values = (nn.Linear(self.head_dim, self.head_dim, bias=False) for _ in range(3))
         self.fc_out = nn.Linear(embed_dim, embed_dim)
@@ -57,9 +58,10 @@ class SharedProjectionAttention(HeadedAttention):
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask[:, None]  # [B, 1, Q or 1, K], the same for all heads
         mask = merge_masks((B, self.num_heads, Q, key.shape[1]), key_padding_mask, attn_mask)
-        queries, keys, values = map(self._project, (query, key, value), (self.queries, self.keys, self.values))
+        weights = (self.in_pairs(self.queries.weight), self.in_pairs(self.keys.weight), self.values.weight)
+        queries, keys, values = map(self._project, (query, key, value), weights)
         output, weights = self.attend_heads(queries, keys, values, mask, key_padding_mask, need_weights)
         return self.output_dropout(self.fc_out(output)), weights
 
-    def _project(self, tokens: Float[Tensor, "B T D"], linear: nn.Linear) -> Float[Tensor, "B H T E"]:
-        return torch.einsum("bhte,fe->bhtf", self.split_heads(tokens), linear.weight)
+    def _project(self, tokens: Float[Tensor, "B T D"], weight: Float[Tensor, "E E"]) -> Float[Tensor, "B H T E"]:
+        return F.linear(self.split_heads(tokens), weight)
