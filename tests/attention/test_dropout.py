@@ -68,4 +68,3 @@ def test_neighbours_have_nothing_to_do_with_each_other() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_the_type_stays(dtype: torch.dtype) -> None:
     assert Dropout(0.1)(torch.ones(7, 5, dtype=dtype)).dtype == dtype
-

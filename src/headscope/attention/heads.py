@@ -31,7 +31,9 @@ class HeadedAttention(ObservedAttention):
         ValueError: if num_heads does not divide embed_dim.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
+    ) -> None:
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")

@@ -40,7 +40,8 @@ class RotaryPositions(nn.Module):
 
         Moving a few hundred rows costs less than moving the halves of thousands of heads.
         """
-        return rows.unflatten(0, (-1, 2, self.cosine.shape[-1])).transpose(1, 2).flatten(0, 2)
+        halves: Tensor = rows.unflatten(0, (-1, 2, self.cosine.shape[-1]))  # [H, 2, E/2, ...]
+        return halves.transpose(1, 2).flatten(0, 2)
 
     def forward(self, heads: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
         """Return the heads, each position turned by its own angles."""
@@ -49,4 +50,5 @@ class RotaryPositions(nn.Module):
         turns = torch.complex(self.cosine[:length].to(kind), self.sine[:length].to(kind))[:, None]  # [T, 1, E/2]
         turns = turns.expand(-1, heads.shape[1], -1).contiguous()  # [T, H, E/2]: one long row for each position
         pairs = torch.view_as_complex(heads.transpose(1, 2).to(kind).unflatten(-1, (-1, 2)))  # [B, T, H, E/2]
-        return torch.view_as_real(pairs * turns).flatten(-2).transpose(1, 2).to(heads.dtype)
+        turned: Tensor = torch.view_as_real(pairs * turns)  # [B, T, H, E/2, 2]
+        return turned.flatten(-2).transpose(1, 2).to(heads.dtype)

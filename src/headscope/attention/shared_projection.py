@@ -29,7 +29,9 @@ class SharedProjectionAttention(HeadedAttention):
         ValueError: if num_heads does not divide embed_dim.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
+    ) -> None:
         super().__init__(embed_dim, num_heads, dropout, rotary)
         self.queries, self.keys, self.values = (nn.Linear(self.head_dim, self.head_dim, bias=False) for _ in range(3))
         self.fc_out = nn.Linear(embed_dim, embed_dim)
@@ -58,8 +60,8 @@ class SharedProjectionAttention(HeadedAttention):
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask[:, None]  # [B, 1, Q or 1, K], the same for all heads
         mask = merge_masks((B, self.num_heads, Q, key.shape[1]), key_padding_mask, attn_mask)
-        weights = (self.in_pairs(self.queries.weight), self.in_pairs(self.keys.weight), self.values.weight)
-        queries, keys, values = map(self._project, (query, key, value), weights)
+        matrices = (self.in_pairs(self.queries.weight), self.in_pairs(self.keys.weight), self.values.weight)
+        queries, keys, values = map(self._project, (query, key, value), matrices)
         output, weights = self.attend_heads(queries, keys, values, mask, key_padding_mask, need_weights)
         return self.output_dropout(self.fc_out(output)), weights
 
