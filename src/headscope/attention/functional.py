@@ -55,9 +55,11 @@ def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -
         return scores.softmax(dim=-1)
     # Adding a small mask to all scores costs a CPU a tenth of what filling them through a boolean one costs. The lowest
     # finite number makes the same weights, exactly 0, but where every key is hidden: -inf alone would make NaN there.
-    numbers = as_numbers(mask, scores.dtype)
+    # Numbers meet scores in float32 at least: bfloat16 would round their sum a second time.
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    numbers = as_numbers(mask, scores.dtype if mask.dtype == torch.bool else wide)
     nowhere = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
-    weights = (scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)).softmax(dim=-1)
+    weights = (scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)).softmax(dim=-1).to(scores.dtype)
     return weights.masked_fill(nowhere, 0.0) if _may_hold(nowhere) else weights
 
 
