@@ -34,7 +34,9 @@ class InterleavedHeads(MultiHeadAttention):
 class MaskedAfterSoftmax(MultiHeadAttention):
     """Sets hidden weights to zero after the softmax, so that the others no longer sum to 1."""
 
-    def _sums(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, need_weights: bool) -> tuple:  # type: ignore[type-arg]
+    def _sums(  # type: ignore[no-untyped-def]
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, need_weights: bool, *_
+    ) -> tuple[Tensor, Tensor | None]:
         weights = (query @ key.transpose(-2, -1) / self.head_dim**0.5).softmax(dim=-1)
         if mask is not None and mask.dtype == torch.bool:
             weights = weights.masked_fill(mask, 0)

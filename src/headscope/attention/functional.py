@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headscope.attention.blocked import blocked_attention, finite
+from headscope.attention.dropout import dropped
 
-Heads = Float[Tensor, "B H Q E"]
 Mask = Bool[Tensor, "#B #H #Q K"] | Float[Tensor, "#B #H #Q K"]
 
 
@@ -46,7 +45,7 @@ def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -
     """Return softmax(scores) over the keys: exp(s_ij) / sum_j exp(s_ij), the sum over keys that i may look at.
 
     Args:
-        scores: how well each key fits each query. They may be overwritten.
+        scores: how well each key fits each query.
         mask: True where a query may not look, or numbers to be added to the scores.
 
     Returns:
@@ -54,10 +53,25 @@ def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -
     """
     if mask is None:
         return scores.softmax(dim=-1)
-    # Adding a small mask to all scores costs a CPU a tenth of what filling them through a boolean one costs.
-    numbers, nowhere = finite(as_numbers(mask, scores.dtype))
-    weights = scores.add_(numbers).softmax(dim=-1)
-    return weights if nowhere is None else weights.masked_fill(nowhere, 0.0)
+    # Adding a small mask to all scores costs a CPU a tenth of what filling them through a boolean one costs. The lowest
+    # finite number makes the same weights, exactly 0, but where every key is hidden: -inf alone would make NaN there.
+    # Numbers meet scores in float32 at least: bfloat16 would round their sum a second time.
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    numbers = as_numbers(mask, scores.dtype if mask.dtype == torch.bool else wide)
+    nowhere = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
+    weights = (scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)).softmax(dim=-1).to(scores.dtype)
+    return weights.masked_fill(nowhere, 0.0) if _may_hold(nowhere) else weights
+
+
+def _may_hold(truths: Bool[Tensor, "..."]) -> bool:
+    """Return False where none is True and that can be seen at no cost."""
+    # Looking makes a GPU wait, and a compiler cannot do it.
+    if truths.device.type != "cpu" or torch.compiler.is_compiling():
+        return True
+    try:
+        return bool(truths.any())
+    except RuntimeError:  # under torch.vmap, which shows one text and computes all
+        return True
 
 
 def attend(
@@ -66,8 +80,12 @@ def attend(
     value: Float[Tensor, "B H K V"],
     mask: Mask | None = None,
     dropout: float = 0.0,
+    is_causal: bool = False,
 ) -> Float[Tensor, "B H Q V"]:
-    """Return attention_weights(query, key, mask) @ value, by the kernel that is fastest there.
+    """Return attention_weights(query, key, mask) @ value, by torch's fused kernel or as it is written here.
+
+    On a CPU the kernel has no dropout, and in bfloat16 its backward pass takes two to three times as long as all of
+    the line written out; there that line is computed.
 
     Args:
         query: what each position looks for, one vector per head.
@@ -75,37 +93,22 @@ def attend(
         value: what is averaged.
         mask: True where a query may not look, or numbers to be added to the scores.
         dropout: share of weights set to zero, the others scaled up by 1 / (1 - dropout). Pass 0 outside training.
+        is_causal: let no position look at a later one, without a mask that would say so: the kernel's own way, which
+            goes with neither mask nor dropout.
 
     Returns:
         The weighted sum of the values for each query; zeros where every key is masked.
     """
-    if pays_in_blocks(query, mask, dropout):
-        return blocked_attention(query, key, value, None if mask is None else as_numbers(mask, query.dtype), dropout)
-    if mask is not None and mask.dtype == torch.bool:
-        mask = ~mask  # scaled_dot_product_attention wants True where a query MAY look
-    elif mask is not None:
-        mask = mask.to(query.dtype)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-
-
-def pays_in_blocks(query: Heads, mask: Mask | None, dropout: float) -> bool:
-    """Tell whether our blocks are faster than torch's fused kernel.
-
-    By measurement, in training on a CPU (docs/benchmarks): with dropout, for which torch has no fused kernel there, and
-    in bfloat16, where its backward pass is three times as slow as plain matrix products. In bfloat16 blocks round the
-    scores, so numbers to be added to them, which would be rounded a second time, are left to torch's kernel; and so is
-    what a compiler or an exporter sees, which know it.
-    """
-    in_training = torch.is_grad_enabled() and query.requires_grad
-    if query.device.type != "cpu" or not in_training or torch.compiler.is_compiling():
-        return False
-    if mask is not None and mask.dtype != torch.bool and (mask.requires_grad or query.dtype == torch.bfloat16):
-        return False
-    return dropout > 0 or query.dtype == torch.bfloat16
+    is_trained_in_half = query.dtype == torch.bfloat16 and torch.is_grad_enabled() and query.requires_grad
+    if query.device.type == "cpu" and not is_causal and (dropout or is_trained_in_half):
+        return dropped(attention_weights(query, key, mask), dropout) @ value
+    if mask is not None:
+        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)  # True says where a query MAY look
+    return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)
 
 
 def as_numbers(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "..."]:
     """Return the mask as numbers to add to the scores: -inf where a query may not look."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask, -math.inf)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -math.inf)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headscope.attention.dropout import dropped
 from headscope.attention.functional import Mask, attend, attention_weights
 from headscope.attention.masks import hidden_keys
 from headscope.attention.observed import ObservedAttention, Seen
+from headscope.attention.rotary import RotaryPositions
 
 Intervention = Callable[[Tensor], Tensor]
 
@@ -30,7 +31,9 @@ class HeadedAttention(ObservedAttention):
         ValueError: if num_heads does not divide embed_dim.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: nn.Module | None = None) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
+    ) -> None:
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
@@ -56,27 +59,26 @@ class HeadedAttention(ObservedAttention):
         mask: Mask | None,
         key_padding_mask: Tensor | None,
         need_weights: bool,
+        is_causal: bool = False,
     ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q K"] | None]:
-        """Return Concat(head_1 ... head_H) and the weights, if these are needed."""
+        """Return Concat(head_1 ... head_H) and the weights, if these are needed; is_causal as `attend` has it."""
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
         if self.observer is not None:
             self.observer(_seen(query, key, value, mask, key_padding_mask))
-        sums, weights = self._sums(query, key, value, mask, need_weights)
+        sums, weights = self._sums(query, key, value, mask, need_weights, is_causal)
         if self.intervention is not None:
             sums = self.intervention(sums)
         return sums.transpose(1, 2).flatten(2), weights  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
 
     def _sums(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, need_weights: bool, is_causal: bool
     ) -> tuple[Tensor, Tensor | None]:
         dropout = self.dropout if self.training else 0.0
         if not need_weights:
-            return attend(query, key, value, mask, dropout), None
-        weights = F.dropout(attention_weights(query, key, mask), dropout)
-        if dropout:  # the weights that are returned must be the ones that were used
-            return weights @ value, weights
-        return attend(query, key, value, mask), weights
+            return attend(query, key, value, mask, dropout, is_causal), None
+        weights = dropped(attention_weights(query, key, mask), dropout)
+        return weights @ value, weights
 
 
 def _seen(query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padding_mask: Tensor | None) -> Seen:

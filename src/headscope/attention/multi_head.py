@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
 from headscope.attention.masks import merge_masks
+from headscope.attention.rotary import RotaryPositions
 
 
 class MultiHeadAttention(HeadedAttention):
@@ -65,7 +66,7 @@ class MultiHeadAttention(HeadedAttention):
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        rotary: nn.Module | None = None,
+        rotary: RotaryPositions | None = None,
         num_kv_heads: int | None = None,
     ) -> None:
         super().__init__(embed_dim, num_heads, dropout, rotary)
@@ -148,9 +149,12 @@ class MultiHeadAttention(HeadedAttention):
         if all_one:
             key = value = query  # keeps the identity, by which one matrix product makes all three
         shape = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
-        mask = merge_masks(shape, key_padding_mask, attn_mask, is_causal, query.device)
+        by_flag = is_causal and shape[2] == shape[3] and attn_mask is None and key_padding_mask is None
+        # Whoever looks at the weights, or drops some, needs the mask; the kernel alone does without its Q x K places.
+        by_flag = by_flag and not (need_weights or self.observer or (self.training and self.dropout))
+        mask = merge_masks(shape, key_padding_mask, attn_mask, is_causal and not by_flag, query.device)
         heads = self._project(query, key, value)
-        output, weights = self.attend_heads(*heads, mask, key_padding_mask, need_weights)
+        output, weights = self.attend_heads(*heads, mask, key_padding_mask, need_weights, by_flag)
         output = self.out_proj(output)
         if weights is not None and average_attn_weights:
             weights = weights.mean(dim=1)  # [B, Q, K]
@@ -185,4 +189,4 @@ class MultiHeadAttention(HeadedAttention):
             assert self.k_proj_weight is not None
             assert self.v_proj_weight is not None
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        return weights, (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.split(widths)
+        return weights, (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.split(widths)

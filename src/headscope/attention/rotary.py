@@ -1,7 +1,5 @@
 """Rotary positions: a place is written into queries and keys as a rotation."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,10 +8,9 @@ from torch import Tensor, nn
 class RotaryPositions(nn.Module):
     """Turn each pair of numbers of a head by an angle that grows with the position.
 
-    The pair (x_j, x_{j+E/2}) at position t becomes its rotation by the angle t * theta_j,
-    theta_j = base^(-2j / E), so that the product of a query at i and a key at j depends on i - j alone
-    (Su et al. 2021, RoFormer, section 3.2; halves are paired as in GPT-NeoX, which is the same up to the order
-    of a head's numbers). It holds no parameters.
+    The pair (x_2j, x_2j+1) at position t becomes its rotation by the angle t * theta_j, theta_j = base^(-2j / E), so
+    that the product of a query at i and a key at j depends on i - j alone (Su et al. 2021, RoFormer, section 3.2). As
+    a complex number z = x_2j + i x_2j+1 that is z * exp(i t theta_j), one product. It holds no parameters.
 
     Args:
         head_dim: E, width of a head; must be even.
@@ -32,32 +29,15 @@ class RotaryPositions(nn.Module):
         angles = torch.arange(max_length, dtype=torch.float64)[:, None] * theta  # [T, E/2]
         self.cosine: Tensor
         self.sine: Tensor
-        cosine, sine = angles.cos().float(), angles.sin().float()
-        self.register_buffer("cosine", torch.cat([cosine, cosine], dim=-1), persistent=False)  # [T, E]
-        self.register_buffer("sine", torch.cat([-sine, sine], dim=-1), persistent=False)  # [T, E]
+        self.register_buffer("cosine", angles.cos().float(), persistent=False)  # [T, E/2]
+        self.register_buffer("sine", angles.sin().float(), persistent=False)  # [T, E/2]
 
     def forward(self, heads: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
         """Return the heads, each position turned by its own angles."""
+        kind = torch.promote_types(heads.dtype, torch.float32)  # there are no complex numbers of two bytes each
         length = heads.shape[-2]
-        turned: Tensor = _Turned.apply(heads, self.cosine[:length].to(heads.dtype), self.sine[:length].to(heads.dtype))
-        return turned
-
-
-class _Turned(torch.autograd.Function):
-    """x * cosine + swapped(x) * sine, in three passes where autograd would make nine each way.
-
-    A rotation's gradient is turned back by the same angle. Halves are swapped by a copy, so that products run over
-    whole heads: half a head of 32 numbers is too short for a CPU's vectors in bfloat16.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        ctx.save_for_backward(cosine, sine)
-        first, second = heads.chunk(2, dim=-1)  # two of [B, H, T, E/2]
-        turned = torch.mul(heads, cosine, out=heads.new_empty(heads.shape))
-        return turned.addcmul_(torch.cat([second, first], dim=-1), sine)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        cosine, sine = ctx.saved_tensors
-        return _Turned.apply(gradients[0], cosine, -sine), None, None
+        turns = torch.complex(self.cosine[:length].to(kind), self.sine[:length].to(kind))[:, None]  # [T, 1, E/2]
+        turns = turns.expand(-1, heads.shape[1], -1).contiguous()  # [T, H, E/2]: one long row for each position
+        pairs = torch.view_as_complex(heads.transpose(1, 2).to(kind).unflatten(-1, (-1, 2)))  # [B, T, H, E/2]
+        turned: Tensor = torch.view_as_real(pairs * turns)  # [B, T, H, E/2, 2]
+        return turned.flatten(-2).transpose(1, 2).to(heads.dtype)

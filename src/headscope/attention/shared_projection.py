@@ -1,11 +1,11 @@
 """Heads that share their projections: the embedding is cut into heads first, then projected."""
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.heads import HeadedAttention
 from headscope.attention.masks import merge_masks
+from headscope.attention.rotary import RotaryPositions
 
 
 class SharedProjectionAttention(HeadedAttention):
@@ -28,7 +28,9 @@ class SharedProjectionAttention(HeadedAttention):
         ValueError: if num_heads does not divide embed_dim.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: nn.Module | None = None) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
+    ) -> None:
         super().__init__(embed_dim, num_heads, dropout, rotary)
         self.queries, self.keys, self.values = (nn.Linear(self.head_dim, self.head_dim, bias=False) for _ in range(3))
         self.fc_out = nn.Linear(embed_dim, embed_dim)
@@ -67,4 +69,4 @@ class SharedProjectionAttention(HeadedAttention):
         return self.output_dropout(self.fc_out(output)), weights
 
     def _project(self, tokens: Float[Tensor, "B T D"], linear: nn.Linear) -> Float[Tensor, "B H T E"]:
-        return torch.einsum("bhte,fe->bhtf", self.split_heads(tokens), linear.weight)
+        return linear(self.split_heads(tokens))  # type: ignore[no-any-return]
