@@ -1,7 +1,7 @@
 """Dropout that costs little on a CPU.
 
-torch draws a random number for each element there, one after the other. Here one number of 64 bits decides about eight elements, a
-byte about each, by torch's own generator, so that torch.manual_seed and a kept state decide about it.
+torch draws a random number for each element there, one after the other. Here one number of 64 bits decides about eight
+elements, a byte about each, by torch's own generator, so that torch.manual_seed and a kept state decide about it.
 """
 
 import torch
