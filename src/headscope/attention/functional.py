@@ -84,8 +84,8 @@ def attend(
 ) -> Float[Tensor, "B H Q V"]:
     """Return attention_weights(query, key, mask) @ value, by torch's fused kernel or as it is written here.
 
-    On a CPU the kernel has no dropout, and in bfloat16 its backward pass takes two to three times as long as all of
-    the line written out; there that line is computed.
+    On a CPU the kernel has no dropout, and training in bfloat16 takes it up to three times as long as the line written
+    out (docs/benchmarks); there that line is computed.
 
     Args:
         query: what each position looks for, one vector per head.
