@@ -36,7 +36,7 @@ def test_a_token_says_the_sum_of_its_ngrams(evidence: Evidence, training: bool) 
     for ngram, place in zip(evidence.ids.tolist(), evidence.places.tolist(), strict=True):
         row, token = divmod(place, LENGTH)
         ratio = layer.fold_ratios[evidence.folds[row]] if training else layer.ratio
-        expected[row, token] += layer.weight[ngram, 0] * ratio[ngram]
+        expected[row, token] += layer.weight[ngram] * ratio[ngram]
     torch.testing.assert_close(layer(evidence, LENGTH), expected, atol=1e-12, rtol=0)
 
 
@@ -48,6 +48,11 @@ def test_ngrams_are_dropped_whole_in_training_alone(evidence: Evidence) -> None:
     assert {round(value, 9) for value in said.flatten().tolist()} == {0.0, 2.0}
     assert ((said == 0).all(dim=1) | (said != 0).all(dim=1)).all()
     torch.testing.assert_close(layer.eval()(one, NGRAMS)[0], layer.ratio)
+
+
+def test_two_classes_share_a_weight() -> None:
+    assert TokenEvidence(NGRAMS, 2).weight.shape == (NGRAMS, 1)
+    assert TokenEvidence(NGRAMS, 3).weight.shape == (NGRAMS, 3)
 
 
 def test_ratios_of_folds_are_not_kept() -> None:

@@ -27,7 +27,7 @@ class EncoderBlock(nn.Module):
             key_padding_mask, need_weights and attn_mask.
         d_model: D, width of a token's vector.
         feedforward_size: width of the hidden layer.
-        dropout: on the output of either branch and on the hidden layer.
+        dropout: on the output of either branch, as in the paper.
         num_classes: C, where tokens carry evidence about so many classes; else 0.
     """
 
@@ -49,7 +49,6 @@ class EncoderBlock(nn.Module):
         self.feedforward = nn.Sequential(
             nn.Linear(d_model, feedforward_size),
             nn.GELU(),
-            Dropout(dropout),
             nn.Linear(feedforward_size, d_model),
         )
         self.dropout = Dropout(dropout)

@@ -60,8 +60,8 @@ class TrainerConfig:
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
     accumulate: int = setting(1, "batches per optimizer step", minimum=1)
     ema_decay: float | None = setting(
-        0.99,
-        "moving average of the weights, used for validation and kept; null for none",
+        None,
+        "decay of a moving average of the weights, used for validation and kept, such as 0.99; null for none",
         above=0,
         below=1,
     )
