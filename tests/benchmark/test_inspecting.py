@@ -51,7 +51,7 @@ def test_the_cost_of_the_default_run_is_reckoned_by_its_records(
     monkeypatch: pytest.MonkeyPatch, record: float, outcome: str
 ) -> None:
     monkeypatch.setattr(process, "finished", FakeTraining(record))
-    monkeypatch.setattr(inspecting, "EPOCHS", 6)
+    monkeypatch.setattr(inspecting.TrainerConfig, "max_epochs", 6)
     measured, reckoned = measure(BenchmarkConfig(suite="inspection", rounds=2), CPU, lambda doing: None)
     rows = {row[0]: row[1:] for row in measured.rows}
     assert rows["whole command, s"][:3] == (f"{13 + 2 * record:.1f}", "12.0", f"{1 + 2 * record:+.1f}")

@@ -36,7 +36,7 @@ def test_operations_are_those_that_torch_counts() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     sizes, length = Sizes(d_model=16, num_heads=2, num_layers=3, feedforward_size=48), 11
-    config = ModelConfig(d_model=16, num_heads=2, num_layers=3, feedforward_size=48)
+    config = ModelConfig(d_model=16, num_heads=2, num_layers=3, feedforward_size=48, pooling="mean", evidence=False)
     model = TextClassifier(config, sizes.vocab_size, sizes.num_classes, 32)
     with FlopCounterMode(display=False) as counted, torch.no_grad():
         model.encoder(torch.randn(2, length, 16))

@@ -99,7 +99,9 @@ def test_a_finished_run_on_pairs_is_measured_and_inspected(pair_config: Maker, t
 def test_a_head_learns_to_look_at_the_other_text(pair_config: Maker) -> None:
     config = pair_config(each=600, max_epochs=8, ema_decay=None)
     config.data.tokens_per_batch = 512
-    config.model = ModelConfig(d_model=32, num_heads=2, num_layers=1, feedforward_size=64, dropout=0.0)
+    config.model = ModelConfig(
+        d_model=32, num_heads=2, num_layers=1, feedforward_size=64, dropout=0.0, pooling="mean", evidence=False
+    )
     report = train(config)
     assert report.test.accuracy > 0.9
     folder = report.folder / "heads"

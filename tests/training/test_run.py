@@ -173,7 +173,7 @@ def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
 
 def test_early_stopping_ends_when_nothing_gets_better(small_config: Maker) -> None:
     config = small_config(max_epochs=40, patience=2)
-    config.optimizer.learning_rate = 1e-12
+    config.optimizer.learning_rate = config.optimizer.evidence_rate = 1e-12
     assert train(config).facts_of_training["epochs"] < 10
 
 
@@ -368,14 +368,15 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
     report = train(config)
     index = read_index(report.folder / "heads")
     assert index.notes["numbers"] == "over 10 of 24 validation texts, drawn at random"
-    data = TextDataModule(config.data, config.tokenizer, config.seed)
+    run = load_run(report.folder)
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
     texts = TextBatches(data.encoded["validation"], data.labels("validation"))
     chosen = sample(texts, 10, 256, config.seed)
     rows = {row for batch in chosen for row in batch.rows.tolist()}
-    run, statistics = load_run(report.folder), HeadStatistics()
+    statistics = HeadStatistics()
     for batch in chosen:
         with capture(run.model) as maps, torch.no_grad():
-            run.model(batch.token_ids, batch.key_padding_mask)
+            run.model(*batch.inputs)
         for layer, weights in maps.items():
             statistics.update(layer, weights, batch.key_padding_mask)
     last = read_step(report.folder / "heads" / index.steps[-1].file)
@@ -412,8 +413,8 @@ def test_the_recorded_map_is_the_kept_models(small_config: Maker) -> None:
     run = load_run(report.folder)
     index = read_index(report.folder / "heads")
     with capture(run.model) as maps:
-        probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16)
-        run.model(probe.token_ids)
+        probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16, run.evidence)
+        run.model(probe.token_ids, None, None, probe.evidence)
     assert probe.tokens == index.texts[1].tokens
     arrays = read_step(report.folder / "heads" / index.steps[-1].file)
     for layer, weights in enumerate(maps.values()):

@@ -16,10 +16,9 @@ class TokenEvidence(nn.Module):
     """e_jc = sum_g w_gc r_gc over the n-grams g of token j: what they say about class c.
 
     r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the n-gram is
-    (`headscope.data.evidence`); w, how much the n-gram is to be believed, is learned from 1 on; of two classes both share
-    it, since what speaks for one speaks against the other. What says nothing, r
-    near 0, hardly learns (Wang and Manning 2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the
-    features of another classifier).
+    (`headscope.data.evidence`); w, how much the n-gram is to be believed, is learned from 1 on. Two classes share it:
+    what speaks for one speaks against the other. What says nothing, r near 0, hardly learns (Wang and Manning 2012,
+    Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of another classifier).
 
     In training a text is told what other folds of the texts say; elsewhere what all say.
 

@@ -56,7 +56,7 @@ class TrainerConfig:
     precision: str = setting(
         "auto", "auto: bf16-mixed on a GPU that has instructions for it, 32-true elsewhere", choices=PRECISIONS
     )
-    max_epochs: int = setting(3, "passes over the training texts", minimum=1)
+    max_epochs: int = setting(4, "passes over the training texts", minimum=1)
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
     accumulate: int = setting(1, "batches per optimizer step", minimum=1)
     ema_decay: float | None = setting(
