@@ -43,6 +43,13 @@ def texts_on(path: Path) -> list[dict[str, Any]]:
     return reports
 
 
+def hardly_trained(small_config: Maker) -> TrainConfig:
+    """Return a training that leaves mistakes: two steps, and no word that counting knows already."""
+    config = small_config(max_steps=2)
+    config.model.evidence = False
+    return config
+
+
 def table_in(folder: Path) -> list[list[str]]:
     """Return the rows of TensorBoard's table as its page shows them."""
     events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
@@ -75,7 +82,7 @@ def test_as_many_tokens_are_shown_as_fit(maps: int) -> None:
 
 
 def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
-    config = small_config(max_steps=2)
+    config = hardly_trained(small_config)
     put_markup_into(Path(config.data.path))
     output = io.StringIO()
     report = train(config, Console(file=output, width=200))
@@ -107,7 +114,7 @@ def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
 
 
 def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
-    config = small_config(max_steps=2)
+    config = hardly_trained(small_config)
     config.model.pooling, config.inspection.max_tokens = "first", 5
     report = train(config)
     for text in texts_on(report.folder / "most_wrong.html"):
@@ -132,7 +139,7 @@ def put_markup_into(path: Path) -> None:
 
 
 def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_config: Maker) -> None:
-    config = small_config(max_steps=2)  # which leave mistakes enough
+    config = hardly_trained(small_config)  # which leave mistakes enough
     config.inspection.max_tokens, config.inspection.most_wrong, config.model.pooling = 5, 4, "additive"
     report = train(config)
     run, shown = load_run(report.folder), texts_on(report.folder / "most_wrong.html")
@@ -154,7 +161,7 @@ def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_
 
 @pytest.mark.parametrize(("enabled", "count"), [(False, 20), (True, 0), (True, None)])
 def test_it_can_be_left_out(small_config: Maker, enabled: bool, count: int | None) -> None:
-    config = small_config(max_steps=2)
+    config = hardly_trained(small_config)
     config.inspection.enabled, config.inspection.most_wrong = enabled, count
     output = io.StringIO()
     report = train(config, Console(file=output))
@@ -168,7 +175,7 @@ def test_it_can_be_left_out(small_config: Maker, enabled: bool, count: int | Non
 
 def test_a_model_without_mistakes_leaves_no_page(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "most_wrong", lambda *_: {})
-    report = train(small_config(max_steps=2))
+    report = train(hardly_trained(small_config))
     assert report.most_wrong is None
     assert not (report.folder / "most_wrong.html").exists()
 
@@ -179,7 +186,7 @@ def test_a_long_text_is_cut() -> None:
 
 
 def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
-    config = small_config(max_steps=2)
+    config = hardly_trained(small_config)
     path = Path(config.data.path)
     with path.open(newline="", encoding="utf-8") as file:
         rows = [[text, f"second {place}", label] for place, (text, label) in enumerate(csv.reader(file)) if place]

@@ -60,7 +60,7 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(small_config: Maker
     assert json.loads((folder / "labels.json").read_text()) == ["bad", "good"]
     run = load_run(folder)
     assert run.config == config
-    data = TextDataModule(run.config.data, run.config.tokenizer, 0, run.tokenizer)
+    data = TextDataModule(run.config.data, run.config.tokenizer, 0, run.tokenizer, run.evidence or False)
     logits, targets = split_logits(run.model, data.loader("test"), torch.device("cpu"))
     assert scores(logits, targets) == report.test  # the kept model is the one that was scored
     assert not list(folder.rglob("*.pkl"))
@@ -343,8 +343,9 @@ def test_what_every_head_put_is_recorded_printed_and_kept(small_config: Maker) -
         assert total == pytest.approx(logits.max() - logits.mean(), abs=1e-5)
     put = json.loads((report.folder / "metrics.json").read_text())["training"]["nats put for the predicted class"]
     assert put["texts"] == 24
-    model, data = load_run(report.folder).model, TextDataModule(config.data, config.tokenizer, 0)
-    logits, _ = split_logits(model, data.loader("validation"), torch.device("cpu"))
+    run = load_run(report.folder)
+    data = TextDataModule(config.data, config.tokenizer, 0, run.tokenizer, run.evidence or False)
+    logits, _ = split_logits(run.model, data.loader("validation"), torch.device("cpu"))
     expected = (logits.amax(dim=-1) - logits.mean(dim=-1)).mean().item()
     assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(expected, abs=1e-5)
     assert "put for the predicted class, in nats, mean over 24 validation texts: layer " in output.getvalue()
