@@ -32,7 +32,7 @@ class InspectionConfig:
         "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
     )
     causes: int = setting(
-        32,
+        100,
         "texts of the validation split on which, at the end, each head is switched off in turn; 0 for none",
         minimum=0,
     )

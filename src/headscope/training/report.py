@@ -24,7 +24,9 @@ SCORES = {
     "loss": "loss",
     "calibration_error": "calibration error",
 }
-PUT = "nats put for the predicted class"  # of the facts of training
+# Of the facts of training.
+PUT = "nats put for the predicted class"
+WITHOUT = "loss without a head"  # head -> by how much it rises, its standard error
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
 
 

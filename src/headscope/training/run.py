@@ -150,6 +150,7 @@ def _scored(session: Session) -> Report:
     if session.head_logger is not None:
         report.seconds["inspection (within training)"] = session.head_logger.seconds
     report.seconds["causes (after training)"] = session.study()
+    report.facts_of_training |= session.studied
     start = time.perf_counter()
     report.facts_of_training |= session.put()
     report.seconds["nats"] = time.perf_counter() - start

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from headscope.errors import listed
 from headscope.inspection.spoken import nats
-from headscope.training.report import PUT, SCORES, Report
+from headscope.training.report import PUT, SCORES, WITHOUT, Report
 from headscope.training.scoring import MultiLabelScores, Scores
 from headscope.training.widths import broken, fits, width_of
 
@@ -46,6 +46,7 @@ def show_report(console: Console, report: Report) -> None:
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     show_confusion(console, report.labels, report.test)
     _show_put(console, report.facts_of_training)
+    _show_without(console, report.facts_of_training)
     console.print(
         "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False, soft_wrap=True
     )
@@ -81,6 +82,21 @@ def _show_put(console: Console, facts: dict[str, Any]) -> None:
     parts += [f"feed-forward {nats(sum(put['feedforward']))}", f"constant {nats(put['constant'])}"]
     words = f"put for the predicted class, in nats, mean over {put['texts']} validation texts: {', '.join(parts)}"
     console.print(words, highlight=False, soft_wrap=True)
+
+
+def _show_without(console: Console, facts: dict[str, Any]) -> None:
+    """Say for which heads the loss rises, or falls, beyond twice its error when they alone are switched off."""
+    if (found := facts.get(WITHOUT)) is None:
+        return
+    heads = found["heads"]
+    order = sorted(heads, key=lambda name: -abs(heads[name][0]))
+    matter = [name for name in order if abs(heads[name][0]) > 2 * heads[name][1]]
+    parts = [f"without {name} {nats(heads[name][0])} ± {heads[name][1]:.2f}" for name in matter[:MOST_HEADS]]
+    idle = [name for name in order if name not in matter]
+    words = f"{len(matter)} of {len(heads)} heads matter by themselves, change of the loss of {found['texts']} texts"
+    console.print(f"{words}: {', '.join(parts) or 'none'}", highlight=False, soft_wrap=True)
+    if idle:
+        console.print(f"not shown to matter: {listed(idle)}", highlight=False, soft_wrap=True)
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:

@@ -29,7 +29,7 @@ from headscope.training.precision import chosen_precision, steps_fused
 from headscope.training.probes import JOIN, choose_probes
 from headscope.training.progress import RunProgress
 from headscope.training.recording import new_recorder
-from headscope.training.report import PUT, Report
+from headscope.training.report import PUT, WITHOUT, Report
 from headscope.training.resuming import LAST
 from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
 from headscope.training.study import causes, put_for_answers, sample, special_tokens
@@ -61,6 +61,7 @@ class Session:
     ) -> None:
         self.config, self.folder, self.data = config, folder, data
         self.objective = objective_of(config)
+        self.studied: dict[str, object] = {}  # what is known of single heads, once `study` is done
         self.console, self.last = console, folder / LAST
         self.resumed = self.last if config.resume is not None and self.last.exists() else None
         batches = len(data.sampler("train"))
@@ -170,6 +171,7 @@ class Session:
         special = self.head_logger.subjects.special
         found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective)
         write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
+        self.studied = {WITHOUT: {"texts": found.texts, "heads": found.without_heads()}}
         return time.perf_counter() - start
 
     def put(self) -> dict[str, object]:

@@ -77,6 +77,14 @@ class Study:
     likeness: Likeness
     texts: int
 
+    def without_heads(self) -> dict[str, tuple[float, float]]:
+        """Return by how much the loss rises without each head alone, in nats, and the standard error of that."""
+        return {
+            f"layer {layer} head {head}": found
+            for layer, measures in enumerate(self.numbers.values())
+            for head, found in enumerate(zip(*measures["loss_zeroed"], strict=True))
+        }
+
     def extra(self) -> dict[str, np.ndarray]:
         """Return what is no number of a single head, as the record keeps it."""
         known = {} if self.faithfulness is None else self.faithfulness.choosers
