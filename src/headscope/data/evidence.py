@@ -69,9 +69,9 @@ class Evidence(NamedTuple):
 class Units:
     """The different words of some texts, each with its number, in the order in which they were met."""
 
-    def __init__(self, words: Sequence[str] = ()) -> None:
-        self.words: list[str] = list(words)
-        self._numbers = {word: number for number, word in enumerate(self.words)}
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self._numbers: dict[str, int] = {}
         self._of_pieces: dict[str, int] = {}
 
     def number(self, piece: str) -> int:

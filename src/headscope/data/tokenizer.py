@@ -149,7 +149,7 @@ def _segmented() -> pre_tokenizers.PreTokenizer:
         from sudachipy import Dictionary, SplitMode
 
         words = Dictionary().pre_tokenizer(SplitMode.A)
-    except (ImportError, ModuleNotFoundError) as error:
+    except ImportError as error:
         raise ConfigError(
             "tokenizer.segmenter=sudachi: it is not installed; pip install 'headscope[japanese]', or take "
             "tokenizer.segmenter=null, which reads characters"
