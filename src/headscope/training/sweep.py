@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from headscope.files import write_whole
-from headscope.training.sweep_screen import SCORES, show_sweep
+from headscope.training.sweep_screen import SWEEP_SCORES, show_sweep
 
 FAILURE = "failure.json"
 
@@ -39,7 +39,7 @@ def job_row(folder: Path) -> dict[str, str]:
     row = {"job": folder.name, **job["overrides"]}
     if (folder / "metrics.json").exists():
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        scores = {name: f"{metrics['test'][name]:.4f}" for name in SCORES if name in metrics["test"]}
+        scores = {name: f"{metrics['test'][name]:.4f}" for name in SWEEP_SCORES if name in metrics["test"]}
         return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
     if (folder / FAILURE).exists():
         return row | {"status": "failed: " + json.loads((folder / FAILURE).read_text(encoding="utf-8"))["message"]}

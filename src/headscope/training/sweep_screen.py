@@ -14,8 +14,8 @@ from rich.table import Table
 from headscope.training.widths import fits
 
 # What a row of sweep.csv has beside the overrides. What stands last is left out first where there is no room.
-SCORES = ("accuracy", "micro_f1", "macro_f1", "loss", "calibration_error")
-RESULTS = (*SCORES, "seconds")
+SWEEP_SCORES = ("accuracy", "micro_f1", "macro_f1", "loss", "calibration_error")
+RESULTS = (*SWEEP_SCORES, "seconds")
 STATUS = "status"
 WIDEST_VALUE = 30  # of an override, such as a path; a longer one goes on in a second line
 Row = dict[str, str]

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, Checkpoint
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Checkpoint as CheckpointCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from headscope.training.config import TrainConfig, TrainerConfig
@@ -44,7 +45,7 @@ def new_trainer(
         logger=logger,
         callbacks=callbacks,
         num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
-        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
+        enable_checkpointing=any(isinstance(callback, CheckpointCallback) for callback in callbacks),
         enable_progress_bar=False,
         enable_model_summary=False,
         use_distributed_sampler=False,  # our sampler shares its batches itself
