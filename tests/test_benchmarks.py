@@ -13,8 +13,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "side_by_side")
 TINY = ["--size", "tiny", "--rounds", "1"]
-ONE_STEP = ["trainer.max_epochs=1", "data.limit=60", "inspection.texts=10", "inspection.causes=10"]
 needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+
+
+@pytest.fixture
+def told_by_a_word(tmp_path: Path) -> Path:
+    """Return a file of 120 texts whose class is one of their words."""
+    things = [a + b for a in "bdfgklmnprst" for b in ("ale", "ine", "ost", "ump", "eed")]
+    rows = [{"text": f"a {word} {thing} of theirs", "label": word} for thing in things for word in ("good", "bad")]
+    file = tmp_path / "told by a word.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
 
 
 def run(name: str, *arguments: str) -> str:
@@ -74,8 +83,8 @@ def test_prediction_beside_a_pipeline() -> None:
 
 
 @pytest.mark.slow
-def test_recording_beside_not_recording() -> None:
-    page = run("recording", "--rounds", "1", *ONE_STEP)
+def test_recording_beside_not_recording(told_by_a_word: Path) -> None:
+    page = run("recording", "--rounds", "1", f"data.path={told_by_a_word}", "trainer.max_epochs=1")
     ((_, whole, training, records, one, _),) = tables(page)
     assert len(numbers(whole)) == len(numbers(training)) == 3
     assert float(records[1]) == pytest.approx(2 * float(one[1]), abs=0.02)  # at step 0 and at the end
@@ -83,12 +92,8 @@ def test_recording_beside_not_recording() -> None:
 
 
 @pytest.mark.slow
-def test_accuracy_of_a_file_over_seeds(tmp_path: Path) -> None:
-    things = [a + b for a in "bdfgklmnprst" for b in ("ale", "ine", "ost", "ump", "eed")]
-    rows = [{"text": f"a {word} {thing} of theirs", "label": word} for thing in things for word in ("good", "bad")]
-    file = tmp_path / "told by a word.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    page = run("accuracy", str(file), "--seeds", "2", "trainer.max_epochs=2", "data.tokens_per_batch=256")
+def test_accuracy_of_a_file_over_seeds(told_by_a_word: Path) -> None:
+    page = run("accuracy", str(told_by_a_word), "--seeds", "2", "trainer.max_epochs=2", "data.tokens_per_batch=256")
     ((_, counted, ours, *_),) = tables(page)
     assert "## told by a word: 96 / 12 / 12 texts of train / validation / test, 2 classes" in page
     assert (counted[1], counted[5]) == ("100.0", "1")
