@@ -57,12 +57,13 @@ def main() -> None:
     """Train and score, data set by data set, and print the tables."""
     parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=count, default=5, help="how many, from 0 on: %(default)s by default")
+    parser.add_argument("--skip-fasttext", action="store_true", help="leave its nine fits a data set out")
     parser.add_argument("words", nargs="*", help="data sets (licenses by default) and overrides of scripts/train.py")
     options = parser.parse_intermixed_args()
     overrides = [word for word in options.words if "=" in word]
     sets = [word for word in options.words if "=" not in word] or ["licenses"]
     disable_progress_bars()
-    parts = [part for data in sets for part in page_of(data, options.seeds, overrides)]
+    parts = [part for data in sets for part in page_of(data, options.seeds, overrides, options.skip_fasttext)]
     print_page(
         "Accuracy",
         torch.device("cpu"),
@@ -74,7 +75,7 @@ def main() -> None:
     )
 
 
-def page_of(data: str, seeds: int, overrides: list[str]) -> Iterator[str]:
+def page_of(data: str, seeds: int, overrides: list[str], skip_fasttext: bool = False) -> Iterator[str]:
     """Yield the heading and the table of a data set."""
     ours, corpora = [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +85,7 @@ def page_of(data: str, seeds: int, overrides: list[str]) -> Iterator[str]:
             corpora.append(corpus)
         corpus = corpora[0]  # the same for all: seeds leave the split alone
         found = {"TF-IDF + logistic regression": [counted_words(corpus)], "headscope": ours}
-        if fasttext() is not None:
+        if not skip_fasttext and fasttext() is not None:
             found["fastText"] = fast_text(corpus, seeds, Path(folder))
     sizes = " / ".join(f"{len(corpus.splits[role]):,}" for role in ("train", "validation", "test"))
     yield f"## {Path(data).stem}: {sizes} texts of train / validation / test, {len(corpus.labels)} classes"
