@@ -10,7 +10,6 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from headscope.commands.config import (
-    BenchmarkConfig,
     EvaluateConfig,
     ExportConfig,
     InspectConfig,
@@ -33,7 +32,6 @@ SCHEMAS = {
     "export": ExportConfig,
     "verify": VerifyConfig,
     "trace": TraceConfig,
-    "benchmark": BenchmarkConfig,
 }
 GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
 
@@ -76,7 +74,7 @@ def test_every_file_says_at_its_head_what_it_is(path: Path) -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_script_has_its_configuration(name: str) -> None:
     runs = {name: ["run=."] for name in ("evaluate", "predict", "inspect", "export")}
-    wanted = {"inspect": ["text=words"], "export": ["output=nowhere"], "benchmark": ["suite=train"]}
+    wanted = {"inspect": ["text=words"], "export": ["output=nowhere"]}
     assert list(problems(composed(name, runs.get(name, []) + wanted.get(name, [])))) == []
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()
 

@@ -18,9 +18,7 @@ MAY_IMPORT = {
     "proof": {"attention", "model", "inspection"},
     "tracing": {"attention"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
-    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "tracing", "training"},
     "commands": {
-        "benchmark",
         "proof",
         "tracing",
         "attention",

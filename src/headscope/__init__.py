@@ -11,7 +11,6 @@ The folders are stages, and each imports only what stands above it in this list:
     tensorboard       pictures and text for TensorBoard's tabs, and the Heads tab
     proof, tracing    what verify.py claims, and what trace.py sees of the attention while it runs
     training          configuration, LightningModule, run folder, train(config)
-    benchmark         what benchmark.py measures, beside torch's and Hugging Face's encoders
     commands          what the scripts hand over to
 
 This file imports nothing, so that `--help` answers at once.

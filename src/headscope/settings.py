@@ -53,11 +53,11 @@ class Rule:
 
 
 def setting(default: Any, meaning: str, **bounds: Any) -> Any:
-    """Make a dataclass field with its meaning and its bounds (see `Rule`). A list, dictionary or class is made anew."""
+    """Make a dataclass field with its meaning and its bounds (see `Rule`). A list or class is made anew."""
     metadata = {"rule": Rule(meaning, **bounds)}
     if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)
-    if isinstance(default, list | dict):
+    if isinstance(default, list):
         return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 

@@ -9,7 +9,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.benchmark.config import BenchmarkConfig
 from headscope.commands.arguments import quoted
 from headscope.commands.messages import explain
 from headscope.errors import ConfigError
@@ -96,34 +95,3 @@ def test_free_text_is_taken_as_it_stands(text: str) -> None:
 def test_other_arguments_and_quoted_text_are_left_alone() -> None:
     for argument in ("model.d_model=8", 'text="in quotes"', "-m", "--help"):
         assert quoted(argument) == argument
-
-
-@pytest.mark.parametrize(
-    ("argument", "wanted"),
-    [
-        ("train=[trainer.max_epochs=3]", ["trainer.max_epochs=3"]),
-        ("train=[model.d_model=8, data.path=/a b/c.csv]", ["model.d_model=8", "data.path=/a b/c.csv"]),
-        ("train=[inspection.probes=[a,b],seed=1]", ["inspection.probes=[a,b]", "seed=1"]),
-        ("""train=["seed=1",'name=a,b',data.path="x, y"]""", ["seed=1", "name=a,b", 'data.path="x, y"']),
-        ("train=[]", []),
-    ],
-)
-def test_a_list_of_arguments_needs_no_quotes(argument: str, wanted: list[str]) -> None:
-    assert benchmark_config(argument).train == wanted
-
-
-def test_variants_are_named_by_who_gives_them() -> None:
-    found = benchmark_config("variants.smoothed=[optimizer.label_smoothing=0.1]", "variants.plain-1=[seed=1,name=x]")
-    assert found.variants == {"smoothed": ["optimizer.label_smoothing=0.1"], "plain-1": ["seed=1", "name=x"]}
-    assert found.rows is None
-    assert benchmark_config("rows=[tfidf]", "data_sets=[licenses,/a/b.csv]").data_sets == ["licenses", "/a/b.csv"]
-
-
-def benchmark_config(*arguments: str) -> BenchmarkConfig:
-    ConfigStore.instance().store("schema", BenchmarkConfig)
-    ConfigStore.instance().store("headscope", {"template": ""}, group="hydra/help")
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose("benchmark", ["suite=accuracy", *map(quoted, arguments)])
-    found = OmegaConf.to_object(composed)
-    assert isinstance(found, BenchmarkConfig)
-    return found

@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from headscope.commands.keys import is_list_of_text, is_text
 from headscope.commands.override import is_list_of_values, is_understood
 
-FREE_TEXT = ("text", "text_pair", "title")  # keys whose value is taken as it stands, commas and brackets included
-OVERRIDES = re.compile(r"(train|variants\.[\w-]+)=\[(.*)\]", re.DOTALL)  # lists of arguments of another script
+FREE_TEXT = ("text", "text_pair")  # keys whose value is taken as it stands, commas and brackets included
 QUOTES = "\"'"
 
 
 def quoted(argument: str, schema: type | None = None, sweeps: bool = False) -> str:
-    """Return an argument in Hydra's quotes where it needs them: free text, lists of arguments, any other script's text.
+    """Return an argument in Hydra's quotes where it needs them: free text, or any other key's text.
 
     Args:
         argument: as it was typed.
         schema: the dataclass of the configuration; without it, no key is known to be text.
         sweeps: whether a comma stands between the values of a sweep.
     """
-    if found := OVERRIDES.fullmatch(argument):
-        return _list_of_arguments(*found.groups())
     key, sign, value = argument.partition("=")
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in QUOTES
     if not sign or (is_quoted and is_understood(value)):  # and not '"Yes," she said. "No."'
@@ -57,13 +54,6 @@ def _in_quotes(value: str) -> str:
     escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)
     escaped = re.sub(r"(\\+)$", r"\1\1", escaped).replace("${", "\\${")
     return f'"{escaped}"'
-
-
-def _list_of_arguments(key: str, value: str) -> str:
-    """Return train=[a=1,b=[2,3]] as train=["a=1","b=[2,3]"]; a key that names what it makes new gets Hydra's plus."""
-    plus = "+" if "." in key else ""
-    parts = [part.strip() for part in _parts(value) if part.strip()]
-    return f"{plus}{key}=[{','.join(part if part[0] in QUOTES else _in_quotes(part) for part in parts)}]"
 
 
 def _parts(value: str) -> Iterator[str]:

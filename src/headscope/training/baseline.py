@@ -42,11 +42,6 @@ class Baseline:
     name: str
     objective: Objective = ONE_CLASS
 
-    @property
-    def parameters(self) -> int:
-        """A weight for each term and class, and one more for each class; two classes share theirs."""
-        return int(self.pipeline[-1].coef_.size + self.pipeline[-1].intercept_.size)
-
     def scores(self, split: Dataset) -> Scores:
         """Return the scores of a split."""
         return scores(*_logits(self.pipeline, split), self.objective)

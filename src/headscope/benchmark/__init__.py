@@ -1,1 +1,0 @@
-"""Speed, memory and growth, measured side by side with what a user would pick instead."""

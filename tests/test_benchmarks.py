@@ -1,0 +1,111 @@
+"""Every benchmark runs as its first words say, and its tables hold figures. No test holds a time."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "side_by_side")
+TINY = ["--size", "tiny", "--rounds", "1"]
+needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+
+
+@pytest.fixture
+def told_by_a_word(tmp_path: Path) -> Path:
+    """Return a file of 120 texts whose class is one of their words."""
+    things = [a + b for a in "bdfgklmnprst" for b in ("ale", "ine", "ost", "ump", "eed")]
+    rows = [{"text": f"a {word} {thing} of theirs", "label": word} for thing in things for word in ("good", "bad")]
+    file = tmp_path / "told by a word.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def run(name: str, *arguments: str) -> str:
+    """Run a benchmark in a process of its own, on one thread, and return what it printed."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, f"benchmarks/{name}.py", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tables(page: str) -> list[list[list[str]]]:
+    """Return the cells of each table, the row of dashes left out."""
+    found = re.findall(r"(?:^\|.*\|$\n?)+", page, re.MULTILINE)
+    return [[re.split(r" \| ", row[2:-2]) for row in table.splitlines() if "---" not in row] for table in found]
+
+
+def numbers(cells: list[str]) -> list[float]:
+    """Return the first number of each cell that begins with one."""
+    return [float(found[0]) for cell in cells if (found := re.match(r"[\d.]+", cell))]
+
+
+def test_each_says_its_command_its_minutes_and_what_it_prints() -> None:
+    assert BENCHMARKS == ["accuracy", "predict", "recording", "train"]
+    for name in BENCHMARKS:
+        path = ROOT / "benchmarks" / f"{name}.py"
+        head = compile(path.read_text(encoding="utf-8"), str(path), "exec").co_consts[0]
+        assert f"python benchmarks/{name}.py" in head, name
+        assert re.search(r"\d+ minutes", head), name
+        assert "Prints a table" in head or "Prints two tables" in head, name
+
+
+@pytest.mark.slow
+def test_help_is_the_first_words() -> None:
+    assert "    python benchmarks/train.py  " in run("train", "--help")
+
+
+@pytest.mark.slow
+@needs_transformers
+def test_training_beside_bert() -> None:
+    page = run("train", *TINY)
+    steps, layers = tables(page)
+    assert all(min(numbers(row[2:])) > 0 and len(numbers(row[2:])) == 5 for row in steps[1:])
+    assert all(min(numbers(row[3:])) > 0 and len(numbers(row[3:])) == 3 for row in layers[1:])
+    assert {row[1] for row in steps[1:]} == {row[2] for row in layers[1:]} == {"0", "0.1"}
+    assert "commit" in page
+    assert "torch" in page
+
+
+@pytest.mark.slow
+@needs_transformers
+def test_prediction_beside_a_pipeline() -> None:
+    ((_, pipeline, longest_first, *ours),) = tables(run("predict", *TINY, "--texts", "12"))
+    assert pipeline[2] == "1.00 (1.00 to 1.00)"
+    assert ours
+    assert all(min(numbers(row[1:])) > 0 and len(numbers(row[1:])) == 2 for row in (longest_first, *ours))
+
+
+@pytest.mark.slow
+def test_recording_beside_not_recording(told_by_a_word: Path) -> None:
+    page = run("recording", "--rounds", "1", f"data.path={told_by_a_word}", "trainer.max_epochs=1")
+    ((_, whole, training, records, one, _),) = tables(page)
+    assert len(numbers(whole)) == len(numbers(training)) == 3
+    assert float(records[1]) == pytest.approx(2 * float(one[1]), abs=0.02)  # at step 0 and at the end
+    assert "2 records of" in page
+
+
+@pytest.mark.slow
+def test_accuracy_of_a_file_over_seeds(told_by_a_word: Path) -> None:
+    page = run(
+        "accuracy",
+        str(told_by_a_word),
+        "--seeds",
+        "2",
+        "--skip-fasttext",
+        "trainer.max_epochs=2",
+        "data.tokens_per_batch=256",
+    )
+    ((_, counted, ours, *_),) = tables(page)
+    assert "## told by a word: 96 / 12 / 12 texts of train / validation / test, 2 classes" in page
+    assert (counted[1], counted[5]) == ("100.0", "1")
+    assert ours[1] == "100.0 ± 0.0"  # one word tells the class
+    assert ours[5] == "2"
+    assert re.fullmatch(r"C = [\d.]+", counted[7])
+    assert re.match(r"step \d+ of \d+", ours[7])
