@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headscope.attention.dropout import Dropout, dropped, dropped_levels
+from headscope.attention.functional import Dropout, dropped, dropped_levels
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

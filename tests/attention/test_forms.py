@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headscope.attention import MultiHeadAttention, SharedProjectionAttention
-from headscope.attention.carry import carry, read, write
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
+from headscope.proof.carry import carry, read, write
 
 B, Q, K, H, E = 2, 5, 7, 3, 11
 D = H * E

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from headscope.attention import attend, attention_weights
-from headscope.attention.functional import masked_softmax
-from headscope.attention.masks import causal_mask, merge_masks, window_mask
+from headscope.attention.functional import causal_mask, masked_softmax, merge_masks, window_mask
 
 B, H, Q, K, E, V = 2, 3, 5, 7, 11, 13
 

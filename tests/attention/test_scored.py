@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from headscope.attention import AdditiveAttention, ConcatAttention, DotAttention, GeneralAttention
-from headscope.attention.scored import ScoredAttention
+from headscope.attention.variants import ScoredAttention
 from headscope.inspection.capture import capture
 
 B, Q, K, D, W, V, A = 2, 5, 7, 11, 13, 17, 3

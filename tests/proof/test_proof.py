@@ -20,8 +20,8 @@ from headscope.proof.claims import Claim, Terms
 class ScaledByModelWidth(MultiHeadAttention):
     """Divides the scores by sqrt(D) instead of sqrt(E)."""
 
-    def _sums(self, query: Tensor, *others: object) -> tuple[Tensor, Tensor | None]:
-        return super()._sums(query / self.num_heads**0.5, *others)
+    def attend_heads(self, query: Tensor, *others: object) -> tuple[Tensor, Tensor | None]:
+        return super().attend_heads(query / self.num_heads**0.5, *others)
 
 
 class InterleavedHeads(MultiHeadAttention):
@@ -34,15 +34,14 @@ class InterleavedHeads(MultiHeadAttention):
 class MaskedAfterSoftmax(MultiHeadAttention):
     """Sets hidden weights to zero after the softmax, so that the others no longer sum to 1."""
 
-    def _sums(  # type: ignore[no-untyped-def]
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, need_weights: bool, *_
+    def attend_heads(  # type: ignore[no-untyped-def]
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *others
     ) -> tuple[Tensor, Tensor | None]:
+        super().attend_heads(query, key, value, mask, *others)  # shows the observer what it would have seen
         weights = (query @ key.transpose(-2, -1) / self.head_dim**0.5).softmax(dim=-1)
-        if mask is not None and mask.dtype == torch.bool:
-            weights = weights.masked_fill(mask, 0)
-        elif mask is not None:
-            weights = weights * mask.exp()
-        return weights @ value, weights if need_weights else None
+        if mask is not None:
+            weights = weights.masked_fill(mask, 0) if mask.dtype == torch.bool else weights * mask.exp()
+        return (weights @ value).transpose(1, 2).flatten(2), weights
 
 
 MUTANTS = [ScaledByModelWidth, InterleavedHeads, MaskedAfterSoftmax]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from headscope.attention import SharedProjectionAttention
-from headscope.attention.carry import carry
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
+from headscope.proof.carry import carry
 from headscope.proof.claims import Claim, Terms
 
 B, Q, K, H, E = 2, 5, 7, 3, 11  # primes, all different: a swapped axis cannot pass

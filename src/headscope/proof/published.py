@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from headscope.attention.carry import carry
 from headscope.attention.reference import PackedAttention, PaperAttention
+from headscope.proof.carry import carry
 from headscope.proof.claims import Claim, Terms
 
 PRINTED = 5e-5  # half a unit of the last decimal printed

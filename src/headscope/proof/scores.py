@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headscope.attention import AdditiveAttention, ConcatAttention, DotAttention, GeneralAttention
-from headscope.attention.scored import ScoredAttention
+from headscope.attention.variants import ScoredAttention
 from headscope.proof.claims import Claim, Terms
 
 B, Q, K, D, A, V = 2, 5, 7, 11, 3, 13

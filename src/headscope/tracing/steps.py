@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscope.attention import MultiHeadAttention
-from headscope.attention.carry import carry
 from headscope.attention.reference import PackedAttention
+from headscope.proof.carry import carry
 from headscope.tracing.recording import Operation, Recorder, Shape, now
 
 # Which operations make up which step, in the order of PackedAttention.forward.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headscope.attention.multi_head import MultiHeadAttention
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
-from headscope.attention.shared_projection import SharedProjectionAttention
+from headscope.attention.variants import SharedProjectionAttention
 
 
 class Weights(NamedTuple):
