@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
 from headscope.commands.config import VerifyConfig
-from headscope.commands.verify import GROUPS, verify
 from headscope.errors import ProofError
 from headscope.model.classifier import TextClassifier
-from headscope.proof import decided
+from headscope.proof import claims
 from headscope.proof.claims import Claim, Terms
+from headscope.proof.verify import GROUPS, verify
 
 
 class ScaledByModelWidth(MultiHeadAttention):
@@ -94,9 +94,9 @@ class PastTheHeads(TextClassifier):
 
 
 def test_a_classifier_whose_words_pass_the_heads_by_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decided, "TextClassifier", PastTheHeads)
-    failed = [claim.name for claim in decided.decided_claims(Terms()) if not claim.holds]
-    assert len(failed) == 2 * len(decided.KINDS)
+    monkeypatch.setattr(claims, "TextClassifier", PastTheHeads)
+    failed = [claim.name for claim in claims.decided_claims(Terms()) if not claim.holds]
+    assert len(failed) == 2 * len(claims.CLASSIFIERS)
     assert all("without heads" in name or "sums to the logits" in name for name in failed)
 
 
