@@ -83,7 +83,7 @@ def _linears(layer: nn.Module, direction: str) -> tuple[list[nn.Linear], nn.Line
     """Return a textbook form's projections, in the order in which the packed form stacks them, and W^O."""
     match layer:
         case PaperAttention():
-            return [*layer.W_Q, *layer.W_K, *layer.W_V], layer.W_O  # type: ignore[list-item]
+            return [*layer.W_Q, *layer.W_K, *layer.W_V], layer.W_O
         case FourLinearAttention():
             return [layer.W_Q, layer.W_K, layer.W_V], layer.W_O
         case PackedAttention():

@@ -240,8 +240,8 @@ def form_claims(terms: Terms) -> Iterator[Claim]:
     for name, saver in savers.items():
         paper = PaperAttention(D, H).double()
         carry(terms.rounded(saver), paper)
-        expected = _run(paper, query, key, None)
-        found = _run(saver.to(terms.device, terms.dtype), *here, None)
+        expected = [*_run(paper, query, key, None)]
+        found = [*_run(saver.to(terms.device, terms.dtype), *here, None)]
         yield terms.same(name, "the paper's form, all weights written out", found, expected)
 
 

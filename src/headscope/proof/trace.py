@@ -156,9 +156,8 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
     made = [_made(config.sizes | {"seq_len": length}, config.bias, device, kind) for length in lengths]
     traced = [trace(*each, config.repeats) for each in made]
     numbers = [symbols(layer, X) for layer, X, _ in made]
-    _say(
-        console, f"{config.dtype} on {device.type}, torch {torch.__version__}, times: median of {config.repeats} passes"
-    )
+    place = f"{config.dtype} on {device.type}, torch {torch.__version__}"
+    _say(console, f"{place}; times are the median of {config.repeats} passes; in O(), n is T and d is D")
     if config.grow:
         console.print(_growth_table([rows for rows, _ in traced], numbers))
         _say(console, "with twice the tokens: projections twice the work, scores, softmax and weighted sum four times")
@@ -190,9 +189,8 @@ def _table(title: str, *headings: str, left: int) -> Table:
 def _step_table(layer: PackedAttention, rows: list[Row], numbers: dict[str, int]) -> Table:
     D, E = numbers["D"], numbers["E"]
     title = "self-attention, " + ", ".join(f"{symbol}={number}" for symbol, number in numbers.items())
-    table = _table(
-        title, "step\nformula", "weights\nof one head", "all heads\none head", "count\ngrows", "time", left=3
-    )
+    headings = ("step\nformula", "weights\nof one head", "all heads\none head", "count", "time")
+    table = _table(title, *headings, left=3)
     table.add_row("input\nX", "", str((numbers["B"], numbers["T"], D)))
     weights = {"project to Q, K, V": f"({D}, {3 * D})\n3 × ({D}, {E})", "output projection": f"({D}, {D})\n({E}, {D})"}
     for step, tensors, shape, head, seconds in rows:
@@ -200,9 +198,9 @@ def _step_table(layer: PackedAttention, rows: list[Row], numbers: dict[str, int]
         if step is STEPS[0]:
             one_head = f"3 × {head}"
         shapes = all_heads if step is STEPS[-1] else f"{all_heads}\n{one_head}"
-        count = f"{step.cost} = {value(step.cost, numbers):,} {step.unit}" if step.cost != "0" else step.unit
+        count = f"{value(step.cost, numbers):,} {step.unit}\n{step.cost}" if step.cost != "0" else f"{step.unit}\n0"
         table.add_row(f"{step.name}\n{step.formula}", weights.get(step.name, ""), shapes,
-                      f"{count}\n{step.order}", _time(seconds))  # fmt: skip
+                      f"{count}, {step.order}", _time(seconds))  # fmt: skip
     parameters = sum(parameter.numel() for parameter in layer.parameters())
     total = sum(value(step.cost, numbers) for step in STEPS if step.unit == Step._field_defaults["unit"])
     table.add_section()
