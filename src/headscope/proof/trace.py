@@ -245,8 +245,8 @@ def _time(seconds: float) -> str:
     return _scaled(seconds * 1e6, {"s": 1e6, "ms": 1e3, "µs": 1.0})
 
 
-def _count(count: float) -> str:
-    return _scaled(count, {"G": 1e9, "M": 1e6, "k": 1e3}) if count >= 1000 else str(count)
+def _count(count: int) -> str:
+    return _scaled(float(count), {"G": 1e9, "M": 1e6, "k": 1e3}) if count >= 1000 else str(count)
 
 
 def _scaled(amount: float, units: dict[str, float]) -> str:
