@@ -12,7 +12,7 @@ from headscope.commands.entry import start
 
 def main(config: TraceConfig) -> None:
     """Print the computation of multi-head attention, step by step, or how each step grows with the text."""
-    from headscope.commands.trace import trace_attention  # torch: only once the configuration is known to be good
+    from headscope.proof.trace import trace_attention  # torch: only once the configuration is known to be good
 
     trace_attention(config)
 

@@ -12,7 +12,7 @@ from headscope.commands.entry import start
 
 def main(config: VerifyConfig) -> None:
     """Prove that the attention is right, and print the claims; exit with 1 if one does not hold."""
-    from headscope.commands.verify import verify  # torch: only once the configuration is known to be good
+    from headscope.proof.verify import verify  # torch: only once the configuration is known to be good
 
     verify(config)
 

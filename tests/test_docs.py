@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 
 from headscope.commands.config import VerifyConfig
-from headscope.commands.verify import verify
 from headscope.inspection.capture import capture
 from headscope.inspection.record import read_index, read_step, weights_from
 from headscope.inspection.recorder import HeadRecorder
+from headscope.proof.verify import verify
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/attention.md").read_text(encoding="utf-8")

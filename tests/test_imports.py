@@ -15,12 +15,12 @@ MAY_IMPORT = {
     "data": set(),
     "tensorboard": {"inspection"},
     "inspection": {"attention", "model"},
-    "proof": {"attention", "model", "inspection"},
-    "tracing": {"attention"},
+    "proof": {"attention", "model", "inspection", "commands"},  # commands.config alone: what verify and trace take
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
+    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "training"},
     "commands": {
+        "benchmark",
         "proof",
-        "tracing",
         "attention",
         "model",
         "data",

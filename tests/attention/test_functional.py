@@ -1,4 +1,4 @@
-"""The formula against loops written out, and the fused kernel against the formula."""
+"""The formula against loops written out, the fused kernel against the formula, masks, and our dropout."""
 
 import math
 
@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from headscope.attention import attend, attention_weights
-from headscope.attention.functional import masked_softmax
-from headscope.attention.masks import causal_mask, merge_masks, window_mask
+from headscope.attention.functional import (
+    Dropout,
+    causal_mask,
+    dropped,
+    dropped_levels,
+    masked_softmax,
+    merge_masks,
+    window_mask,
+)
 
 B, H, Q, K, E, V = 2, 3, 5, 7, 11, 13
 
@@ -28,65 +35,105 @@ def test_weights_and_sums_equal_loops_over_every_index() -> None:
         torch.testing.assert_close(output[b, h, i].tolist(), expected, rtol=0, atol=1e-12)
 
 
-def test_masked_keys_get_exactly_nothing_and_rows_sum_to_one() -> None:
-    query, key, _ = drawn()
+def test_masked_keys_get_exactly_nothing_rows_sum_to_one_and_order_does_not_matter() -> None:
+    query, key, value = drawn()
     mask = torch.rand(B, 1, Q, K) < 0.5
     mask[..., 0] = False
     weights = attention_weights(query, key, mask)
     assert weights.masked_select(mask.expand_as(weights)).abs().max() == 0
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, Q, dtype=torch.float64))
-
-
-def test_the_order_of_keys_does_not_matter() -> None:
-    query, key, value = drawn()
     order = torch.randperm(K)
-    torch.testing.assert_close(attend(query, key[:, :, order], value[:, :, order]), attend(query, key, value))
+    moved = attend(query, key[:, :, order], value[:, :, order], mask[..., order])
+    torch.testing.assert_close(moved, attend(query, key, value, mask), rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_one_query_goes_with_the_mask_of_each_text_under_vmap() -> None:
+    heads, hidden = torch.randn(2, 1, H, K, E), torch.arange(K) >= torch.tensor([5, 3, 0])[:, None]
+    found = torch.vmap(lambda mask: attention_weights(heads[0], heads[1], mask[None, None, None]))(hidden)
+    for row in range(3):
+        torch.testing.assert_close(found[row], attention_weights(heads[0], heads[1], hidden[row, None, None, None]))
+    assert found[2].abs().max() == 0
 
 
 def test_gradients_are_those_of_the_formula() -> None:
-    query, key, value = (tensor[:1, :1, :3, :4].clone().requires_grad_() for tensor in drawn())
+    heads = tuple(tensor[:1, :1, :3, :4].clone().requires_grad_() for tensor in drawn())
     mask = torch.tensor([[[[False, False, True]]]])
-    assert torch.autograd.gradcheck(
-        lambda *heads: attention_weights(heads[0], heads[1], mask) @ heads[2], (query, key, value)
-    )
-    assert torch.autograd.gradcheck(lambda *heads: attend(*heads, mask), (query, key, value))
-
-
-def test_masks_are_merged_as_torch_means_them() -> None:
-    assert merge_masks((B, H, Q, K)) is None
-    padding = torch.zeros(B, K, dtype=torch.bool)
-    padding[1, 4:] = True
-    look = torch.ones(Q, K, dtype=torch.bool).triu(1)
-    merged = merge_masks((B, H, Q, K), padding, look)
-    assert merged.dtype == torch.bool
-    assert torch.equal(merged, padding[:, None, None] | look[None, None])
-    numbers = merge_masks((B, H, Q, K), padding, torch.full((Q, K), 0.5))
-    assert torch.equal(numbers[0, 0], torch.full((Q, K), 0.5))
-    assert torch.isneginf(numbers[1, ..., 4:]).all()
-    per_head = torch.rand(B * H, Q, K) < 0.5
-    assert torch.equal(merge_masks((B, H, Q, K), None, per_head)[1, 2], per_head[1 * H + 2])
-
-
-def test_the_causal_mask_hides_what_comes_later() -> None:
-    assert causal_mask(3, 3)[0, 0].tolist() == [[False, True, True], [False, False, True], [False, False, False]]
-
-
-def test_the_window_hides_what_is_far() -> None:
-    expected = [[abs(i - j) > 1 for j in range(4)] for i in range(3)]
-    assert window_mask(3, 4, 1)[0, 0].tolist() == expected
+    assert torch.autograd.gradcheck(lambda query, key, value: attention_weights(query, key, mask) @ value, heads)
+    assert torch.autograd.gradcheck(lambda *heads: attend(*heads, mask), heads)
 
 
 def test_the_softmax_of_scores_leaves_masked_keys_out() -> None:
     scores = torch.tensor([[[[1.0, 2.0, 1000.0]]]])
-    weights = masked_softmax(scores.clone(), torch.tensor([[[[False, False, True]]]]))
+    weights = masked_softmax(scores, torch.tensor([[[[False, False, True]]]]))
     torch.testing.assert_close(weights[0, 0, 0, :2], torch.tensor([1.0, 2.0]).softmax(0))
     assert weights[0, 0, 0, 2] == 0
-    torch.testing.assert_close(masked_softmax(scores.clone()), scores.softmax(-1))
+    torch.testing.assert_close(masked_softmax(scores), scores.softmax(-1))
 
 
-def test_a_mask_of_four_dimensions_is_checked_too() -> None:
-    shape = (2, 3, 5, 11)
-    with pytest.raises(ValueError, match=r"attn_mask takes \[2, 3, 5, 11\], got \[2, 1, 7, 11\]"):
-        merge_masks(shape, attn_mask=torch.zeros(2, 1, 7, 11, dtype=torch.bool))
-    fits = torch.zeros(1, 3, 5, 1, dtype=torch.bool)
+def test_masks_are_merged_as_torch_means_them() -> None:
+    shape, padding = (B, H, Q, K), torch.arange(K) >= torch.tensor([[7], [4]])
+    assert merge_masks(shape) is None
+    look = torch.ones(Q, K, dtype=torch.bool).triu(1)
+    merged = merge_masks(shape, padding, look)
+    assert merged.dtype == torch.bool
+    assert torch.equal(merged, padding[:, None, None] | look[None, None])
+    numbers = merge_masks(shape, padding, torch.full((Q, K), 0.5))
+    assert torch.equal(numbers[0, 0], torch.full((Q, K), 0.5))
+    assert torch.isneginf(numbers[1, ..., 4:]).all()
+    per_head = torch.rand(B * H, Q, K) < 0.5
+    assert torch.equal(merge_masks(shape, None, per_head)[1, 2], per_head[1 * H + 2])
+    fits = torch.zeros(1, H, Q, 1, dtype=torch.bool)
     assert merge_masks(shape, attn_mask=fits) is fits
+    with pytest.raises(ValueError, match=r"attn_mask takes \[2, 3, 5, 7\], got \[2, 1, 7, 11\]"):
+        merge_masks(shape, attn_mask=torch.zeros(2, 1, 7, 11, dtype=torch.bool))
+
+
+def test_causal_and_window_masks_hide_what_is_later_and_what_is_far() -> None:
+    assert causal_mask(3, 4)[0, 0].tolist() == [[j > i for j in range(4)] for i in range(3)]
+    assert window_mask(3, 4, 1)[0, 0].tolist() == [[abs(i - j) > 1 for j in range(4)] for i in range(3)]
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_drops_the_share_keeps_the_mean_and_masks_the_gradient_alike(p: float) -> None:
+    torch.manual_seed(0)
+    numbers = torch.ones(1009, 997, requires_grad=True)
+    found = Dropout(p)(numbers)
+    found.sum().backward()
+    assert (found == 0).double().mean().item() == pytest.approx(p, abs=0.004)
+    assert found.mean().item() == pytest.approx(1, abs=0.01)
+    assert found.unique().numel() == 2
+    torch.testing.assert_close(numbers.grad, found)
+
+
+def test_every_byte_is_used_and_neighbours_are_independent() -> None:
+    torch.manual_seed(0)
+    found = dropped(torch.ones(1_000_000, dtype=torch.float64), 0.5) - 1
+    assert (found > 0).double().view(-1, 8).mean(0).tolist() == pytest.approx([0.5] * 8, abs=0.01)
+    for shift in (1, 2, 8, 64):
+        assert abs((found[shift:] * found[:-shift]).mean().item()) < 4e-3
+
+
+def test_the_seed_decides_the_type_stays_and_eval_mode_drops_nothing() -> None:
+    layer, numbers = Dropout(0.5), torch.ones(13, 11, dtype=torch.bfloat16)
+    torch.manual_seed(3)
+    first = layer(numbers)
+    assert first.dtype == torch.bfloat16
+    assert not torch.equal(layer(numbers), first)
+    torch.manual_seed(3)
+    assert torch.equal(layer(numbers), first)
+    assert layer.eval()(numbers) is numbers
+    assert Dropout(0.0)(numbers) is numbers
+
+
+@pytest.mark.parametrize(("p", "levels"), [(0.0, 0), (0.0015, 1), (0.1, 26), (0.5, 128), (0.9999, 255), (1.0, 256)])
+def test_the_share_is_rounded_but_never_to_nothing_or_all(p: float, levels: int) -> None:
+    torch.manual_seed(0)
+    assert dropped_levels(p) == levels
+    assert (dropped(torch.ones(1009, 997), p) == 0).double().mean() == pytest.approx(levels / 256, abs=0.002)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan")])
+def test_what_is_no_share_is_refused(p: float) -> None:
+    with pytest.raises(ValueError, match="0 to 1"):
+        Dropout(p)

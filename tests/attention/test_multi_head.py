@@ -1,21 +1,27 @@
-"""MultiHeadAttention against torch.nn.MultiheadAttention, in float64, under every kind of mask."""
+"""MultiHeadAttention against torch.nn.MultiheadAttention in float64, within torch's blocks, and under torch's tools."""
 
 import copy
+import io
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from headscope.attention import MultiHeadAttention
+from headscope.attention import MultiHeadAttention, RotaryPositions, functional
 
 # All different primes: a swapped axis cannot pass.
 B, Q, K, H, E = 2, 5, 7, 3, 11
 D = H * E
+OPTIONS = [{}, {"bias": False}, {"kdim": 13, "vdim": 17}]
 
 
-def pair(**options: object) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+def pair(**options: Any) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     """Make our layer and torch's with the same weights, biases drawn too, in float64."""
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64, **options)
@@ -26,149 +32,154 @@ def pair(**options: object) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     return ours, theirs
 
 
-def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def inputs(kdim: int = D, vdim: int = D) -> list[torch.Tensor]:
+def inputs(kdim: int = D, vdim: int = D, **_: Any) -> list[Tensor]:
     torch.manual_seed(1)
     shapes = [(B, Q, D), (B, K, kdim), (B, K, vdim)]
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
-def padding() -> torch.Tensor:
-    mask = torch.zeros(B, K, dtype=torch.bool)
-    mask[0, 5:] = mask[1, 3:] = True
-    return mask
+def tokens(dtype: torch.dtype = torch.float64, texts: int = B) -> Tensor:
+    return torch.randn(texts, K, D, dtype=dtype, generator=torch.manual_seed(1))
 
 
+def explicit(layer: MultiHeadAttention, weights: Tensor, value: Tensor) -> Tensor:
+    """Return the output as the formula has it, from the returned weights."""
+    heads = (value @ layer.in_proj_weight[2 * D :].T + layer.in_proj_bias[2 * D :]).unflatten(-1, (H, E))
+    return layer.out_proj((weights @ heads.transpose(1, 2)).transpose(1, 2).flatten(2))
+
+
+PADDING = torch.arange(K) >= torch.tensor([[5], [3]])
+CAUSAL = torch.ones(K, K, dtype=torch.bool).triu(1)
 MASKS = {
     "none": {},
-    "padding": {"key_padding_mask": padding()},
+    "padding": {"key_padding_mask": PADDING},
     "boolean": {"attn_mask": torch.rand(Q, K, generator=torch.manual_seed(2)) < 0.4},
     "additive": {"attn_mask": torch.randn(Q, K, dtype=torch.float64, generator=torch.manual_seed(3))},
     "per head": {"attn_mask": torch.rand(B * H, Q, K, generator=torch.manual_seed(4)) < 0.3},
     "per head, additive": {"attn_mask": torch.randn(B * H, Q, K, dtype=torch.float64, generator=torch.manual_seed(5))},
-    "padding and boolean": {
-        "key_padding_mask": padding(),
-        "attn_mask": torch.ones(Q, K, dtype=torch.bool).triu(1),
-    },
+    "padding and boolean": {"key_padding_mask": PADDING, "attn_mask": CAUSAL[:Q]},
 }
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 13, "vdim": 17}], ids=str)
-@pytest.mark.parametrize("average", [True, False])
-def test_output_weights_and_gradients_equal_torchs(mask: str, options: dict, average: bool) -> None:
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_output_weights_and_gradients_equal_torchs(mask: str, options: dict[str, Any]) -> None:
     ours, theirs = pair(**options)
-    query, key, value = inputs(options.get("kdim", D), options.get("vdim", D))
-    results = []
+    tensors, results = inputs(**options), []
     for layer in (ours, theirs):
-        output, weights = layer(query, key, value, average_attn_weights=average, **MASKS[mask])
+        output, weights = layer(*tensors, average_attn_weights=False, **MASKS[mask])
         loss = (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum()
-        gradients = torch.autograd.grad(loss, [query, key, value, *layer.parameters()])
-        results.append((output, weights, *gradients))
+        gradients = torch.autograd.grad(loss, [*tensors, *layer.parameters()])
+        results.append((output, weights, layer(*tensors, **MASKS[mask])[1], *gradients))
     for found, expected in zip(*results, strict=True):
         close(found, expected)
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_the_fused_path_equals_the_explicit_one(mask: str) -> None:
+def test_the_fused_path_equals_the_returned_weights_times_the_values(mask: str) -> None:
     ours, _ = pair()
     query, key, value = inputs()
-    explicit, weights = ours(query, key, value, need_weights=True, **MASKS[mask])
+    output, weights = ours(query, key, value, average_attn_weights=False, **MASKS[mask])
     fused, nothing = ours(query, key, value, need_weights=False, **MASKS[mask])
-    assert weights is not None
     assert nothing is None
-    close(fused, explicit)
-    by_hand = ours(query, key, value, average_attn_weights=False, **MASKS[mask])[1]
-    heads = (value @ ours.in_proj_weight[2 * D :].T + ours.in_proj_bias[2 * D :]).unflatten(-1, (H, E)).transpose(1, 2)
-    close(ours.out_proj((by_hand @ heads).transpose(1, 2).flatten(2)), fused)
+    close(fused, output)
+    close(explicit(ours, weights, value), output)
 
 
-def test_self_attention_uses_one_product_and_gives_the_same() -> None:
-    ours, theirs = pair()
-    query, *_ = inputs()
-    close(ours(query, query, query)[0], theirs(query, query, query)[0])
-    close(ours(query, query.clone(), query.clone())[0], ours(query, query, query)[0])
-
-
-def test_unbatched_and_sequence_first_inputs() -> None:
+def test_self_attention_one_text_and_sequence_first() -> None:
     ours, theirs = pair()
     query, key, value = inputs()
-    single = ours(query[0], key[0], value[0], key_padding_mask=padding()[0])
-    for found, expected in zip(single, theirs(query[0], key[0], value[0], key_padding_mask=padding()[0]), strict=True):
-        close(found, expected)
+    close(ours(query, query, query), theirs(query, query, query))
+    close(ours(query, query.clone(), query.clone()), ours(query, query, query))  # one product or three
+    single = (query[0], key[0], value[0], PADDING[0])
+    close(ours(*single), theirs(*single))
     ours.batch_first = theirs.batch_first = False
     turned = [tensor.transpose(0, 1) for tensor in (query, key, value)]
-    for found, expected in zip(ours(*turned), theirs(*turned), strict=True):
-        close(found, expected)
+    close(ours(*turned), theirs(*turned))
 
 
-def test_causal_attention_needs_no_mask_beside_it() -> None:
-    ours, theirs = pair()
-    query, *_ = inputs()
-    causal = torch.ones(Q, Q, dtype=torch.bool).triu(1)
-    output, weights = ours(query, query, query, is_causal=True)
-    expected = theirs(query, query, query, attn_mask=causal)
-    close(output, expected[0])
-    close(weights, expected[1])
-    assert weights.triu(1).abs().max() == 0
+def test_causal_attention_needs_no_mask_and_reaches_the_kernel_by_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    (ours, theirs), text, flags = pair(dropout=0.2), tokens(), []
+    ours, theirs = ours.eval(), theirs.eval()
+    kernel = functional.F.scaled_dot_product_attention
+    expected = theirs(text, text, text, attn_mask=CAUSAL)
+    monkeypatch.setattr(
+        functional.F, "scaled_dot_product_attention", lambda *given: flags.append(given[3:]) or kernel(*given)
+    )
+    close(ours(text, text, text, is_causal=True), expected)
+    close(ours(text, text, text, need_weights=False, is_causal=True)[0], expected[0])
+    assert flags == [(None, 0.0, True)]
+    ours.train()(text, text, text, need_weights=False, is_causal=True)  # dropout needs the weights
+    assert len(flags) == 1
+    ours.eval()(text, text, text, torch.zeros(B, K, dtype=torch.bool), need_weights=False, is_causal=True)
+    assert flags[1][0] is not None
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("additive", [True, False])
 def test_a_query_with_every_key_masked_gives_zeros_and_finite_gradients(need_weights: bool, additive: bool) -> None:
     ours, _ = pair(bias=False)
-    query, key, value = inputs()
-    mask = torch.zeros(B, K, dtype=torch.bool)
-    mask[1] = True
+    tensors = inputs()
+    mask = torch.tensor([[False], [True]]).expand(B, K)
     given_mask = torch.zeros(B, K, dtype=torch.float64).masked_fill(mask, -torch.inf) if additive else mask
-    output, weights = ours(query, key, value, key_padding_mask=given_mask, need_weights=need_weights)
+    output, weights = ours(*tensors, key_padding_mask=given_mask, need_weights=need_weights)
     assert output[1].abs().max() == 0
     assert output[0].abs().max() > 0
     if weights is not None:
         assert weights[1].abs().max() == 0
         close(weights[0].sum(-1), torch.ones(Q, dtype=torch.float64))
     output.sum().backward()
-    assert all(torch.isfinite(tensor.grad).all() for tensor in (query, key, value))
+    assert all(torch.isfinite(tensor.grad).all() for tensor in tensors)
 
 
-def test_state_dicts_go_both_ways() -> None:
-    for options in ({}, {"bias": False}, {"kdim": 13, "vdim": 17}):
-        ours, theirs = pair(**options)
-        theirs.load_state_dict(ours.state_dict(), strict=True)
-        names = {name: tuple(parameter.shape) for name, parameter in theirs.named_parameters()}
-        assert {name: tuple(parameter.shape) for name, parameter in ours.named_parameters()} == names
-        query, key, value = inputs(options.get("kdim", D), options.get("vdim", D))
-        close(copy.deepcopy(ours)(query, key, value)[0], ours(query, key, value)[0])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_state_dicts_go_both_ways(options: dict[str, Any]) -> None:
+    ours, theirs = pair(**options)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    names = [[(name, weight.shape) for name, weight in layer.named_parameters()] for layer in (ours, theirs)]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("num_kv_heads", [1, 3])
+def test_parameter_counts_copies_and_saved_states(bias: bool, num_kv_heads: int) -> None:
+    options, text, file = {"bias": bias, "num_kv_heads": num_kv_heads}, tokens(torch.float32), io.BytesIO()
+    first, second = (MultiHeadAttention(D, H, batch_first=True, **options) for _ in range(2))
+    kv = num_kv_heads * E
+    expected = D * D + 2 * kv * D + D * D + bias * (D + 2 * kv + D)
+    assert sum(weight.numel() for weight in first.parameters()) == expected
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    for other in (second, copy.deepcopy(first)):
+        assert torch.equal(other(text, text, text)[0], first(text, text, text)[0])
 
 
 def test_it_starts_as_torchs_does() -> None:
-    torch.manual_seed(55)
-    ours = MultiHeadAttention(D, H)
-    torch.manual_seed(55)
-    theirs = nn.MultiheadAttention(D, H)
+    layers = []
+    for kind in (MultiHeadAttention, nn.MultiheadAttention):
+        torch.manual_seed(55)
+        layers.append(kind(D, H))
     limit = (6 / (D + 3 * D)) ** 0.5
-    for layer in (ours, theirs):
+    for layer in layers:
         assert limit * 0.98 < layer.in_proj_weight.abs().max() <= limit
         assert layer.in_proj_bias.abs().max() == layer.out_proj.bias.abs().max() == 0
-    torch.testing.assert_close(ours.in_proj_weight.std(), theirs.in_proj_weight.std(), rtol=0.05, atol=0)
+    torch.testing.assert_close(layers[0].in_proj_weight.std(), layers[1].in_proj_weight.std(), rtol=0.05, atol=0)
 
 
 def test_dropout_in_training_alone_and_the_returned_weights_are_those_used() -> None:
     ours, _ = pair(dropout=0.5)
     query, key, value = inputs()
-    ours.train()
-    output, weights = ours(query, key, value, average_attn_weights=False)
+    output, weights = ours.train()(query, key, value, average_attn_weights=False)
     assert 0.3 < (weights == 0).double().mean() < 0.7
-    heads = (value @ ours.in_proj_weight[2 * D :].T + ours.in_proj_bias[2 * D :]).unflatten(-1, (H, E)).transpose(1, 2)
-    close(ours.out_proj((weights @ heads).transpose(1, 2).flatten(2)), output)
-    assert not torch.equal(
-        ours(query, key, value, need_weights=False)[0], ours(query, key, value, need_weights=False)[0]
-    )
-    ours.eval()
-    close(ours(query, key, value)[0], ours(query, key, value)[0])
+    close(explicit(ours, weights, value), output)
+    first, second = (ours(query, key, value, need_weights=False)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+    close(ours.eval()(query, key, value), ours(query, key, value))
     assert (ours(query, key, value)[1] > 0).all()
 
 
@@ -179,29 +190,181 @@ def test_dropout_in_training_alone_and_the_returned_weights_are_those_used() -> 
         ({"num_heads": 0}, "divisible"),
         ({"add_bias_kv": True}, "add_bias_kv"),
         ({"add_zero_attn": True}, "add_zero_attn"),
+        *(({"num_kv_heads": number}, "divisible by num_kv_heads") for number in (0, 2, 5)),
     ],
 )
-def test_what_cannot_be_made_is_refused_by_name(options: dict, words: str) -> None:
+def test_what_cannot_be_made_is_refused_by_name(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         MultiHeadAttention(**({"embed_dim": D, "num_heads": H} | options))
+
+
+@pytest.mark.parametrize(
+    ("masks", "words"),
+    [
+        ({"key_padding_mask": torch.ones(B, K, dtype=torch.int64)}, "key_padding_mask takes booleans.*int64"),
+        ({"attn_mask": torch.ones(K, K, dtype=torch.uint8)}, "attn_mask takes booleans.*uint8"),
+        ({"attn_mask": torch.ones(K, K + 1, dtype=torch.bool)}, r"attn_mask takes \[7, 7\] or \[6, 7, 7\], got"),
+        ({"attn_mask": torch.ones(B, K, K, dtype=torch.bool)}, r"attn_mask takes .* got \[2, 7, 7\]"),
+        ({"key_padding_mask": torch.ones(B, K + 1, dtype=torch.bool)}, r"key_padding_mask takes \[2, 7\], got"),
+    ],
+    ids=["integers", "bytes", "another length", "no heads", "another text"],
+)
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_masks_that_do_not_fit_are_refused_by_name(masks: dict[str, Tensor], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        pair()[0](*[tokens()] * 3, **masks)
 
 
 @settings(max_examples=25, deadline=None)
 @given(
     batch=st.sampled_from([1, 2, 3]),
-    queries=st.sampled_from([1, 2, 5, 13]),
-    keys=st.sampled_from([1, 3, 7, 17]),
+    lengths=st.tuples(st.sampled_from([1, 2, 5, 13]), st.sampled_from([1, 3, 7, 17])),
     heads=st.sampled_from([1, 2, 3, 5]),
     width=st.sampled_from([1, 2, 7]),
-    data=st.data(),
+    seed=st.integers(0, 1000),
 )
-def test_any_size_and_mask(batch: int, queries: int, keys: int, heads: int, width: int, data: st.DataObject) -> None:
-    torch.manual_seed(data.draw(st.integers(0, 1000)))
+def test_any_size_and_mask(batch: int, lengths: tuple[int, int], heads: int, width: int, seed: int) -> None:
+    torch.manual_seed(seed)
     theirs = nn.MultiheadAttention(heads * width, heads, batch_first=True, dtype=torch.float64)
     ours = MultiHeadAttention(heads * width, heads, batch_first=True, dtype=torch.float64)
     ours.load_state_dict(theirs.state_dict())
-    query, key = (torch.randn(batch, length, heads * width, dtype=torch.float64) for length in (queries, keys))
-    mask = torch.rand(batch, keys) < 0.5
+    query, key = (torch.randn(batch, length, heads * width, dtype=torch.float64) for length in lengths)
+    mask = torch.rand(batch, lengths[1]) < 0.5
     mask[:, 0] = False  # torch gives NaN where every key is masked
-    for found, expected in zip(ours(query, key, key, mask), theirs(query, key, key, mask), strict=True):
-        close(found, expected)
+    close(ours(query, key, key, mask), theirs(query, key, key, mask))
+
+
+# In the place of torch's layer, within torch's blocks
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_torchs_encoder_gives_the_same_with_ours_inside(
+    layers: int, training: bool, causal: bool, padded: bool, norm_first: bool
+) -> None:
+    torch.manual_seed(2)
+    block = nn.TransformerEncoderLayer(
+        D, H, 13, dropout=0.0, batch_first=True, norm_first=norm_first, dtype=torch.float64
+    )
+    theirs = nn.TransformerEncoder(block, layers, enable_nested_tensor=False).train(training)
+    ours, used = copy.deepcopy(theirs), []
+    for inner in ours.layers:
+        replacement = MultiHeadAttention(D, H, batch_first=True, dtype=torch.float64).train(training)
+        replacement.load_state_dict(inner.self_attn.state_dict(), strict=True)
+        replacement.observer = used.append
+        inner.self_attn = replacement
+    masks: dict[str, Any] = {"mask": CAUSAL, "is_causal": True} if causal else {}
+    masks |= {"src_key_padding_mask": PADDING} if padded else {}
+    found, expected = ours(tokens(), **masks), theirs(tokens(), **masks)
+    assert len(used) == layers, "torch's fast path went past our layer"
+    kept = ~PADDING if padded else torch.ones(B, K, dtype=torch.bool)
+    close(found[kept], expected[kept])
+
+
+# Under torch's tools
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_it_compiles_and_exports_in_one_piece(need_weights: bool) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = pair()[0]
+
+        def forward(self, text: Tensor, hidden: Tensor) -> Tensor:
+            return self.attention(text, text, text, hidden, need_weights=need_weights)[0]
+
+    block, given_ = Block().eval(), (tokens(), PADDING)
+    # aot_eager follows the same graphs as inductor and needs no compiler on the machine.
+    close(torch.compile(block, backend="aot_eager", fullgraph=True)(*given_), block(*given_))
+    close(torch.export.export(block, given_).module()(*given_), block(*given_))
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_autocast_computes_in_low_precision_and_keeps_the_parameters(need_weights: bool) -> None:
+    layer, text = MultiHeadAttention(D, H, batch_first=True).eval(), tokens(torch.float32)
+    exact = layer(text, text, text)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        output, weights = layer(text, text, text, PADDING, need_weights=need_weights)
+        bare = layer(text, text, text, need_weights=need_weights)[0]
+    assert output.dtype == torch.bfloat16
+    assert layer.in_proj_weight.dtype == torch.float32
+    torch.testing.assert_close(bare.float(), exact, rtol=0, atol=0.02)
+    if weights is not None:
+        assert (weights[0, :, 5:] == 0).all()
+
+
+HIDDEN = torch.arange(K) >= torch.tensor([7, 3, 0])[:, None]  # the last text is all padding
+
+
+def small(dropout: float = 0.0) -> tuple[MultiHeadAttention, Tensor]:
+    """Return a layer with rotary positions, cheap enough for differences, and three texts."""
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 2, dropout, batch_first=True, dtype=torch.float64, rotary=RotaryPositions(4, K))
+    return layer, torch.randn(3, K, 8, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("dropout", "need_weights"), [(0.0, True), (0.3, True), (0.3, False)])
+def test_second_derivatives_are_those_of_small_differences(dropout: float, need_weights: bool) -> None:
+    layer, texts = small(dropout)
+    texts, hidden = texts.detach()[1:, :4].requires_grad_(), HIDDEN[1:, :4]
+
+    def output(text: Tensor) -> Tensor:
+        torch.manual_seed(2)
+        return layer(text, text, text, hidden, need_weights)[0]
+
+    assert torch.autograd.gradcheck(output, texts)
+    assert torch.autograd.gradgradcheck(output, texts)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_the_fused_kernel_has_second_derivatives_where_torch_is_told_to_write_it_out() -> None:
+    layer, texts = small()
+    texts = texts.detach()[:2, :4].requires_grad_()
+    with sdpa_kernel(SDPBackend.MATH):
+        assert torch.autograd.gradgradcheck(lambda text: layer(text, text, text, need_weights=False)[0], texts)
+
+
+def loss_of(layer: MultiHeadAttention, need_weights: bool) -> Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]:
+    def loss(weights: dict[str, Tensor], text: Tensor, hidden: Tensor) -> Tensor:
+        arguments = (text[None], text[None], text[None], hidden[None])
+        return functional_call(layer, weights, arguments, {"need_weights": need_weights})[0].square().sum()
+
+    return loss
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's kernel takes the texts one by one
+def test_gradients_of_each_text_are_those_of_the_text_alone_and_each_draws_its_dropout(need_weights: bool) -> None:
+    layer, texts = small()
+    weights, texts = dict(layer.named_parameters()), texts.detach()
+    loss = loss_of(layer, need_weights)
+    together = vmap(grad(loss), in_dims=(None, 0, 0))(weights, texts, HIDDEN)
+    for row in range(3):
+        alone = torch.autograd.grad(loss(weights, texts[row], HIDDEN[row]), [*weights.values()])
+        for found, expected in zip(together.values(), alone, strict=True):
+            close(found[row], expected)
+    same = texts[:1].expand(3, -1, -1)
+    drawn = vmap(grad(loss_of(small(0.5)[0], need_weights)), in_dims=(None, 0, 0), randomness="different")
+    found = drawn(weights, same, HIDDEN[:1].expand(3, -1))
+    assert not torch.equal(found["in_proj_weight"][0], found["in_proj_weight"][1])
+    assert all(torch.isfinite(gradient).all() for gradient in found.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_stays_near_float64(dtype: torch.dtype) -> None:
+    layer, texts = small()
+
+    def outcome(attention: MultiHeadAttention, text: Tensor) -> tuple[Tensor, ...]:
+        output = attention(text, text, text, HIDDEN, need_weights=False)[0]
+        return output.double(), torch.autograd.grad(output.double().square().sum(), text)[0].double()
+
+    bound, expected = 64 * torch.finfo(dtype).eps, outcome(layer, texts)
+    found = outcome(layer.to(dtype), texts.detach().to(dtype).requires_grad_())
+    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)

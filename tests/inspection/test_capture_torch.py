@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from headscope.attention.heads import HeadedAttention
+from headscope.attention.multi_head import HeadedAttention
 from headscope.inspection.capture import capture, observe
 
 B, Q, K, H, E = 3, 5, 7, 4, 6

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headscope.attention.heads import HeadedAttention
+from headscope.attention.multi_head import HeadedAttention
 from headscope.data.evidence import Evidence
 from headscope.inspection.capture import capture
 from headscope.inspection.intervention import headed_layers, intervene

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from headscope.attention import MultiHeadAttention, SharedProjectionAttention
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.scored import ScoredAttention
+from headscope.attention.multi_head import HeadedAttention
+from headscope.attention.variants import ScoredAttention
 from headscope.inspection.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig

@@ -1,14 +1,19 @@
 """Attention, written to be read and proved.
 
-Where to begin: `functional.py` holds the formula, `multi_head.py` the layer, `reference.py` the textbooks' forms of it.
+Where to begin: `multi_head.py` is the layer, `functional.py` its formula and masks, `variants.py` other layers,
+`reference.py` the textbooks' forms.
 """
 
-from headscope.attention.additive import AdditiveAttention
 from headscope.attention.functional import attend, attention_weights
 from headscope.attention.multi_head import MultiHeadAttention
-from headscope.attention.multiplicative import ConcatAttention, DotAttention, GeneralAttention
 from headscope.attention.rotary import RotaryPositions
-from headscope.attention.shared_projection import SharedProjectionAttention
+from headscope.attention.variants import (
+    AdditiveAttention,
+    ConcatAttention,
+    DotAttention,
+    GeneralAttention,
+    SharedProjectionAttention,
+)
 
 __all__ = [
     "AdditiveAttention",

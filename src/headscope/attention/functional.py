@@ -1,23 +1,28 @@
-"""Scaled dot-product attention: the one place where softmax(Q K^T / sqrt(d)) V is written.
+"""What every attention layer is made of: the formula, its masks, dropout, and what an observer of a layer is told.
 
-Shape letters, here and in the whole folder: B batch, H heads, Q query positions, K key positions,
-E head width, V width of a value head, D model width.
+The one place where softmax(Q K^T / sqrt(d)) V is written. Shape letters, here and in the whole folder: B batch,
+H heads, Q query positions, K key positions, E head width, V width of a value head, D model width.
 
-Masks follow torch.nn.MultiheadAttention: a boolean mask is True where a query may NOT look; a floating
-mask is added to the scores. A query that may look nowhere gets zero weights and a zero output; torch's
-layer gives NaN there when it is asked for weights.
+Masks follow torch.nn.MultiheadAttention: a boolean mask is True where a query may NOT look; a floating mask is added to
+the scores. A query that may look nowhere gets zero weights and a zero output; torch's layer gives NaN there when it is
+asked for weights. Many texts write masks the other way around, 1 to keep and 0 to hide, as integers; these are refused,
+because read silently they would hide everything but padding.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
-
-from headscope.attention.dropout import dropped
+from torch import Tensor, nn
 
 Mask = Bool[Tensor, "#B #H #Q K"] | Float[Tensor, "#B #H #Q K"]
+Rows = slice | list[int]
+ALL = slice(None)
+LEVELS = 256  # dropout: a byte decides about an element
+WORD = 8  # dropout: bytes of one random number
 
 
 def attention_weights(
@@ -53,24 +58,24 @@ def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -
     """
     if mask is None:
         return scores.softmax(dim=-1)
-    # Adding a small mask to all scores costs a CPU a tenth of what filling them through a boolean one costs. The lowest
-    # finite number makes the same weights, exactly 0, but where every key is hidden: -inf alone would make NaN there.
-    # Numbers meet scores in float32 at least: bfloat16 would round their sum a second time.
+    # On a CPU, adding an additive mask takes a tenth of the time of masked_fill with a boolean one. The lowest finite
+    # number gives the same weights as -inf, exactly 0, and no NaN where every key is masked.
+    # The sum is taken in float32 at least: bfloat16 would round it a second time.
     wide = torch.promote_types(scores.dtype, torch.float32)
     numbers = as_numbers(mask, scores.dtype if mask.dtype == torch.bool else wide)
     nowhere = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
     weights = (scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)).softmax(dim=-1).to(scores.dtype)
-    return weights.masked_fill(nowhere, 0.0) if _may_hold(nowhere) else weights
+    return weights.masked_fill(nowhere, 0.0) if _any_or_unknown(nowhere) else weights
 
 
-def _may_hold(truths: Bool[Tensor, "..."]) -> bool:
-    """Return False where none is True and that can be seen at no cost."""
-    # Looking makes a GPU wait, and a compiler cannot do it.
+def _any_or_unknown(truths: Bool[Tensor, "..."]) -> bool:
+    """Return whether any is True; True too where finding out would cost time or is impossible."""
+    # On a GPU the look would wait for the device, and torch.compile cannot branch on a number.
     if truths.device.type != "cpu" or torch.compiler.is_compiling():
         return True
     try:
         return bool(truths.any())
-    except RuntimeError:  # under torch.vmap, which shows one text and computes all
+    except RuntimeError:  # under torch.vmap, where one value stands for the whole batch
         return True
 
 
@@ -84,8 +89,8 @@ def attend(
 ) -> Float[Tensor, "B H Q V"]:
     """Return attention_weights(query, key, mask) @ value, by torch's fused kernel or as it is written here.
 
-    On a CPU the kernel has no dropout, and training in bfloat16 takes it up to three times as long as the line written
-    out (docs/benchmarks); there that line is computed.
+    On a CPU the kernel has no dropout, and in bfloat16 its training step takes up to three times as long as the plain
+    formula (docs/benchmarks); in both cases the plain formula is computed.
 
     Args:
         query: what each position looks for, one vector per head.
@@ -93,8 +98,8 @@ def attend(
         value: what is averaged.
         mask: True where a query may not look, or numbers to be added to the scores.
         dropout: share of weights set to zero, the others scaled up by 1 / (1 - dropout). Pass 0 outside training.
-        is_causal: let no position look at a later one, without a mask that would say so: the kernel's own way, which
-            goes with neither mask nor dropout.
+        is_causal: let no position look at a later one. The kernel does this without building a mask; it takes
+            neither a mask nor dropout beside it.
 
     Returns:
         The weighted sum of the values for each query; zeros where every key is masked.
@@ -107,8 +112,209 @@ def attend(
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)
 
 
+# Masks
+
+
+def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 {queries} {keys}"]:
+    """Return a mask that is True above the diagonal: position i may look at positions 0 to i."""
+    later = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(diagonal=1)
+    return later[None, None]  # [1, 1, Q, K]
+
+
+def window_mask(
+    queries: int, keys: int, window: int, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 {queries} {keys}"]:
+    """Return a mask that is True where |i - j| > window: position i may look at `window` positions on either side.
+
+    Local attention as in Beltagy et al. 2020, Longformer, section 3.1, without global tokens.
+    """
+    query, key = torch.arange(queries, device=device), torch.arange(keys, device=device)
+    return ((query[:, None] - key).abs() > window)[None, None]  # [1, 1, Q, K]
+
+
+def merge_masks(
+    shape: tuple[int, int, int, int],
+    key_padding_mask: Bool[Tensor, "B K"] | Float[Tensor, "B K"] | None = None,
+    attn_mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+    is_causal: bool = False,
+    device: torch.device | None = None,
+) -> Mask | None:
+    """Merge the masks of one forward pass into one of four dimensions, or None if nothing is masked.
+
+    Boolean masks are joined by "or" and stay boolean. If one of them is additive, all are added, True counting as -inf.
+
+    Args:
+        shape: B, H, Q, K of the weights.
+        key_padding_mask: keys that nobody may look at.
+        attn_mask: [Q, K], [B * H, Q, K] or four dimensions that broadcast to B, H, Q, K.
+        is_causal: let no position look at a later one; counts only where attn_mask is None, as in torch, where
+            attn_mask is then the causal mask itself.
+        device: where to make the causal mask.
+
+    Raises:
+        ValueError: if a mask is neither boolean nor floating or does not fit the shape.
+    """
+    B, H, Q, K = shape
+    masks: list[Tensor] = []
+    if key_padding_mask is not None:
+        _check("key_padding_mask", key_padding_mask, [(B, K)])
+        masks.append(key_padding_mask[:, None, None, :])  # [B, 1, 1, K]
+    if attn_mask is not None and attn_mask.dim() == 4:
+        broadcast = tuple(size if given == 1 else given for size, given in zip(shape, attn_mask.shape, strict=True))
+        _check("attn_mask", attn_mask, [tuple(attn_mask.shape)] if broadcast == tuple(shape) else [tuple(shape)])
+        masks.append(attn_mask)
+    elif attn_mask is not None:
+        _check("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)])
+        masks.append(attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.reshape(B, H, Q, K))
+    elif is_causal:
+        masks.append(causal_mask(Q, K, device))
+    return _joined(masks)
+
+
 def as_numbers(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "..."]:
     """Return the mask as numbers to add to the scores: -inf where a query may not look."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -math.inf)
+
+
+def hidden_keys(key_padding_mask: Tensor | None) -> Bool[Tensor, "B K"] | None:
+    """Return True at padding, whichever way it was given: as True or as -inf."""
+    if key_padding_mask is None or key_padding_mask.dtype == torch.bool:
+        return key_padding_mask
+    return key_padding_mask == -math.inf
+
+
+def _check(name: str, mask: Tensor, shapes: list[tuple[int, ...]]) -> None:
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"{name} takes booleans, True where nobody may look, or numbers to add; got {mask.dtype}")
+    if tuple(mask.shape) not in shapes:
+        raise ValueError(f"{name} takes {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}")
+
+
+def _joined(masks: list[Tensor]) -> Mask | None:
+    if not masks:
+        return None
+    if any(mask.dtype != torch.bool for mask in masks):
+        masks = [mask if mask.is_floating_point() else as_numbers(mask, torch.float32) for mask in masks]
+        return masks[0] if len(masks) == 1 else masks[0] + masks[1]
+    return masks[0] if len(masks) == 1 else masks[0] | masks[1]
+
+
+# Dropout
+
+
+def dropped_levels(p: float) -> int:
+    """Return how many of the 256 values of a byte mean "dropped": p rounded to a multiple of 1/256.
+
+    For p between 0 and 1 it is at least 1 and at most 255, so that rounding never drops nothing or everything.
+
+    Raises:
+        ValueError: if p is not in [0, 1].
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout takes a share from 0 to 1, got {p}")
+    return int(p) * LEVELS if p in (0, 1) else min(max(round(p * LEVELS), 1), LEVELS - 1)
+
+
+def dropped(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
+    """Return numbers * m / (1 - p), m being 0 with probability p and else 1 (Srivastava et al. 2014, Dropout).
+
+    On a CPU torch's own dropout draws one random number for each element. Here one number of 64 bits decides about
+    eight elements, a byte about each, which is faster. torch.manual_seed and a saved generator state decide about it.
+
+    Args:
+        numbers: of any shape, which the result has too.
+        p: share of the numbers that are dropped. On a CPU it is rounded to a multiple of 1/256, from 1/256 to 255/256
+            unless it is 0 or 1, and the scale with it, which keeps the mean right. 1 gives zeros, as in torch.
+
+    Raises:
+        ValueError: if p is not in [0, 1].
+    """
+    levels = dropped_levels(p)
+    if levels == 0:
+        return numbers
+    if numbers.device.type != "cpu":
+        return F.dropout(numbers, p)
+    if levels == LEVELS:
+        return numbers * 0.0
+    words = torch.randint(-(2**63), 2**63 - 1, (-(-numbers.numel() // WORD),))
+    bytes_ = words.view(torch.uint8)[: numbers.numel()].view(numbers.shape)
+    # As numbers of the inputs' type: torch converts bytes faster than booleans, and would convert in both passes.
+    kept = (bytes_ >= levels).view(torch.uint8).to(numbers.dtype).mul_(LEVELS / (LEVELS - levels))
+    return numbers * kept
+
+
+class Dropout(nn.Module):
+    """Set a share p of the numbers to zero in training and scale the others by 1 / (1 - p), as `dropped` says.
+
+    On a CPU p is rounded to a multiple of 1/256: 0.0015 drops 1/256. Elsewhere this is torch's own dropout.
+
+    Args:
+        p: share of the numbers that are dropped.
+
+    Raises:
+        ValueError: if p is not in [0, 1].
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        dropped_levels(p)  # refuses what is no share
+        self.p = p
+
+    def forward(self, numbers: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the numbers, some of them dropped if in training mode."""
+        return dropped(numbers, self.p) if self.training else numbers
+
+    def extra_repr(self) -> str:
+        """Say p in the printed model."""
+        return f"p={self.p}"
+
+
+# Observation
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One forward pass of an attention layer, as its observer sees it.
+
+    Attributes:
+        shape: B, H, Q, K of the weights.
+        key_padding_mask: [B, K], True at padding; None where there is none.
+        like: a tensor of the pass, for its device and type.
+        compute: from rows of the batch, and the type to compute in, to their weights [R, H, Q, K].
+        compare: returns the largest difference between the layer's own sums and these weights times the values; None
+            where the layer itself used these weights.
+        values: [B, H, K, E], what the weights average; None where the layer is not one of ours with heads.
+    """
+
+    shape: tuple[int, int, int, int]
+    key_padding_mask: Bool[Tensor, "B K"] | None
+    like: Tensor
+    compute: Callable[[Rows, torch.dtype], Tensor]
+    compare: Callable[[], Tensor] | None = None
+    values: Float[Tensor, "B H K E"] | None = None
+
+    def weights(self, rows: Rows = ALL) -> Float[Tensor, "R H Q K"]:
+        """Return the weights of some texts of the batch, in float32 (or float64 where the model computes in it)."""
+        precision = torch.promote_types(self.like.dtype, torch.float32)
+        with torch.no_grad(), torch.autocast(self.like.device.type, enabled=False):
+            return self.compute(rows, precision)
+
+    def difference(self) -> float:
+        """Return the largest difference between the layer's sums and the same sums made with these weights.
+
+        A fused kernel never builds the weights: a small difference shows that these are the ones it used.
+        """
+        with torch.no_grad():
+            return 0.0 if self.compare is None else float(self.compare())
+
+
+class ObservedAttention(nn.Module):
+    """An attention layer that shows each forward pass to its observer, if it has one, and computes the same without.
+
+    Attributes:
+        observer: called with what was seen; set by `headscope.inspection.capture`.
+    """
+
+    observer: Callable[[Seen], None] | None = None

@@ -1,5 +1,11 @@
-"""The multi-head attention layer, a stand-in for torch.nn.MultiheadAttention."""
+"""The multi-head attention layer, a drop-in for torch.nn.MultiheadAttention.
 
+`MultiHeadAttention.forward` is the whole layer: merge the masks, project the tokens to queries, keys and values, split
+these into heads, attend, merge the heads, project the output. `HeadedAttention.attend_heads` is its middle part, the
+formula beside the fused kernel.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,9 +13,109 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.masks import merge_masks
+from headscope.attention.functional import (
+    Mask,
+    ObservedAttention,
+    Seen,
+    attend,
+    attention_weights,
+    dropped,
+    hidden_keys,
+    merge_masks,
+)
 from headscope.attention.rotary import RotaryPositions
+
+Intervention = Callable[[Tensor], Tensor]
+
+
+class HeadedAttention(ObservedAttention):
+    """What multi-head layers have in common once queries, keys and values are projected.
+
+    Args:
+        embed_dim: D, width of queries and of the output.
+        num_heads: H; must divide embed_dim. A head is E = D / H wide.
+        dropout: share of the weights dropped in training.
+        rotary: called on the queries and on the keys of all heads [B, H, T, E] before they meet.
+
+    Attributes:
+        intervention: if set, called with the sums of all heads [B, H, Q, E]; what it returns is merged in their place.
+            This is how `headscope.inspection` switches heads off.
+
+    Raises:
+        ValueError: if num_heads does not divide embed_dim.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout, self.rotary = dropout, rotary
+        self.intervention: Intervention | None = None
+
+    @property
+    def output_projection(self) -> nn.Linear:
+        """The layer of W^O and b^O, applied to the merged heads."""
+        raise NotImplementedError
+
+    def split_heads(self, tokens: Float[Tensor, "B T HE"]) -> Float[Tensor, "B H T E"]:
+        """Cut each token's vector into heads of E numbers; a view, nothing is copied."""
+        heads: Tensor = tokens.unflatten(-1, (-1, self.head_dim))  # [B, T, H, E]
+        return heads.transpose(1, 2)  # [B, H, T, E]
+
+    def attend_heads(
+        self,
+        query: Float[Tensor, "B H Q E"],
+        key: Float[Tensor, "B H K E"],
+        value: Float[Tensor, "B H K E"],
+        mask: Mask | None,
+        key_padding_mask: Tensor | None,
+        need_weights: bool,
+        is_causal: bool = False,
+    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q K"] | None]:
+        """Return Concat(head_1 ... head_H), head_i = softmax(Q_i K_i^T / sqrt(E)) V_i, and the weights if needed.
+
+        Args:
+            query: of all heads, as the projections give them.
+            key: likewise.
+            value: likewise.
+            mask: True where a query may not look, or numbers to be added to the scores.
+            key_padding_mask: for the observer alone; `mask` already contains it.
+            need_weights: compute the weights and return them.
+            is_causal: let no position look at a later one; only with neither mask nor weights, see `attend`.
+        """
+        if self.rotary is not None:
+            query, key = self.rotary(query), self.rotary(key)
+        if self.observer is not None:
+            self.observer(_seen(query, key, value, mask, key_padding_mask))
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            weights = dropped(attention_weights(query, key, mask), dropout)  # A = softmax(Q K^T / sqrt(E)) [B, H, Q, K]
+            sums = weights @ value  # [B, H, Q, K] @ [B, H, K, E] -> [B, H, Q, E]
+        else:  # the same sums by torch's fused kernel, which never builds A
+            sums = attend(query, key, value, mask, dropout, is_causal)  # [B, H, Q, E]
+        if self.intervention is not None:
+            sums = self.intervention(sums)
+        return sums.transpose(1, 2).flatten(2), weights  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
+
+
+def _seen(query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padding_mask: Tensor | None) -> Seen:
+    shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    return Seen(
+        shape,
+        hidden_keys(key_padding_mask),
+        query,
+        lambda rows, precision: attention_weights(
+            query[rows].to(precision),
+            key[rows].to(precision),
+            mask[rows] if mask is not None and mask.shape[0] > 1 else mask,
+        ),
+        lambda: (attend(query, key, value, mask) - attention_weights(query, key, mask) @ value).abs().max(),
+        value,
+    )
 
 
 class MultiHeadAttention(HeadedAttention):
@@ -19,9 +125,9 @@ class MultiHeadAttention(HeadedAttention):
     (Vaswani et al. 2017, Attention Is All You Need, section 3.2.2). The W_i^Q of all heads lie in one matrix,
     and where query, key and value have the same width, all three lie in `in_proj_weight` [3D, D], queries first.
 
-    Takes what torch.nn.MultiheadAttention takes and has its parameters, names and defaults, so that state dicts go
-    both ways. It differs where torch's result cannot be used: a query whose every key is masked gives zero
-    weights and a zero sum (torch: NaN), and is_causal=True needs no mask beside it.
+    It takes the arguments of torch.nn.MultiheadAttention and has its parameters, names and defaults, so that state
+    dicts load in both directions. It differs in two cases: a query whose every key is masked gets zero weights and a
+    zero sum (torch: NaN), and is_causal=True needs no mask beside it (torch: an error).
 
     Args:
         embed_dim: D, width of queries and of the output.
@@ -39,14 +145,14 @@ class MultiHeadAttention(HeadedAttention):
         num_kv_heads: heads of keys and values, H if None. Fewer make H / num_kv_heads heads of queries share one of
             keys and values (grouped-query attention, Ainslie et al. 2023, GQA, section 2.2); 1 makes all share it
             (multi-query attention, Shazeer 2019, Fast Transformer Decoding, section 3). in_proj_weight then has
-            D + 2 * num_kv_heads * E rows, so torch's layer cannot take it.
+            D + 2 * num_kv_heads * E rows, so torch's layer cannot load it.
 
     Raises:
         ValueError: if num_heads does not divide embed_dim, num_kv_heads does not divide num_heads, or add_bias_kv or
             add_zero_attn is asked for.
     """
 
-    # D rows of queries, then kv_width rows each of keys and values: 3D in all unless num_kv_heads is smaller.
+    # D rows for queries, then kv_width rows each for keys and values: 3D in all unless num_kv_heads < num_heads.
     in_proj_weight: nn.Parameter | None  # [3D, D]
     q_proj_weight: nn.Parameter | None  # [D, D]
     k_proj_weight: nn.Parameter | None  # [kv_width, kdim]
@@ -76,14 +182,14 @@ class MultiHeadAttention(HeadedAttention):
         if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads must be divisible by num_kv_heads, got {num_heads} and {num_kv_heads}")
         self.kdim, self.vdim, self.batch_first = kdim or embed_dim, vdim or embed_dim, batch_first
-        # torch.nn.TransformerEncoderLayer asks for this: True would let it read the weights and pass this layer by.
+        # torch.nn.TransformerEncoderLayer reads this. If it were True, the block would compute attention by itself.
         self._qkv_same_embed_dim = False
         self._make_parameters(bias, {"device": device, "dtype": dtype})
         self.reset_parameters()
 
     @property
     def output_projection(self) -> nn.Linear:
-        """W^O and b^O, which the joined heads go through."""
+        """The layer of W^O and b^O, applied to the merged heads."""
         return self.out_proj
 
     @property
@@ -97,7 +203,7 @@ class MultiHeadAttention(HeadedAttention):
         def parameter(*shape: int, wanted: bool) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(*shape, **like)) if wanted else None
 
-        # torch's names and order, absent ones registered as None: that is what makes state dicts go both ways.
+        # torch's names and order, absent ones registered as None, so that state dicts load in both directions.
         self.register_parameter("in_proj_weight", parameter(D + 2 * kv, D, wanted=is_packed))
         self.register_parameter("q_proj_weight", parameter(D, D, wanted=not is_packed))
         self.register_parameter("k_proj_weight", parameter(kv, self.kdim, wanted=not is_packed))
@@ -142,22 +248,27 @@ class MultiHeadAttention(HeadedAttention):
             (without B for one text), or None.
         """
         single = query.dim() == 2
-        all_one = query is key and key is value
+        is_self_attention = query is key and key is value
         query, key, value = (self._batch_first(tensor, single) for tensor in (query, key, value))
         if single and key_padding_mask is not None:
             key_padding_mask = key_padding_mask[None]
-        if all_one:
-            key = value = query  # keeps the identity, by which one matrix product makes all three
-        shape = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
-        by_flag = is_causal and shape[2] == shape[3] and attn_mask is None and key_padding_mask is None
-        # Whoever looks at the weights, or drops some, needs the mask; the kernel alone does without its Q x K places.
-        by_flag = by_flag and not (need_weights or self.observer or (self.training and self.dropout))
-        mask = merge_masks(shape, key_padding_mask, attn_mask, is_causal and not by_flag, query.device)
-        heads = self._project(query, key, value)
-        output, weights = self.attend_heads(*heads, mask, key_padding_mask, need_weights, by_flag)
-        output = self.out_proj(output)
+        if is_self_attention:
+            key = value = query  # still one tensor, so that one product makes queries, keys and values
+        (B, Q, _), K = query.shape, key.shape[1]
+
+        # The kernel alone can do without the causal mask's Q x K numbers; weights, observers and dropout need them.
+        needs_mask = need_weights or self.observer is not None or (self.training and self.dropout > 0)
+        has_mask = attn_mask is not None or key_padding_mask is not None
+        by_kernel = is_causal and Q == K and not has_mask and not needs_mask
+        shape = (B, self.num_heads, Q, K)
+        mask = merge_masks(shape, key_padding_mask, attn_mask, is_causal and not by_kernel, query.device)
+
+        query, key, value = self._project(query, key, value)  # [B, T, D] -> [B, H, T, E]
+        output, weights = self.attend_heads(query, key, value, mask, key_padding_mask, need_weights, by_kernel)
+        output = self.out_proj(output)  # Concat(head_1 ... head_H) W^O: [B, Q, D]
+
         if weights is not None and average_attn_weights:
-            weights = weights.mean(dim=1)  # [B, Q, K]
+            weights = weights.mean(dim=1)  # [B, H, Q, K] -> [B, Q, K]
         if single:
             return output[0], None if weights is None else weights[0]
         return output if self.batch_first else output.transpose(0, 1), weights
@@ -181,7 +292,7 @@ class MultiHeadAttention(HeadedAttention):
         return query, key, value
 
     def _split_parameters(self, widths: list[int]) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
-        """Return the matrices and biases of query, key and value apart."""
+        """Return the matrices of query, key and value, and their biases."""
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.split(widths)
         else:

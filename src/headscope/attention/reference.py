@@ -1,6 +1,6 @@
-"""The textbooks' forms of multi-head attention, written to be read line by line; oracles of the layer, not rivals.
+"""The textbooks' forms of multi-head attention, written to be read line by line; the layer is tested against them.
 
-All three compute the same function: `carry.py` moves weights between them, `scripts/verify.py` shows it by numbers.
+All three compute the same function: `headscope.proof.carry` moves weights between them, `headscope verify` checks it.
 
     PaperAttention       as the paper writes it: matrices for each head, and a loop over heads
     PackedAttention      as torch stores it: one matrix for queries, keys and values of all heads

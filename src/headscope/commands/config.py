@@ -1,5 +1,6 @@
 """The settings of every script but train."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,39 +122,38 @@ class VerifyConfig:
     style: str = setting("table", "how the table is printed", choices=("table", "markdown"))
 
 
-# What a size is where it is not given. Growth goes up to long texts, whose scores must fit into memory.
-STEP_SIZES = {"batch": 32, "seq_len": 100, "d_model": 768, "num_heads": 8}
-GROWTH_SIZES = {"batch": 1, "seq_len": 0, "d_model": 64, "num_heads": 2}
-
-
 @dataclass
 class TraceConfig:
-    """Print the computation of multi-head attention step by step, as it was observed while it ran."""
+    """Print multi-head attention step by step: the shape, the cost and the time of each step."""
 
     batch: int | None = setting(None, "texts at once; null: 32, or 1 with grow", minimum=1)
-    seq_len: int | None = setting(None, "tokens of a text; null: 100; grow takes lengths instead", minimum=1)
-    d_model: int | None = setting(None, "width of the model; null: 768, or 64 with grow", minimum=1)
-    num_heads: int | None = setting(None, "heads, must divide d_model; null: 8, or 2 with grow", minimum=1)
+    seq_len: int | None = setting(None, "tokens of a text; null: 100; with grow one more length", minimum=1)
+    d_model: int = setting(768, "width of the model", minimum=1)
+    num_heads: int | None = setting(None, "heads, must divide d_model; null: 8, 4, 2 or 1", minimum=1)
     bias: bool = setting(True, "add a bias to each projection")
     device: str = setting("auto", "where to compute", choices=("auto", "cpu", "cuda"))
     dtype: str = setting("float32", "type to compute in", choices=DTYPES)
-    repeats: int = setting(7, "passes that are timed, after one that warms up; the median counts", minimum=1)
+    repeats: int = setting(5, "passes that are timed, after one that warms up; the median counts", minimum=1)
     grow: bool = setting(False, "show how work and time of each step grow with the length of a text")
-    lengths: list[int] = setting([128, 256, 512, 1024, 2048, 4096, 8192], "lengths that grow goes through, rising")
+    lengths: list[int] = setting([128, 256, 512, 1024, 2048], "lengths that grow goes through, rising")
 
     @property
     def sizes(self) -> dict[str, int]:
         """Return batch, seq_len, d_model and num_heads, as given or else as they are by default."""
-        defaults = GROWTH_SIZES if self.grow else STEP_SIZES
-        given = {name: getattr(self, name) for name in defaults}
-        return {name: defaults[name] if number is None else number for name, number in given.items()}
+        batch, heads = 1 if self.grow else 32, math.gcd(8, self.d_model)
+        given = {"batch": (self.batch, batch), "seq_len": (self.seq_len, 100), "num_heads": (self.num_heads, heads)}
+        sizes = {name: default if number is None else number for name, (number, default) in given.items()}
+        return sizes | {"d_model": self.d_model}
+
+    @property
+    def all_lengths(self) -> list[int]:
+        """Return the lengths that grow goes through, seq_len among them if it is given."""
+        return sorted({*self.lengths, *([] if self.seq_len is None else [self.seq_len])})
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
         d_model, num_heads = self.sizes["d_model"], self.sizes["num_heads"]
         if d_model > 0 and num_heads > 0 and d_model % num_heads:
             yield "num_heads", f"got {num_heads}, takes a divisor of d_model={d_model}"
-        if self.grow and self.seq_len is not None:
-            yield "seq_len", "is of no use with grow=true; takes lengths=[128,256,512]"
         if len(self.lengths) < 2 or self.lengths[0] < 1 or self.lengths != sorted(set(self.lengths)):
             yield "lengths", f"got {self.lengths}, takes two or more rising numbers, from 1 on"

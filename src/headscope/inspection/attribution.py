@@ -27,8 +27,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.observed import Seen
+from headscope.attention.functional import Seen
+from headscope.attention.multi_head import HeadedAttention
 from headscope.inspection.capture import observe
 from headscope.inspection.intervention import evaluating
 from headscope.inspection.spoken import Spoken, spoken

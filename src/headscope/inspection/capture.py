@@ -14,9 +14,16 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headscope.attention.functional import Mask, attention_weights
-from headscope.attention.masks import hidden_keys, merge_masks
-from headscope.attention.observed import ALL, ObservedAttention, Rows, Seen
+from headscope.attention.functional import (
+    ALL,
+    Mask,
+    ObservedAttention,
+    Rows,
+    Seen,
+    attention_weights,
+    hidden_keys,
+    merge_masks,
+)
 
 # Called with the layer's name and what it saw.
 LayerObserver = Callable[[str, Seen], None]

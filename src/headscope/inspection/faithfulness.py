@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.attention.heads import HeadedAttention
+from headscope.attention.multi_head import HeadedAttention
 from headscope.inspection.capture import capture
 from headscope.inspection.intervention import (
     LabelledBatch,

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.attention.heads import HeadedAttention, Intervention
+from headscope.attention.multi_head import HeadedAttention, Intervention
 
 Change = Literal["zero", "mean"]
 Means = dict[str, Float[Tensor, "H E"]]

@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.attention.dropout import Dropout
+from headscope.attention.functional import Dropout
 from headscope.model.config import ModelConfig
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder

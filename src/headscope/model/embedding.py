@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.attention.dropout import Dropout
+from headscope.attention.functional import Dropout
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence says something from the start
 

@@ -5,9 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, RotaryPositions, SharedProjectionAttention
-from headscope.attention.dropout import Dropout
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.masks import causal_mask, window_mask
+from headscope.attention.functional import Dropout, causal_mask, window_mask
+from headscope.attention.multi_head import HeadedAttention
 from headscope.model.config import ModelConfig
 from headscope.model.embedding import EVIDENCE_STD
 

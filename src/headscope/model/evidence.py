@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.attention.dropout import Dropout
+from headscope.attention.functional import Dropout
 
 EvidenceInputs = tuple[
     Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]

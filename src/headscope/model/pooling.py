@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention import AdditiveAttention, ConcatAttention, DotAttention, GeneralAttention
-from headscope.attention.scored import ScoredAttention
+from headscope.attention.variants import ScoredAttention
 
 Pooling = Callable[[Float[Tensor, "B T D"], Bool[Tensor, "B T"] | None], Float[Tensor, "B D"]]
 

@@ -1,1 +1,1 @@
-"""The proof that the attention is right: claims, each held against an oracle that shares no code with it."""
+"""The proof that the attention is right: its numerical properties (`verify`), and its computation (`trace`)."""

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.observed import Seen
-from headscope.attention.scored import ScoredAttention
+from headscope.attention.functional import Seen
+from headscope.attention.multi_head import HeadedAttention
+from headscope.attention.variants import ScoredAttention
 from headscope.data.batching import Batch, moved
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule

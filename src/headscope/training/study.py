@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.attention.heads import HeadedAttention
+from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.inspection.attribution import attributable, attribution, for_class
 from headscope.inspection.capture import capture

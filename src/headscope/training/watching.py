@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.observed import Seen
-from headscope.attention.scored import ScoredAttention
+from headscope.attention.functional import Seen
+from headscope.attention.multi_head import HeadedAttention
+from headscope.attention.variants import ScoredAttention
 from headscope.data.batching import Batch
 from headscope.inspection.capture import observe
 from headscope.inspection.measures import POOLING_MEASURES, Examples, HeadStatistics

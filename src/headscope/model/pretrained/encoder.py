@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
-from headscope.attention.dropout import Dropout
+from headscope.attention.functional import Dropout
 from headscope.model.pretrained.architecture import Architecture
 
 # gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel 2016, section 2).

@@ -1,4 +1,4 @@
-"""verify(config): the proof that the attention is right, as a table of claims; fails if one does not hold."""
+"""verify(config): check every numerical property of the attention and print the table; fails if one does not hold."""
 
 import time
 from itertools import chain
@@ -11,18 +11,21 @@ from rich.table import Table
 from headscope.attention import MultiHeadAttention
 from headscope.commands.config import VerifyConfig
 from headscope.errors import ConfigError, ProofError
-from headscope.proof.against_torch import torch_claims
-from headscope.proof.claims import Claim, Terms
-from headscope.proof.decided import decided_claims
-from headscope.proof.forms import form_claims
-from headscope.proof.layer import layer_claims
-from headscope.proof.published import published_claims
-from headscope.proof.scores import score_claims
+from headscope.proof.claims import (
+    Claim,
+    Terms,
+    decided_claims,
+    form_claims,
+    layer_claims,
+    published_claims,
+    score_claims,
+    torch_claims,
+)
 
 GROUPS = {
     "A published example: width 4, two heads, seed 55": published_claims,
     "Our layer and torch.nn.MultiheadAttention: output, weights, all gradients": torch_claims,
-    "Every form and every other, with carried weights: output and weights, masked and not": form_claims,
+    "Every form and every other, with the same weights: output and weights, masked and not": form_claims,
     "What the layer promises": layer_claims,
     "Additive and multiplicative attention": score_claims,
     "A classifier read out at [CLS]: nothing decides but its heads": decided_claims,
@@ -32,16 +35,16 @@ GROUPS = {
 def verify(
     config: VerifyConfig, console: Console | None = None, layer: type[MultiHeadAttention] = MultiHeadAttention
 ) -> list[Claim]:
-    """Print every claim, what it is held against, how far apart they are, and whether it holds.
+    """Print every property, what it is compared with, the largest difference, and whether it holds.
 
     Args:
         config: type and device.
         console: where to print; standard output by default.
-        layer: the layer to be proved.
+        layer: the layer that is checked.
 
     Raises:
         ConfigError: if there is no such device.
-        ProofError: if a claim does not hold.
+        ProofError: if a property does not hold.
     """
     console, started = console or Console(), time.perf_counter()
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -56,16 +59,16 @@ def verify(
     failed = [claim for claim in claims if not claim.holds]
     seconds = time.perf_counter() - started
     where = f"{config.dtype} on {config.device}, torch {torch.__version__}, {seconds:.1f} s"
-    console.print(f"{len(claims) - len(failed)} of {len(claims)} claims hold: {where}", highlight=False)
+    console.print(f"{len(claims) - len(failed)} of {len(claims)} properties hold: {where}", highlight=False)
     if failed:
-        raise ProofError(f"{len(failed)} of {len(claims)} claims do not hold, the first: {failed[0].name}")
+        raise ProofError(f"{len(failed)} of {len(claims)} properties do not hold, the first: {failed[0].name}")
     return claims
 
 
 def _table(title: str, claims: list[Claim], markdown: bool) -> Table:
     table = Table(title=title, title_justify="left", box=box.MARKDOWN if markdown else box.SIMPLE_HEAD)
-    table.add_column("claim", overflow="fold")
-    table.add_column("oracle", overflow="fold")
+    table.add_column("property", overflow="fold")
+    table.add_column("compared with", overflow="fold")
     for heading in ("abs.", "rel.", "at most"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)

@@ -1,0 +1,120 @@
+"""Additive and multiplicative attention against loops over every query and key; shared projections."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headscope.attention import (
+    AdditiveAttention,
+    ConcatAttention,
+    DotAttention,
+    GeneralAttention,
+    SharedProjectionAttention,
+)
+from headscope.attention.variants import ScoredAttention
+from headscope.inspection.capture import capture
+
+B, Q, K, D, W, V, A = 2, 5, 7, 11, 13, 17, 3
+PADDING = torch.arange(K) >= torch.tensor([[7], [4]])
+NAMES = ["additive", "dot", "general", "concat"]
+
+
+def made(name: str) -> tuple[ScoredAttention, list[Tensor]]:
+    """Return a layer, and query, key and value for it."""
+    torch.manual_seed(0)
+    layer = {
+        "additive": lambda: AdditiveAttention(D, W, A),
+        "dot": DotAttention,
+        "general": lambda: GeneralAttention(D, W),
+        "concat": lambda: ConcatAttention(D, W, A),
+    }[name]().double()
+    shapes = [(B, Q, D), (B, K, D if name == "dot" else W), (B, K, V)]
+    return layer, [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def score(layer: ScoredAttention, query: Tensor, key: Tensor) -> Tensor:
+    """Return e of one query and one key, as the papers write it."""
+    match layer:
+        case AdditiveAttention():
+            return layer.v_a.weight[0] @ torch.tanh(layer.W_a.weight @ query + layer.U_a.weight @ key)
+        case DotAttention():
+            return query @ key
+        case GeneralAttention():
+            return query @ (layer.W_a.weight @ key)
+        case ConcatAttention():
+            return layer.v_a.weight[0] @ torch.tanh(layer.W_a.weight @ torch.cat([query, key]))
+    raise AssertionError(layer)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("padded", [True, False])
+def test_weights_and_contexts_equal_loops_and_the_order_of_keys_does_not_matter(name: str, padded: bool) -> None:
+    layer, (query, key, value) = made(name)
+    hidden = PADDING if padded else torch.zeros_like(PADDING)
+    context, weights = layer(query, key, value, hidden if padded else None)
+    for text, i in ((text, i) for text in range(B) for i in range(Q)):
+        kept = [j for j in range(K) if not hidden[text, j]]
+        exponentials = [math.exp(score(layer, query[text, i], key[text, j]).item()) for j in kept]
+        expected = torch.zeros(K, dtype=torch.float64)
+        expected[kept] = torch.tensor(exponentials, dtype=torch.float64) / sum(exponentials)
+        close(weights[text, i], expected)
+        close(context[text, i], expected @ value[text])
+    assert weights.masked_select(hidden[:, None].expand_as(weights)).count_nonzero() == 0
+    order = torch.randperm(K)
+    moved = layer(query, key[:, order], value[:, order], hidden[:, order] if padded else None)
+    close(moved[0], context)
+    close(moved[1], weights[..., order])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_the_formula_and_finite_where_all_is_masked(name: str) -> None:
+    layer, tensors = made(name)
+    tensors = tuple(tensor.detach()[:, :3].requires_grad_() for tensor in tensors)
+    mask = torch.tensor([[False, True, False], [True, True, True]])
+    assert torch.autograd.gradcheck(lambda *tensors: layer(*tensors, mask), tensors)
+    context, weights = layer(*tensors, mask)
+    assert weights[1].abs().max() == context[1].abs().max() == 0
+
+
+def test_concat_is_additive_with_both_matrices_side_by_side_and_general_with_the_identity_is_dot() -> None:
+    (additive, tensors), (concat, _), (dot, same) = made("additive"), made("concat"), made("dot")
+    with torch.no_grad():
+        concat.W_a.weight.copy_(torch.cat([additive.W_a.weight, additive.U_a.weight], dim=1))
+        concat.v_a.weight.copy_(additive.v_a.weight)
+    for found, expected in zip(concat(*tensors), additive(*tensors), strict=True):
+        close(found, expected)
+    general = GeneralAttention(D, D).double()
+    nn.init.eye_(general.W_a.weight)
+    close(general(*same)[1], dot(*same)[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_captured_is_what_was_used(name: str) -> None:
+    layer, tensors = made(name)
+    with capture(layer) as maps:
+        _, weights = layer(*tensors, PADDING)
+    assert torch.equal(maps[""], weights[:, None])
+    with capture(layer, rows=[1]) as maps:
+        layer.float()(*(tensor.float() for tensor in tensors))
+    assert maps[""].dtype == torch.float32
+    assert maps[""].shape == (1, 1, Q, K)
+
+
+def test_shared_projections_drop_weights_and_outputs_in_training_alone() -> None:
+    torch.manual_seed(4)
+    layer, H, E = SharedProjectionAttention(33, 3, dropout=0.5).double(), 3, 11
+    query, key, value = (torch.randn(B, length, H * E, dtype=torch.float64) for length in (Q, K, K))
+    assert sum(weight.numel() for weight in layer.parameters()) == 3 * E * E + 33 * 33 + 33
+    output, weights = layer(query, key, value)
+    assert 0.3 < (output == 0).double().mean() < 0.7
+    assert 0.3 < (weights == 0).double().mean() < 0.7
+    output, weights = layer.eval()(query, key, value)
+    assert (output != 0).all()
+    close(weights.sum(-1), torch.ones(B, H, Q, dtype=torch.float64))
+    close(layer(query, key, value, need_weights=False)[0], output)

@@ -1,0 +1,141 @@
+"""Every form of multi-head attention equals every other through carried weights."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from headscope.attention import MultiHeadAttention, SharedProjectionAttention
+from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
+from headscope.proof.carry import carry, read, write
+
+B, Q, K, H, E = 2, 5, 7, 3, 11
+D = H * E
+FORMS = [PaperAttention, PackedAttention, FourLinearAttention, MultiHeadAttention, nn.MultiheadAttention]
+
+
+def made(form: type[nn.Module], bias: bool = True, seed: int = 0, D: int = D, H: int = H) -> nn.Module:
+    torch.manual_seed(seed)
+    options = {"batch_first": True} if form in FORMS[3:] else {}
+    layer = form(D, H, **({} if form is SharedProjectionAttention else {"bias": bias}), **options).double()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return layer
+
+
+def run(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return output and weights of each head; `hidden` [#B, #Q, K] is given to each form as it takes it."""
+    if isinstance(layer, PaperAttention | PackedAttention):
+        return layer(query, key, value, hidden)
+    if isinstance(layer, FourLinearAttention):
+        return layer(query, key, value, None if hidden is None else (~hidden).int())
+    mask = None if hidden is None else hidden.expand(len(query), query.shape[1], -1)
+    if isinstance(layer, SharedProjectionAttention):
+        return layer(query, key, value, attn_mask=mask)
+    mask = None if mask is None else mask.repeat_interleave(layer.num_heads, 0)
+    return layer(query, key, value, attn_mask=mask, average_attn_weights=False)
+
+
+def inputs() -> list[Tensor]:
+    torch.manual_seed(1)
+    return [torch.randn(B, length, D, dtype=torch.float64, requires_grad=True) for length in (Q, K, K)]
+
+
+def close(found: Any, expected: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+MASKS = [
+    None,
+    torch.ones(1, Q, K, dtype=torch.bool).triu(1),
+    (torch.arange(K) >= torch.tensor([[6], [3]]))[:, None],
+]
+
+
+@pytest.mark.parametrize(("source", "target"), list(itertools.permutations(FORMS, 2)), ids=lambda form: form.__name__)
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_form_equals_every_other_and_weights_come_back(
+    source: type[nn.Module], target: type[nn.Module], bias: bool
+) -> None:
+    first, second, back, tensors = made(source, bias), made(target, bias, 2), made(source, bias, 3), inputs()
+    carry(first, second)
+    for hidden in MASKS:
+        results = []
+        for layer in (first, second):
+            output, weights = run(layer, *tensors, hidden)
+            results.append((output, weights, *torch.autograd.grad(output.sin().sum(), tensors)))
+        close(*results)
+    carry(second, back)
+    assert all(torch.equal(*pair) for pair in zip(first.parameters(), back.parameters(), strict=True))
+
+
+def test_shared_projections_are_block_diagonal_ones() -> None:
+    shared, paper, tensors = made(SharedProjectionAttention), made(PaperAttention), inputs()
+    carry(shared, paper)
+    for hidden in MASKS:
+        close(run(shared, *tensors, hidden), run(paper, *tensors, hidden))
+    query, key, value = tensors
+    close(shared(query, key, value, attn_mask=MASKS[2]), run(paper, *tensors, MASKS[2]))  # [B, 1, K], as it is
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 3])
+def test_grouped_queries_equal_heads_with_repeated_keys(num_kv_heads: int) -> None:
+    torch.manual_seed(5)
+    grouped = MultiHeadAttention(42, 6, batch_first=True, num_kv_heads=num_kv_heads, dtype=torch.float64)
+    nn.init.normal_(grouped.in_proj_bias)
+    full = made(PaperAttention, D=42, H=6)
+    carry(grouped, full)
+    query, key = (torch.randn(B, length, 42, dtype=torch.float64) for length in (Q, K))
+    for tensors in ((query, query, query), (query, key, key)):
+        close(grouped(*tensors, average_attn_weights=False), full(*tensors))
+    assert grouped.in_proj_weight.shape == (42 + 2 * num_kv_heads * 7, 42)
+    own = MultiHeadAttention(42, 6, batch_first=True, num_kv_heads=num_kv_heads, kdim=13, vdim=17)
+    output, weights = own(torch.randn(B, Q, 42), torch.randn(B, K, 13), torch.randn(B, K, 17))
+    assert (output.shape, weights.shape) == ((B, Q, 42), (B, Q, K))
+    assert own.k_proj_weight.shape == (num_kv_heads * 7, 13)
+
+
+def test_what_cannot_be_carried_is_refused_by_name() -> None:
+    paper, shared = made(PaperAttention), made(SharedProjectionAttention)
+    for source, target, error, words in [
+        (nn.Linear(3, 3), paper, TypeError, "Linear"),
+        (paper, shared, TypeError, "SharedProjectionAttention"),
+        (made(PaperAttention, bias=False), made(FourLinearAttention), ValueError, "bias"),
+        (nn.MultiheadAttention(D, H, kdim=13), paper, ValueError, "width of their own"),
+    ]:
+        with pytest.raises(error, match=words):
+            carry(source, target)
+    with pytest.raises(ValueError, match="other widths"):
+        write(nn.MultiheadAttention(D, H, bias=False), read(paper))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    batch=st.sampled_from([1, 2, 3]),
+    lengths=st.tuples(st.sampled_from([1, 2, 5, 13]), st.sampled_from([1, 3, 7, 17])),
+    heads=st.sampled_from([1, 2, 3, 5]),
+    width=st.sampled_from([1, 2, 7]),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    seed=st.integers(0, 1000),
+)
+def test_any_size(batch: int, lengths: tuple[int, int], heads: int, width: int, dtype: torch.dtype, seed: int) -> None:
+    torch.manual_seed(seed)
+    paper = PaperAttention(heads * width, heads).to(dtype)
+    query, key = (torch.randn(batch, length, heads * width, dtype=dtype) for length in lengths)
+    hidden = torch.rand(batch, *lengths) < 0.4
+    hidden[..., 0] = False
+    for form in FORMS[1:]:
+        layer = made(form, D=heads * width, H=heads).to(dtype)
+        carry(paper, layer)
+        for found, expected in zip(run(layer, query, key, key, hidden), paper(query, key, key, hidden), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
+
+
+def test_the_four_linear_form_looks_everywhere_where_it_may_look_nowhere() -> None:
+    weights = run(made(FourLinearAttention), *inputs(), torch.ones(B, Q, K, dtype=torch.bool))[1]
+    torch.testing.assert_close(weights, torch.full_like(weights, 1 / K))

@@ -1,0 +1,113 @@
+"""What trace prints is what was computed: the layer's own output, torch's own counts, the shapes of the articles."""
+
+import io
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from headscope.attention.reference import PackedAttention, PaperAttention
+from headscope.commands.config import TraceConfig
+from headscope.proof.carry import carry
+from headscope.proof.trace import STEPS, against_layer, computation, symbols, trace, trace_attention, value
+
+B, T, H, E = 2, 5, 3, 7  # primes, so that no shape can be mistaken for another
+D = H * E
+HIDDEN = torch.arange(T) >= torch.tensor([[5], [3]])
+
+
+def made(bias: bool = True, H: int = H, E: int = E) -> tuple[PackedAttention, Tensor]:
+    torch.manual_seed(0)
+    return PackedAttention(H * E, H, bias).double(), torch.randn(B, T, H * E, dtype=torch.float64)
+
+
+def test_every_shape_is_the_one_that_the_formula_asks_for() -> None:
+    rows, _ = trace(*made(), HIDDEN)
+    token, part, square = (B, T, D), (B, T, E), (B, T, T)
+    assert {row.step.name: (row.tensors, row.shape, row.head) for row in rows} == {
+        "project to Q, K, V": (1, (B, T, 3 * D), part),
+        "cut into Q, K, V": (3, token, part),
+        "split into heads": (3, (B, H, T, E), part),
+        "scores": (1, (B, H, T, T), square),
+        "scale": (1, (B, H, T, T), square),
+        "mask": (1, (B, H, T, T), square),
+        "softmax": (1, (B, H, T, T), square),
+        "weighted sum": (1, (B, H, T, E), part),
+        "concatenate heads": (1, token, part),
+        "output projection": (1, token, part),
+    }
+    assert all(row.seconds > 0 for row in rows)
+
+
+def test_a_heads_part_is_what_the_papers_matrices_of_one_head_give() -> None:
+    layer, X = made()
+    paper = PaperAttention(D, H).double()
+    carry(layer, paper)
+    made_by = dict(zip((step.name for step in STEPS), computation(layer, X, HIDDEN), strict=True))
+    queries, keys = (matrices[0](X) for matrices in (paper.W_Q, paper.W_K))  # X W_1^Q and X W_1^K: [B, T, E]
+    torch.testing.assert_close(made_by["project to Q, K, V"][0][..., :E], queries, rtol=0, atol=1e-12)
+    torch.testing.assert_close(made_by["split into heads"][0][:, 0], queries, rtol=0, atol=1e-12)
+    torch.testing.assert_close(made_by["scores"][0][:, 0], queries @ keys.transpose(1, 2), rtol=0, atol=1e-12)
+    masked = made_by["mask"][0].masked_select(HIDDEN[:, None, None].expand(B, H, T, T))
+    assert torch.isneginf(masked).all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_output_is_the_forms_and_the_layers_own(bias: bool) -> None:
+    layer, X = made(bias)
+    _, output = trace(layer, X, HIDDEN)
+    assert torch.equal(output, layer(X, X, X, HIDDEN[:, None])[0])
+    assert against_layer(layer, X, HIDDEN, output)[0] < 1e-14
+    assert against_layer(layer, X, HIDDEN, output + 1)[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("H", "E"), [(3, 7), (1, 1), (1, 5), (5, 2)])
+def test_multiply_adds_are_half_of_the_flops_that_torch_counts(H: int, E: int) -> None:
+    layer, X = made(H=H, E=E)
+    with FlopCounterMode(display=False) as counter:
+        layer(X, X, X)
+    counts = {step.name: value(step.cost, symbols(layer, X)) for step in STEPS if step.unit == "multiply-adds"}
+    assert 2 * sum(counts.values()) == counter.get_total_flops()
+    products = counts["scores"] + counts["weighted sum"]
+    assert 2 * products == counter.get_flop_counts()["Global"][torch.ops.aten.bmm]
+    rows = {row.step.name: row for row in trace(layer, X, HIDDEN)[0]}
+    for name in ("scale", "mask", "softmax"):
+        assert value(rows[name].step.cost, symbols(layer, X)) == B * H * T * T
+
+
+def shown(width: int = 200, **options: object) -> str:
+    written = io.StringIO()
+    trace_attention(TraceConfig(**({"device": "cpu", "repeats": 1} | options)), Console(file=written, width=width))
+    assert max(map(len, written.getvalue().splitlines())) <= width
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("width", [110, 200])
+def test_the_default_table_shows_the_shapes_of_all_heads_and_of_one(width: int) -> None:
+    printed = shown(width, batch=2)
+    assert "B=2, T=100, D=768, H=8, E=96" in printed
+    for cell in ["(2, 100, 2304)", "3 × (768, 96)", "(2, 8, 100, 96)", "(2, 8, 100, 100)", "(2, 100, 100)",
+                 "353,894,400", "15,360,000", "2,362,368", "B·T·3D·D, O(n·d²)"]:  # fmt: skip
+        assert cell in printed, cell
+    assert "-inf" in printed[printed.index("small example") :]
+
+
+@pytest.mark.parametrize(("dtype", "bias", "parameters"), [("float64", False, "1,764"), ("bfloat16", True, "1,848")])
+def test_other_types_and_no_biases(dtype: str, bias: bool, parameters: str) -> None:
+    printed = shown(batch=2, seq_len=5, d_model=21, num_heads=3, dtype=dtype, bias=bias)
+    assert f"{dtype} on cpu" in printed
+    assert parameters in printed
+
+
+def test_a_narrow_screen_folds_cells_and_cuts_none() -> None:
+    assert "…" not in shown(80, batch=2, seq_len=5)
+
+
+def test_growth_answers_sizes_too() -> None:
+    printed = shown(grow=True, d_model=21, seq_len=9, batch=3, lengths=[4, 8, 16], bias=False)
+    assert "B=3, D=21, H=1, E=21" in printed
+    (scores,) = [line for line in printed.splitlines() if line.strip().startswith("scores")]
+    assert scores.split() == ["scores", "1.01", "k", "4.03", "k", "5.1", "k", "16.1", "k", "O(n²·d)"]
+    assert [f"T={length}" in printed for length in (4, 8, 9, 16)] == [True] * 4
