@@ -5,6 +5,8 @@ Where to begin: `functional.py` holds the formula, `multi_head.py` the layer, `r
 
 from headscope.attention.additive import AdditiveAttention
 from headscope.attention.functional import attend, attention_weights
+from headscope.attention.heads import HeadedAttention
+from headscope.attention.masks import merge_masks
 from headscope.attention.multi_head import MultiHeadAttention
 from headscope.attention.multiplicative import ConcatAttention, DotAttention, GeneralAttention
 from headscope.attention.rotary import RotaryPositions
@@ -15,9 +17,11 @@ __all__ = [
     "ConcatAttention",
     "DotAttention",
     "GeneralAttention",
+    "HeadedAttention",
     "MultiHeadAttention",
     "RotaryPositions",
     "SharedProjectionAttention",
     "attend",
     "attention_weights",
+    "merge_masks",
 ]
