@@ -18,16 +18,17 @@ from torch.utils.data import DataLoader
 import headscope
 from headscope.commands.config import PredictConfig
 from headscope.commands.predict import predict
+from headscope.data.batching import TextBatches
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import train_tokenizer
-from headscope.inspection.intervention import headed_layers
 from headscope.inspection.record import Text, read_index, read_step, weights_from
 from headscope.model.config import ModelConfig
 from headscope.training.config import TrainConfig
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
 from headscope.training.kept import save_json, save_thresholds
+from headscope.training.trainer import without_needless_warnings
 
 LABELS = ["good", "bad", "so so"]
 TEXTS = ["the cat sat", "a very long film about other cats, and then about the mat", "", "unknown wörds", "the cat sat"]
@@ -44,7 +45,12 @@ def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -
     known = known_ngrams(words)
     network = build_model(config, tokenizer, LABELS, evidence=known)
     assert network.evidence is not None
-    torch.nn.init.normal_(network.evidence.ratio)
+    torch.nn.init.normal_(network.evidence.ratio, std=3)
+    with torch.no_grad():  # untrained, every text would get nearly the same
+        network.head.weight.mul_(5)
+        texts = encode_texts(tokenizer, [(text, text) if data.text_pair_column else (text,) for text in TEXTS], known)
+        logits = network.eval()(*TextBatches(texts)[[0, 1, 3]].inputs)
+        network.head.bias -= logits.mean(dim=0)
     save_config(folder, config)
     save_vocabulary(folder, tokenizer, LABELS, known)
     save_weights(folder, network)
@@ -138,7 +144,7 @@ def test_what_is_not_a_list_of_texts_is_refused(
 
 def test_a_run_that_tokens_pass_the_heads_by_cannot_be_explained(tmp_path: Path) -> None:
     run = headscope.load(save_run(tmp_path, DataConfig(max_length=12), ModelConfig(16, 2, 1, 32, pooling="mean")))
-    with pytest.raises(ValueError, match="read-out is \\[CLS\\]: model.pooling=first"):
+    with pytest.raises(ValueError, match=r"read-out is \[CLS\]: model.pooling=first"):
         run.explain(TEXTS[0])
 
 
@@ -173,20 +179,17 @@ SHOWN = [Text("long", ["a", "b", "c", "d"], "a b c d"), Text("short", ["e", "f"]
 TOKEN_IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]])
 
 
-def fitted(module: Foreign, callback: headscope.RecordHeads, folder: Path, workers: int = 0) -> Trainer:
+def fitted(module: Foreign, callback: headscope.RecordHeads, folder: Path) -> None:
     """Train for two epochs of three steps, with a validation after each."""
-    loader = DataLoader(torch.randint(1, 7, (6, 4)), batch_size=2, num_workers=workers)
+    loader = DataLoader(torch.randint(1, 7, (6, 4)), batch_size=2)
     trainer = Trainer(
         accelerator="cpu", max_epochs=2, callbacks=[callback], logger=TensorBoardLogger(folder, name="mine", version=""),
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, log_every_n_steps=1,
     )  # fmt: skip
-    trainer.fit(module, loader, loader)
-    return trainer
+    with without_needless_warnings():
+        trainer.fit(module, loader, loader)
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers:")
-@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:")
-@pytest.mark.filterwarnings("ignore:.*tensorboard.*:DeprecationWarning")
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_heads_of_any_lightning_module_are_recorded(layer: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -206,8 +209,6 @@ def test_the_heads_of_any_lightning_module_are_recorded(layer: str, tmp_path: Pa
     assert list((tmp_path / "mine").glob("events.out.tfevents.*"))
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers:")
-@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:")
 @pytest.mark.parametrize("layer", LAYERS)
 def test_recording_changes_nothing_of_a_training(layer: str, tmp_path: Path) -> None:
     weights = []
@@ -228,7 +229,6 @@ class _Nothing(headscope.RecordHeads):
         pass
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers:")
 @pytest.mark.parametrize(
     ("make", "rows", "message"),
     [
@@ -246,7 +246,3 @@ def test_what_cannot_be_recorded_is_refused(
 class _Mean(nn.Module):
     def forward(self, query: Tensor, *args: object, **options: object) -> tuple[Tensor, None]:
         return query.mean(dim=1, keepdim=True), None
-
-
-def test_heads_that_are_recorded_can_be_switched_off(folder: Path) -> None:
-    assert len(headed_layers(headscope.load(folder).model)) == 2

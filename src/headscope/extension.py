@@ -4,7 +4,6 @@ The path is `package.module.name` or `package.module:name`. To resolve it runs t
 names one is refused until the user allows it. docs/extending.md says what each is called with.
 """
 
-import inspect
 import os
 import pkgutil
 import re
@@ -73,14 +72,10 @@ def called(key: str, path: str, function: Callable[..., Any], *args: Any, **name
     """Call it.
 
     Raises:
-        ConfigError: if it does not take these arguments, or raises an error.
+        ConfigError: if it raises an error, such as for an argument that it does not take.
     """
-    try:
-        inspect.signature(function).bind(*args, **named)
-    except TypeError as error:
-        given = ", ".join([*(type(value).__name__ for value in args), *named])
-        raise ConfigError(f"{key}={path}: must take the arguments ({given}): {error}") from error
     try:
         return function(*args, **named)
     except Exception as error:
-        raise ConfigError(f"{key}={path}: failed: {type(error).__name__}: {error}") from error
+        given = ", ".join([*(type(value).__name__ for value in args), *named])
+        raise ConfigError(f"{key}={path}: called with ({given}): {type(error).__name__}: {error}") from error
