@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -246,3 +247,20 @@ def test_what_cannot_be_recorded_is_refused(
 class _Mean(nn.Module):
     def forward(self, query: Tensor, *args: object, **options: object) -> tuple[Tensor, None]:
         return query.mean(dim=1, keepdim=True), None
+
+
+def test_the_code_of_the_page_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8")
+    (tmp_path / "outputs/first").mkdir(parents=True)
+    save_run(tmp_path / "outputs/first", DataConfig(max_length=12))
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    with without_needless_warnings():
+        exec(compile(code, "python.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "encoder.blocks.1.attention (1, 2, 6, 6)" in printed
+    assert "nats for" in printed
+    index = read_index(tmp_path / "outputs/mine/heads")
+    assert ([step.step for step in index.steps], index.layers) == ([0, 10, 20], ["encoder.self_attn"])

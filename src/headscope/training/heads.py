@@ -87,8 +87,8 @@ class RecordHeads(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell TensorBoard that this run has a record, which the Heads tab shows."""
+        folder = self.folder or trainer.log_dir or trainer.default_root_dir  # log_dir is asked for by all processes
         if trainer.is_global_zero:
-            folder = self.folder or trainer.log_dir or trainer.default_root_dir
             self.recorder = HeadRecorder(folder, self.texts)
             write_marker(folder)
 
