@@ -28,8 +28,8 @@ class DataConfig:
 
     path: str = setting(
         EMBEDDED,
-        "'licenses' (embedded), a Hub id, a folder, a csv, tsv, json, jsonl, parquet or txt file, or the import path of "
-        "a loader, my_package:load",
+        "'licenses' (embedded), a Hub id, a folder, a csv, tsv, json, jsonl, parquet or txt file, or the import path "
+        "of a loader, my_package:load",
     )
     name: str | None = setting(None, "configuration of a Hub data set that has several")
     revision: str | None = setting(None, "branch, tag or commit of a Hub data set")

@@ -21,8 +21,7 @@ class ModelConfig:
     feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
     attention: str = setting(
         "multi_head",
-        "multi_head, shared_projection (the embedding is cut into heads, which share one projection), or an import "
-        "path",
+        "multi_head; shared_projection: the embedding is cut into heads, which share one projection; or an import path",
         choices=OrImportPath(ATTENTIONS),
     )
     num_kv_heads: int | None = setting(
