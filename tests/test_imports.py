@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "headscope"
-FOUNDATION = {"settings", "errors", "files"}
+FOUNDATION = {"settings", "errors", "files", "extension"}
 MAY_IMPORT = {
+    "__init__": {"attention", "inspection", "model", "training"},  # and these when a name is asked for, or typed
     "attention": set(),
     "model": {"attention"},
     "data": set(),

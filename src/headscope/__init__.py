@@ -1,9 +1,13 @@
 """headscope trains Transformer text classifiers and shows what every attention head does.
 
+    run = headscope.load("outputs/first")     a finished run: run.predict([...]), run.explain("..."), run.model
+    with headscope.capture(model) as maps:    the weights of every head of a torch module
+    headscope.RecordHeads(...)                the same for any LightningModule, at every validation, for TensorBoard
+
 The folders are stages, and each imports only what stands above it in this list:
 
     settings, errors  how a configuration is written and checked; what a user is told
-    files             writing a file whole or not at all
+    files, extension  atomic writes; your own code, named by an import path
     attention         the verified layer: softmax(Q K^T / sqrt(d)) V, written once
     model             embedding -> encoder -> pooling -> logits; from scratch or from a checkpoint
     data              any source -> checked texts -> token ids -> batches
@@ -13,7 +17,57 @@ The folders are stages, and each imports only what stands above it in this list:
     training          configuration, LightningModule, run folder, train(config)
     commands          what the scripts hand over to
 
-This file imports nothing, so that `--help` answers at once.
+The public names are imported when they are first asked for, so that `import headscope` and `--help` are quick.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headscope.attention import HeadedAttention as HeadedAttention
+    from headscope.attention import MultiHeadAttention as MultiHeadAttention
+    from headscope.errors import ConfigError as ConfigError
+    from headscope.errors import DataError as DataError
+    from headscope.errors import RunError as RunError
+    from headscope.errors import UserError as UserError
+    from headscope.inspection.capture import capture as capture
+    from headscope.inspection.record import Text as Text
+    from headscope.inspection.recorder import HeadRecorder as HeadRecorder
+    from headscope.model.classifier import TextClassifier as TextClassifier
+    from headscope.training.folder import Explanation as Explanation
+    from headscope.training.folder import Prediction as Prediction
+    from headscope.training.folder import Run as Run
+    from headscope.training.folder import load_run as load
+    from headscope.training.heads import RecordHeads as RecordHeads
+
 __version__ = "0.1.0"
+
+_MODULES = {
+    "attention": ("HeadedAttention", "MultiHeadAttention"),
+    "errors": ("ConfigError", "DataError", "RunError", "UserError"),
+    "inspection.capture": ("capture",),
+    "inspection.record": ("Text",),
+    "inspection.recorder": ("HeadRecorder",),
+    "model.classifier": ("TextClassifier",),
+    "training.folder": ("Explanation", "Prediction", "Run", "load"),
+    "training.heads": ("RecordHeads",),
+}
+_MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadedAttention", "MultiHeadAttention", "Prediction",
+    "RecordHeads", "Run", "RunError", "Text", "TextClassifier", "UserError", "__version__", "capture", "load",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'headscope' has no attribute {name!r}")
+    found = getattr(import_module(_MODULE_OF[name]), "load_run" if name == "load" else name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from headscope.extension import OrImportPath, is_import_path, missing_package
 from headscope.settings import setting
 
 SEGMENTERS = ("sudachi",)
@@ -15,6 +16,8 @@ EMBEDDED = "licenses"
 
 def is_local(path: str) -> bool:
     """Tell a path on this machine from a Hub id (`name` or `organisation/name`)."""
+    if is_import_path(path, ":"):
+        return False
     looks_local = path.startswith((".", "/", "~")) or path.endswith(FILE_ENDINGS)
     return looks_local or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).exists()
 
@@ -24,7 +27,9 @@ class DataConfig:
     """Where texts and labels come from, and how they are cut into splits and batches."""
 
     path: str = setting(
-        EMBEDDED, "'licenses' (embedded), a Hub id, a folder, or a csv, tsv, json, jsonl, parquet or txt file"
+        EMBEDDED,
+        "'licenses' (embedded), a Hub id, a folder, a csv, tsv, json, jsonl, parquet or txt file, or the import path "
+        "of a loader, my_package:load",
     )
     name: str | None = setting(None, "configuration of a Hub data set that has several")
     revision: str | None = setting(None, "branch, tag or commit of a Hub data set")
@@ -63,6 +68,8 @@ class DataConfig:
         """Yield what no single key can say."""
         if not self.path:
             yield "path", "is missing; give it as data.path=<file, folder or Hub id>"
+        if is_import_path(self.path, ":"):
+            yield from missing_package("path", self.path)
         for key in ("path", "validation_path", "test_path"):
             path = getattr(self, key)
             if path and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
@@ -97,7 +104,9 @@ class DataConfig:
 class TokenizerConfig:
     """A tokenizer trained on the training split alone."""
 
-    kind: str = setting("words", "whole words, byte-level BPE, WordPiece or Unigram", choices=TOKENIZERS)
+    kind: str = setting(
+        "words", "whole words, byte-level BPE, WordPiece, Unigram, or an import path", choices=OrImportPath(TOKENIZERS)
+    )
     vocab_size: int = setting(8000, "words or pieces with a vector of their own, special tokens included", minimum=300)
     min_frequency: int = setting(2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1)
     lowercase: bool = setting(True, "lower-case texts after NFKC")
@@ -109,5 +118,6 @@ class TokenizerConfig:
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
+        yield from missing_package("kind", self.kind)
         if self.segmenter is not None and self.kind != "words":
             yield "segmenter", f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words"

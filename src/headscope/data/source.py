@@ -2,7 +2,7 @@
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from headscope.data.config import EMBEDDED, FILE_ENDINGS, DataConfig, is_local
 from headscope.data.licenses import load_licenses
 from headscope.data.separators import separator_hint
 from headscope.errors import DataError
+from headscope.extension import called, is_import_path, resolve
 
 # How `datasets` is told to read a file. Its csv reader is pandas', so quoting and line breaks in fields work; of itself
 # it would take "None", "NA" or "null" for nothing at all, which are words like others in a text or a label.
@@ -38,19 +39,40 @@ def load_source(config: DataConfig) -> DatasetDict:
 
     `data.path` may be `licenses` (embedded), a Hub id, a folder in Hub layout (data files, perhaps a card), a folder
     with one folder of .txt files per class (below train/ and test/ or not), or a file: csv, tsv, json, jsonl, parquet,
-    or txt with lines of `__label__name text`, as fastText reads them, with any number of labels if data.multi_label.
+    or txt with lines of `__label__name text`, as fastText reads them, with any number of labels if data.multi_label;
+    or the import path of a function, `my_package:load`, that is called with `config` (see `_load_own`).
 
     Raises:
+        ConfigError: if that function cannot be imported or called.
         DataError: if the source cannot be found or read; the message names it and the reason.
     """
     if config.path == EMBEDDED:
         return DatasetDict({config.train_split: load_licenses(cache_folder(config.cache_dir))})
+    if is_import_path(config.path, ":"):
+        return _load_own(config)
     try:
         return _load(config)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
         raise DataError(f"data.path={config.path}: {_reason(error)}") from error
+
+
+def _load_own(config: DataConfig) -> DatasetDict:
+    """Return what a function of the user's returns: split -> rows, a `datasets.Dataset` or dictionaries by column."""
+    found = called("data.path", config.path, resolve("data.path", config.path), config)
+    if not isinstance(found, Mapping) or not found:
+        raise DataError(f"data.path={config.path}: returned a {type(found).__name__}; takes a mapping split -> rows")
+    splits = DatasetDict()
+    for split, rows in found.items():
+        try:
+            splits[split] = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
+        except Exception as error:  # `datasets` and pyarrow raise many classes
+            raise DataError(
+                f"data.path={config.path}, split {split}: takes rows such as "
+                f"{{{config.text_column!r}: ..., {config.label_column!r}: ...}}: {_reason(error)}"
+            ) from error
+    return splits
 
 
 def _load(config: DataConfig) -> DatasetDict:

@@ -11,6 +11,7 @@ from headscope.data.cache import content_key
 from headscope.data.config import TokenizerConfig
 from headscope.data.letters import CHARACTERS, KATAKANA
 from headscope.errors import ConfigError
+from headscope.extension import called, is_import_path, resolve
 from headscope.files import write_whole
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -66,7 +67,7 @@ def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
-    """Return a tokenizer for these texts, from the cache if the same was trained before.
+    """Return a tokenizer for these texts, from the cache if the same was trained before and by headscope's own code.
 
     Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut to max_length.
 
@@ -77,6 +78,10 @@ def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length:
         max_length: tokens of the longest text.
         cache: where tokenizers are kept, by the name of the texts and settings.
     """
+    if is_import_path(config.kind):
+        tokenizer = _own_tokenizer(iter(texts), config)
+        tokenizer.enable_truncation(max_length)
+        return tokenizer
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
     path = cache / "tokenizers" / f"{content_key(chain([settings], texts))}.json"
     if not path.exists():
@@ -112,6 +117,11 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
             f"tokenizer.vocab_size: got {config.vocab_size}, takes more than the texts have different characters "
             f"if tokenizer.kind is {config.kind}; raise it, or take tokenizer=bpe, which reads bytes"
         ) from error
+    return _finished(tokenizer)
+
+
+def _finished(tokenizer: Tokenizer) -> Tokenizer:
+    """Let each text become `[CLS] text [SEP]`, and a pair `[CLS] text [SEP] text [SEP]`."""
     class_id, separator_id = tokenizer.token_to_id(CLASS), tokenizer.token_to_id(SEPARATOR)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLASS} $A {SEPARATOR}",
@@ -119,6 +129,23 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         special_tokens=[(CLASS, class_id), (SEPARATOR, separator_id)],
     )
     return with_literal_text(tokenizer)
+
+
+def _own_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
+    """Return what a function of the user's makes of the texts; tokenizer.json must be able to hold all of it."""
+    where = f"tokenizer.kind={config.kind}"
+    tokenizer = called("tokenizer.kind", config.kind, resolve("tokenizer.kind", config.kind), texts, config)
+    if not isinstance(tokenizer, Tokenizer):
+        raise ConfigError(f"{where}: returned a {type(tokenizer).__name__}; takes a tokenizers.Tokenizer")
+    missing = [token for token in (PADDING, UNKNOWN, CLASS, SEPARATOR) if tokenizer.token_to_id(token) is None]
+    if missing or tokenizer.token_to_id(PADDING) != 0:
+        raise ConfigError(
+            f"{where}: takes a vocabulary with {', '.join(SPECIAL_TOKENS[:4])}, of which {PADDING} is id 0"
+        )
+    try:
+        return with_literal_text(Tokenizer.from_str(_finished(tokenizer).to_str()))
+    except Exception as error:  # `tokenizers` raises nothing more precise
+        raise ConfigError(f"{where}: cannot be kept in a tokenizer.json, such as parts in Python: {error}") from error
 
 
 def _words(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:

@@ -41,6 +41,7 @@ class TextClassifier(nn.Module):
         num_ngrams: int = 0,
     ) -> None:
         super().__init__()
+        self.num_segments = num_segments
         self.embedding: TokenEmbedding | NormedEmbedding
         self.encoder: Encoder | PostNormEncoder
         told_classes = num_classes if config.evidence and architecture is None else 0
@@ -74,8 +75,11 @@ class TextClassifier(nn.Module):
             evidence: the tokens' n-grams.
 
         Raises:
-            ValueError: without evidence where the network was trained with it: its logits would be wrong.
+            ValueError: without evidence, or without segment_ids, where the network was trained with them: its logits
+                would be wrong.
         """
+        if self.num_segments > 1 and segment_ids is None:
+            raise ValueError("this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`")
         if self.evidence is None:
             tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
         elif evidence is None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headscope.extension import OrImportPath, missing_package
 from headscope.settings import setting
 
 POSITIONS = ("learned", "sinusoidal", "rotary")
@@ -20,8 +21,8 @@ class ModelConfig:
     feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
     attention: str = setting(
         "multi_head",
-        "multi_head, or shared_projection: the embedding is cut into heads, which share one projection",
-        choices=ATTENTIONS,
+        "multi_head; shared_projection: the embedding is cut into heads, which share one projection; or an import path",
+        choices=OrImportPath(ATTENTIONS),
     )
     num_kv_heads: int | None = setting(
         None,
@@ -34,8 +35,9 @@ class ModelConfig:
     pooling: str = setting(
         "first",
         "which vector is the text's; first: that of [CLS], which tokens reach through heads alone; with any other but "
-        "pooler, BERT's layer behind it, tokens pass the heads by: mean, max, or a learned query from additive on",
-        choices=POOLINGS,
+        "pooler, BERT's layer behind it, tokens pass the heads by: mean, max, a learned query from additive on, or an "
+        "import path",
+        choices=OrImportPath(POOLINGS),
     )
     dropout: float = setting(
         0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1
@@ -64,6 +66,8 @@ class ModelConfig:
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield what no single key can say."""
+        yield from missing_package("attention", self.attention)
+        yield from missing_package("pooling", self.pooling)
         if self.path is not None:
             yield from self._conflicts_with_checkpoint()
             return

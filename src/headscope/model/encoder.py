@@ -1,5 +1,7 @@
 """A stack of pre-norm Transformer blocks built from our own attention."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -7,6 +9,12 @@ from torch import Tensor, nn
 from headscope.attention import MultiHeadAttention, RotaryPositions, SharedProjectionAttention
 from headscope.attention.functional import Dropout, causal_mask, window_mask
 from headscope.attention.multi_head import HeadedAttention
+from headscope.attention.dropout import Dropout
+from headscope.attention.heads import HeadedAttention
+from headscope.attention.masks import causal_mask, window_mask
+from headscope.attention.observed import Seen
+from headscope.errors import ConfigError
+from headscope.extension import called, is_import_path, resolve
 from headscope.model.config import ModelConfig
 from headscope.model.embedding import EVIDENCE_STD
 
@@ -137,8 +145,60 @@ class Encoder(nn.Module):
 
 
 def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) -> HeadedAttention:
-    """Return the attention layer that a configuration asks for."""
+    """Return the attention layer that a configuration asks for.
+
+    Raises:
+        ConfigError: if it is the user's own, and does not do what the encoder needs.
+    """
+    if is_import_path(config.attention):
+        return _own_attention(config, rotary)
     D, H, dropout = config.d_model, config.num_heads, config.attention_dropout
     if config.attention == "shared_projection":
         return SharedProjectionAttention(D, H, dropout, rotary)
     return MultiHeadAttention(D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads)
+
+
+def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
+    """Return a layer of the user's own class, once two texts of three tokens, one of them padding, went through it."""
+    where = f"model.attention={config.attention}"
+    kind = resolve("model.attention", config.attention)
+    if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
+        raise ConfigError(f"{where}: takes a subclass of headscope.attention.HeadedAttention, whose heads can be seen")
+    settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
+    if issubclass(kind, MultiHeadAttention):
+        settings |= {"batch_first": True, "num_kv_heads": config.num_kv_heads}
+    elif config.num_kv_heads is not None:
+        settings["num_kv_heads"] = config.num_kv_heads
+    layer: HeadedAttention = called(
+        "model.attention", config.attention, kind, embed_dim=config.d_model, num_heads=config.num_heads, **settings
+    )
+    shown: list[Seen] = []
+    joined: list[Tensor] = []  # the heads' sums [B, Q, D], before the output projection
+
+    def note(sums: Tensor) -> Tensor:
+        joined.append(sums.transpose(1, 2).flatten(2))
+        return sums
+
+    tokens = torch.linspace(-1, 1, 6 * config.d_model).view(2, 3, -1)
+    padding = torch.tensor([[False] * 3, [False, False, True]])
+    layer.eval().observer, layer.intervention = shown.append, note
+    with torch.no_grad():
+        given = called(
+            "model.attention", config.attention, layer.forward, tokens[:, :1], tokens, tokens, padding,
+            need_weights=False, attn_mask=None,
+        )  # fmt: skip
+    layer.train().observer = layer.intervention = None
+    shape = given[0].shape if isinstance(given, tuple) and given and isinstance(given[0], Tensor) else type(given)
+    if shape != (2, 1, config.d_model):
+        raise ConfigError(
+            f"{where}: returns (output, weights or None); output must be [2, 1, {config.d_model}], got {shape}"
+        )
+    if len(shown) != 1 or shown[0].shape != (2, config.num_heads, 1, 3):
+        raise ConfigError(f"{where}: its heads cannot be seen: forward must call self.attend_heads once")
+    if shown[0].weights()[1, :, :, 2].any():
+        raise ConfigError(f"{where}: looks at padding: hand key_padding_mask on (headscope.attention.merge_masks)")
+    with torch.no_grad():
+        projected = called("model.attention", config.attention, lambda: layer.output_projection(joined[0]))
+    if not torch.allclose(projected, given[0], atol=1e-5):
+        raise ConfigError(f"{where}: its output is not self.output_projection of what self.attend_heads returns")
+    return layer

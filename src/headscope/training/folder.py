@@ -19,22 +19,31 @@ Nothing here has to be unpickled by who uses the model.
 
 import filecmp
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
 
+from headscope.data.batching import TextBatches, moved
+from headscope.data.display import shown_tokens
 from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import as_json, load_tokenizer
 from headscope.errors import ConfigError, RunError
+from headscope.extension import check_allowed
 from headscope.files import replacing, write_whole
+from headscope.inspection.attribution import attribution, for_class
+from headscope.inspection.record import label_text
+from headscope.inspection.spoken import Spoken
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained.architecture import Architecture, architecture_json
@@ -50,13 +59,78 @@ from headscope.training.kept import (
     load_temperature,
     save_json,
 )
+from headscope.training.logits import probabilities
 
 CONFIG = "config.yaml"
+SHOWN_HEADS = 8  # of an explanation, when it is printed
+# On a CPU a hidden layer of 8192 positions no longer fits the cache, and each batch waits for fresh pages.
+TOKENS_PER_BATCH = {"cpu": 2048}
+TextOrPair = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a text is given.
+
+    Attributes:
+        labels: its class; with data.multi_label all that reach their thresholds, perhaps none.
+        probabilities: of each class, by its name.
+    """
+
+    labels: list[str]
+    probabilities: dict[str, float]
+
+    @property
+    def label(self) -> str:
+        """The class, or, with data.multi_label, all of them with commas between them, or "none"."""
+        return label_text(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What every head put for the likeliest class, in nats; `print` shows the heads that put most.
+
+    Where a text has one of C classes, that is for the class against the mean of all; with data.multi_label, for the
+    class against its absence. All parts sum to the class's logit, less that mean (`headscope.inspection.attribution`).
+
+    Attributes:
+        label: the likeliest class.
+        probabilities: of each class, by its name.
+        tokens: of the text, as a person reads them.
+        put: what each head of each layer put for the class, by the token that it read.
+        spoken: heads, feed-forward blocks and constant, with the tokens that count most.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+    tokens: list[str]
+    put: Float[np.ndarray, "L H T"]
+    spoken: Spoken
+
+    def __str__(self) -> str:
+        """Return the class, a sentence about it, and a line for each of the heads that put most."""
+        order = np.argsort(-np.abs(self.spoken.heads), axis=None, kind="stable")[:SHOWN_HEADS]
+        places = [divmod(int(place), self.spoken.heads.shape[1]) for place in order]
+        lines = [f"layer {layer} head {head} {self.spoken.line(layer, head)}" for layer, head in places]
+        return "\n".join([f"{self.label} {self.probabilities[self.label]:.4f}", self.spoken.sentence(), *lines])
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, ready to be used."""
+    """A finished run, ready to be used.
+
+    The model takes more than token ids: `predict` and `explain` give it all that it was trained with.
+
+    Attributes:
+        folder: that it was loaded from.
+        config: every setting.
+        tokenizer: whose ids the model reads.
+        labels: the classes, in the order of the logits.
+        model: in eval mode, on the CPU; `run.model.to("cuda")` moves it.
+        objective: what labels are: one of the classes, or any number of them with their thresholds.
+        temperature: by which logits are divided before they become probabilities.
+        evidence: the n-grams that its tokens may have.
+    """
 
     folder: Path
     config: TrainConfig
@@ -64,8 +138,67 @@ class Run:
     labels: list[str]
     model: TextClassifier
     objective: Objective = ONE_CLASS
-    temperature: float = 1.0  # by which logits are divided before they become probabilities
-    evidence: EvidenceVocabulary | None = None  # the n-grams that its tokens may have
+    temperature: float = 1.0
+    evidence: EvidenceVocabulary | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.head.weight.device
+
+    def predict(self, texts: Sequence[TextOrPair], tokens_per_batch: int | None = None) -> list[Prediction]:
+        """Return what each text is given, with the probabilities that scripts/predict.py writes.
+
+        Args:
+            texts: a list of texts, or of pairs (text, text_pair) if the run was trained on pairs.
+            tokens_per_batch: positions of a batch, padding included; 2048 on a CPU, else 65536.
+
+        Raises:
+            ValueError: for a text where a pair is needed, or the other way round.
+        """
+        parts = self._parts(texts)
+        if not parts:
+            return []
+        encoded = encode_texts(self.tokenizer, parts, self.evidence)
+        positions = tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536)
+        shares = probabilities(
+            self.model, encoded, positions, self.device, objective=self.objective, temperature=self.temperature
+        )
+        answers = self.objective.names(self.objective.given(shares), self.labels)
+        return [
+            Prediction([answer] if isinstance(answer, str) else answer, dict(zip(self.labels, row, strict=True)))
+            for answer, row in zip(answers, shares.tolist(), strict=True)
+        ]
+
+    def explain(self, text: TextOrPair) -> Explanation:
+        """Return what every head put for the likeliest class of a text, and from which tokens.
+
+        Raises:
+            ValueError: for a text where a pair is needed, or the other way round, or if the model is not read out at
+                [CLS], so that tokens reach the logits past the heads.
+        """
+        (parts,) = self._parts([text])
+        encoded = encode_texts(self.tokenizer, [parts], self.evidence)
+        found = attribution(self.model, *moved(TextBatches(encoded)[[0]], self.device).inputs)[0]
+        label, weights = self.labels[int(found.logits.argmax())], for_class(found.logits, self.objective)
+        tokens = shown_tokens(
+            self.tokenizer, self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None), parts
+        )
+        assert found.tokens is not None
+        put = (found.tokens @ weights).numpy()  # [L, H, T, C] @ [C]
+        (prediction,) = self.predict([text])
+        return Explanation(label, prediction.probabilities, tokens, put, found.said(weights, label, tokens))
+
+    def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
+        count = 2 if self.config.data.text_pair_column else 1
+        if isinstance(texts, str):
+            raise ValueError("takes a list of texts, got one text; write [text]")
+        parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        for number, part in enumerate(parts):
+            if len(part) != count or not all(isinstance(text, str) for text in part):
+                takes = "pairs (text, text_pair)" if count == 2 else "single texts"
+                raise ValueError(f"text {number}: {self.folder} was trained on {takes}, got {texts[number]!r}")
+        return parts
 
 
 def build_model(
@@ -138,29 +271,42 @@ def save_weights(folder: Path, model: TextClassifier) -> None:
                 (folder / name).unlink(missing_ok=True)
 
 
-def load_config(folder: Path) -> TrainConfig:
+def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
     """Read config.yaml, checking its keys and types.
 
+    Args:
+        folder: of the run.
+        allow_code: take import paths of code that is not headscope's; see `load_run`.
+
     Raises:
-        RunError: if there is none or it does not fit this version.
+        RunError: if there is none, it does not fit this version, or it names code that is not allowed.
     """
     path = folder / CONFIG
     if not path.is_file():
         raise RunError(f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.load(path))
-        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+        config: Any = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
+    check_allowed(config, folder, allow_code)
+    return config  # type: ignore[no-any-return]
 
 
-def load_run(folder: Path) -> Run:
+def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     """Load a run folder's model, in eval mode and on the CPU.
 
+    Args:
+        folder: that scripts/train.py has written.
+        allow_code: import the modules that the run's settings name, such as model.attention=my_package.MyAttention.
+            That runs whatever is in them, so it is refused unless allowed, here or by HEADSCOPE_ALLOW_CODE=1.
+
     Raises:
-        RunError: if a file is missing or broken; the message names it.
+        RunError: if a file is missing or broken, or the run names code that is not allowed; the message names it.
+        ConfigError: if that code cannot be imported.
     """
-    config = load_config(folder)
+    folder = Path(folder)
+    config = load_config(folder, allow_code)
     needed = [
         "tokenizer.json",
         "labels.json",

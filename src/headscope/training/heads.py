@@ -1,24 +1,29 @@
-"""The Lightning callback that writes every head's maps and numbers to TensorBoard while the model trains."""
+"""Lightning callbacks that record every head while a model trains: any model's maps, and all that is known of ours."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
+from headscope.inspection.capture import ATTENTION, Kind, capture
 from headscope.inspection.config import InspectionConfig
 from headscope.inspection.intervention import evaluating
 from headscope.inspection.measures import Summary
+from headscope.inspection.record import Text
 from headscope.inspection.recorder import HeadRecorder
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.images import head_grid
-from headscope.tensorboard.marker import marker_summary
+from headscope.tensorboard.marker import marker_summary, write_marker
 from headscope.tensorboard.text import probe_markdown
 from headscope.training.averaging import AveragedWeights
 from headscope.training.pictures import add_picture
@@ -47,7 +52,90 @@ class Subjects:
     objective: Objective = ONE_CLASS
 
 
-class HeadLogger(Callback):
+class RecordHeads(Callback):
+    """Record every head's maps of the same texts while any LightningModule trains, for TensorBoard's Heads tab.
+
+        trainer = Trainer(callbacks=[RecordHeads([Text("cat", ["the", "cat", "sat"], "the cat sat")], [token_ids])])
+
+    The module may hold headscope's attention layers or torch.nn.MultiheadAttention (`capture` finds them), and is
+    called as `module(*inputs)`, in eval mode, at step 0 and at every validation but the sanity check.
+
+    Args:
+        texts: whose maps are recorded, with their tokens. Of a batch's row the first tokens are the text's; what
+            comes behind them is padding and left out.
+        inputs: what the module is called with: tensors, or tuples of them, whose first axis is the texts'.
+        every_n_steps: record every so many steps too; None for none.
+        folder: of the record; that of the trainer's logger if None, where TensorBoard finds it.
+        layers: which kinds of layer; all that `capture` knows by default.
+
+    Attributes:
+        recorder: where the maps are kept; made when training begins, in the first process alone.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[Text],
+        inputs: Sequence[Any],
+        every_n_steps: int | None = None,
+        folder: str | Path | None = None,
+        layers: Kind = ATTENTION,
+    ) -> None:
+        self.texts, self.inputs, self.every_n_steps = list(texts), tuple(inputs), every_n_steps
+        self.folder, self.layers = folder, layers
+        self.recorder: HeadRecorder
+        self._last_step = -1
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tell TensorBoard that this run has a record, which the Heads tab shows."""
+        folder = self.folder or trainer.log_dir or trainer.default_root_dir  # log_dir is asked for by all processes
+        if trainer.is_global_zero:
+            self.recorder = HeadRecorder(folder, self.texts)
+            write_marker(folder)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record step 0, which a resumed run has already."""
+        if trainer.global_step == 0:
+            self._record_maps(trainer, pl_module)
+        self._last_step = trainer.global_step
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record what validation saw."""
+        if not trainer.sanity_checking:
+            self._record_maps(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Record between validations, if it is asked for."""
+        every, step = self.every_n_steps, trainer.global_step
+        if every is not None and step % every == 0 and step != self._last_step:
+            self._record_maps(trainer, pl_module)
+
+    def _record_maps(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the maps of the texts as the model reads them now."""
+        self._last_step = trainer.global_step
+        if not trainer.is_global_zero:
+            return
+        with torch.no_grad(), evaluating(pl_module), capture(pl_module, kind=self.layers) as maps:
+            pl_module(*trainer.strategy.batch_to_device(self.inputs))
+        if not maps:
+            raise ValueError("RecordHeads: the module called no attention layer that can be recorded")
+        if rows := {name: len(found) for name, found in maps.items() if len(found) != len(self.texts)}:
+            raise ValueError(f"RecordHeads: {len(self.texts)} texts, but inputs of another number of rows: {rows}")
+        self.recorder.record(
+            trainer.global_step,
+            [
+                {name: _cut(found[row], len(text.tokens)) for name, found in maps.items()}
+                for row, text in enumerate(self.texts)
+            ],
+        )
+
+
+def _cut(weights: Float[Tensor, "H Q K"], tokens: int) -> Float[np.ndarray, "H T T"]:
+    return weights[:, :tokens, :tokens].cpu().numpy()
+
+
+class HeadLogger(RecordHeads):
     """Record at step 0 and at every validation, whose own forward passes give the numbers.
 
     The numbers are those of the same validation texts at every record, `config.texts` of them, drawn by the run's
@@ -66,9 +154,9 @@ class HeadLogger(Callback):
     """
 
     def __init__(self, subjects: Subjects, config: InspectionConfig, recorder: HeadRecorder) -> None:
+        super().__init__(recorder.index.texts, (), config.every)
         self.subjects, self.config, self.recorder = subjects, config, recorder
         self.seconds = 0.0
-        self._last_step = -1
         self._watch: HeadWatch | None = None
         self._texts: Tensor | None = None  # rows of the texts that are measured; None for all
 
@@ -140,17 +228,12 @@ class HeadLogger(Callback):
             shown = shortened(probe, reading, self.config.max_tokens)
             write_reading(writer, f"probe_{number}", *shown, step, self.config.font)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Record maps between validations, of the averaged weights, if the configuration asks for it."""
-        every, step = self.config.every, trainer.global_step
-        if every is None or step % every or step == self._last_step:
-            return
+    def _record_maps(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record maps between validations, of the averaged weights if there are any."""
         start = now(pl_module.device)
         averages = [found for found in trainer.callbacks if isinstance(found, AveragedWeights)]  # type: ignore[attr-defined]
         with averages[0].in_place(pl_module) if averages else nullcontext():
-            self._record(step, pl_module.model, pl_module.device)  # type: ignore[arg-type]
+            self._record(trainer.global_step, pl_module.model, pl_module.device)  # type: ignore[arg-type]
         self.seconds += now(pl_module.device) - start
 
     def _record(

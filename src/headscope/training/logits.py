@@ -1,12 +1,16 @@
 """Logits of many texts, in the texts' own order. Free of lightning, so that predicting starts fast."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch, moved
+from headscope.data.batching import Batch, TextBatches, moved
+from headscope.data.token_ids import EncodedTexts
+from headscope.model.classifier import TextClassifier
+from headscope.model.objective import ONE_CLASS, Objective
 
 
 def split_logits(
@@ -37,3 +41,36 @@ def split_logits(
     order = torch.cat(rows).argsort()
     # Fetched once at the end: fetching every batch would let a GPU wait while the next one is made.
     return torch.cat(logits).cpu()[order], torch.cat(labels)[order]
+
+
+def probabilities(
+    model: TextClassifier,
+    texts: EncodedTexts,
+    tokens_per_batch: int,
+    device: torch.device,
+    precision: torch.dtype = torch.float32,
+    objective: Objective = ONE_CLASS,
+    temperature: float = 1.0,
+) -> Tensor:
+    """Return [N, C] probabilities in the order of the texts, computed in batches of like length.
+
+    Logits are divided by the temperature, in float64, so that a text keeps its label.
+    """
+    batches = TextBatches(texts)
+    ordered = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
+    logits, _ = split_logits(model, ordered, device, precision)
+    return objective.probabilities(logits.double() / temperature)
+
+
+def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
+    """Yield lists of rows, the longest texts first, that padded to their longest fill at most tokens_per_batch.
+
+    Training's batches mix texts whose lengths differ by up to 8, so that they differ from epoch to epoch; here nothing
+    is drawn, and the padding that this would cost is saved. A text longer than the budget is a batch of its own.
+    """
+    order: list[int] = np.argsort(-lengths, kind="stable").tolist()
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[start]]))
+        yield order[start : start + count]
+        start += count

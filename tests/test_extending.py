@@ -1,0 +1,247 @@
+"""Code of the user's own, named by an import path: the page's examples train and load, and what is wrong is said."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import headscope
+from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.source import load_source
+from headscope.data.tokenizer import trained_tokenizer
+from headscope.errors import ConfigError, DataError, RunError
+from headscope.extension import is_import_path
+from headscope.model.config import ModelConfig
+from headscope.model.encoder import build_attention
+from headscope.model.pooling import build_pooling
+from headscope.settings import problems
+from headscope.training.config import OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.training.folder import load_config
+from headscope.training.run import train
+
+PAGE = Path(__file__).parents[1] / "docs/extending.md"
+Write = Callable[[str], None]
+BROKEN = """
+import torch
+from torch import nn
+from headscope import HeadedAttention, MultiHeadAttention
+from tokenizers import Tokenizer, models, normalizers
+
+number = 5
+
+class Plain(nn.Module):
+    pass
+
+class Lacking(MultiHeadAttention):
+    def __init__(self, embed_dim, num_heads, dropout):
+        super().__init__(embed_dim, num_heads, dropout)
+
+class Raising(MultiHeadAttention):
+    def forward(self, *args, **options):
+        raise KeyError("oh")
+
+class Wide(MultiHeadAttention):
+    def forward(self, *args, **options):
+        output, weights = super().forward(*args, **options)
+        return torch.cat([output, output], dim=-1), weights
+
+class Unseen(MultiHeadAttention):
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None):
+        return query, None
+
+class Unpadded(MultiHeadAttention):
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None):
+        return super().forward(query, key, value, None, need_weights, attn_mask)
+
+class Gated(MultiHeadAttention):
+    def forward(self, query, *args, **options):
+        output, weights = super().forward(query, *args, **options)
+        return output * query.sigmoid(), weights
+
+def narrow(tokens, key_padding_mask):
+    return tokens[:, 0, :1]
+
+def one_argument(tokens):
+    return tokens[:, 0]
+
+def fails(config):
+    raise OSError("disk gone")
+
+def list_of_rows(config):
+    return [{"text": "a", "label": "b"}]
+
+def odd_rows(config):
+    return {"train": [1, 2]}
+
+def text(texts, config):
+    return "tokenizer"
+
+def no_special(texts, config):
+    return Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+
+class Shout:
+    def normalize(self, normalized):
+        normalized.uppercase()
+
+def in_python(texts, config):
+    words = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Normalizer.custom(Shout())
+    return tokenizer
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Return what writes my_package.py where it can be imported; it is forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield lambda code: (tmp_path / "my_package.py").write_text(code) and None
+    sys.modules.pop("my_package", None)
+
+
+def configured(tmp_path: Path) -> TrainConfig:
+    return TrainConfig(
+        name="own",
+        outputs_dir=str(tmp_path / "outputs"),
+        baseline=False,
+        data=DataConfig(path="my_package:load", max_length=64, tokens_per_batch=512, cache_dir=str(tmp_path / "cache")),
+        tokenizer=TokenizerConfig(kind="my_package.train"),
+        model=ModelConfig(12, 3, 2, 24, attention="my_package.MyAttention", pooling="my_package.MyReadout"),
+        optimizer=OptimizerConfig(learning_rate=1e-2),
+        trainer=TrainerConfig(max_epochs=1, accelerator="cpu", progress=False),
+    )
+
+
+def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
+    tmp_path: Path, package: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)))
+    config = configured(tmp_path)
+    assert list(problems(config)) == []
+    folder = train(config).folder
+    with pytest.raises(
+        RunError, match=r"model.attention=my_package.MyAttention.*data.path=my_package:load.*ALLOW_CODE=1"
+    ):
+        headscope.load(folder)
+    with pytest.raises(RunError, match="names Python code"):
+        load_config(folder)  # which a resumed training reads first
+    run = headscope.load(folder, allow_code=True)
+    own = sys.modules["my_package"]
+    assert all(type(block.attention) is own.MyAttention for block in run.model.encoder.blocks)  # type: ignore[attr-defined]
+    assert isinstance(run.model.pool, own.MyReadout)
+    assert run.tokenizer.encode("ab").tokens == ["[CLS]", "a", "b", "[SEP]"]
+    assert run.predict(["the film was lovely"])[0].probabilities.keys() == {"bad", "good"}
+    monkeypatch.setenv("HEADSCOPE_ALLOW_CODE", "1")
+    assert headscope.load(folder).predict(["cold day"]) == run.predict(["cold day"])
+    with headscope.capture(run.model) as maps:
+        run.predict(["it was awful"])
+    assert all(weights.shape[1] == 3 for weights in maps.values())
+    assert len(maps) == 2
+    sys.modules.pop("my_package")
+    (tmp_path / "my_package.py").unlink()
+    with pytest.raises(
+        ConfigError, match=r"model.attention=my_package.MyAttention: cannot be imported: ModuleNotFound"
+    ):
+        headscope.load(folder)
+
+
+def test_an_own_attention_is_read_head_by_head(package: Write) -> None:
+    package(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0])
+    layer = build_attention(ModelConfig(12, 3, attention="my_package.MyAttention", positions="learned")).eval()
+    tokens = torch.zeros(1, 5, 12)
+    weights = layer(tokens, tokens, tokens, average_attn_weights=False)[1][0]  # all scores are 0 but for the penalty
+    penalty = torch.tensor([0.0, -0.5, -1.0, -1.5, -2.0])
+    torch.testing.assert_close(weights[0, 0], penalty.softmax(dim=0))
+    torch.testing.assert_close(weights[1, 0], (penalty / 2).softmax(dim=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "cannot be imported: AttributeError"),
+        ("number", "is of type int; takes a class or a function"),
+        ("Plain", "takes a subclass of headscope.attention.HeadedAttention"),
+        ("Lacking", r"called with \(embed_dim, num_heads, .*\): TypeError: .* unexpected keyword argument 'rotary'"),
+        ("Raising", r"called with \(Tensor, .*attn_mask\): KeyError: 'oh'"),
+        ("Wide", r"output must be \[2, 1, 12\], got torch.Size\(\[2, 1, 24\]\)"),
+        ("Unseen", "forward must call self.attend_heads once"),
+        ("Unpadded", "looks at padding"),
+        ("Gated", "its output is not self.output_projection of"),
+    ],
+)
+def test_what_is_wrong_with_an_attention_is_said(
+    name: str, message: str, package: Write, unchecked_shapes: None
+) -> None:
+    package(BROKEN)
+    with pytest.raises(ConfigError, match=f"model.attention=my_package.{name}: .*{message}"):
+        build_attention(ModelConfig(12, 3, attention=f"my_package.{name}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "cannot be imported"),
+        ("narrow", r"takes tokens \[2, 3, 12\] to \[2, 12\], got torch.Size\(\[2, 1\]\)"),
+        ("one_argument", r"called with \(Tensor, Tensor\): TypeError: .* takes 1 positional argument"),
+        ("Plain", r"called with \(int\): TypeError: Plain.__init__"),
+    ],
+)
+def test_what_is_wrong_with_a_read_out_is_said(name: str, message: str, package: Write) -> None:
+    package(BROKEN)
+    with pytest.raises(ConfigError, match=f"model.pooling=my_package.{name}: {message}"):
+        build_pooling(f"my_package.{name}", 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("fails", ConfigError, r"called with \(DataConfig\): OSError: disk gone"),
+        ("list_of_rows", DataError, "returned a list; takes a mapping split -> rows"),
+        ("odd_rows", DataError, r"split train: takes rows such as \{'text': ..., 'label': ...\}"),
+    ],
+)
+def test_what_is_wrong_with_a_loader_is_said(name: str, error: type[Exception], message: str, package: Write) -> None:
+    package(BROKEN)
+    with pytest.raises(error, match=f"data.path=my_package:{name}.*{message}"):
+        load_source(DataConfig(path=f"my_package:{name}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("text", "returned a str; takes a tokenizers.Tokenizer"),
+        ("no_special", r"takes a vocabulary with \[PAD\], \[UNK\], \[CLS\], \[SEP\]"),
+        ("in_python", "cannot be kept in a tokenizer.json"),
+    ],
+)
+def test_what_is_wrong_with_a_tokenizer_is_said(name: str, message: str, package: Write, tmp_path: Path) -> None:
+    package(BROKEN)
+    with pytest.raises(ConfigError, match=f"tokenizer.kind=my_package.{name}: {message}"):
+        trained_tokenizer(["a b"], TokenizerConfig(kind=f"my_package.{name}"), 16, tmp_path)
+
+
+def test_a_package_that_is_not_there_is_named_before_anything_is_loaded(package: Write) -> None:
+    package("raise SystemExit('the check must not run this')")
+    own = TrainConfig(model=ModelConfig(attention="my_package.A", pooling="my_package.B"))
+    assert list(problems(own)) == []
+    lost = TrainConfig(
+        data=DataConfig(path="gone:load"),
+        tokenizer=TokenizerConfig(kind="gone.x"),
+        model=ModelConfig(attention="gone.A"),
+    )
+    found = list(problems(lost))
+    assert [line.split(":")[0] for line in found] == ["data.path", "tokenizer.kind", "model.attention"]
+    assert all("there is no module 'gone'" in line for line in found)
+
+
+@pytest.mark.parametrize("value", ["mean", "my package.A", "a..b", ".a", "a.", "1a.b", "a/b.c", None, 3])
+def test_what_is_no_import_path(value: object) -> None:
+    assert not is_import_path(value)
+
+
+def test_a_misspelled_choice_is_still_refused() -> None:
+    (found,) = problems(ModelConfig(attention="multihead"))
+    assert "takes one of multi_head, shared_projection" in found

@@ -1,0 +1,266 @@
+"""headscope as a Python package: what `import headscope` offers, a loaded run, and recording any LightningModule."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import headscope
+from headscope.commands.config import PredictConfig
+from headscope.commands.predict import predict
+from headscope.data.batching import TextBatches
+from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.evidence import EvidenceVocabulary, known_ngrams
+from headscope.data.token_ids import encode_texts
+from headscope.data.tokenizer import train_tokenizer
+from headscope.inspection.record import Text, read_index, read_step, weights_from
+from headscope.model.config import ModelConfig
+from headscope.training.config import TrainConfig
+from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
+from headscope.training.kept import save_json, save_thresholds
+from headscope.training.trainer import without_needless_warnings
+
+LABELS = ["good", "bad", "so so"]
+TEXTS = ["the cat sat", "a very long film about other cats, and then about the mat", "", "unknown wörds", "the cat sat"]
+
+
+def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -> Path:
+    """Write a run folder whose untrained network tells texts apart, with temperature or thresholds."""
+    torch.manual_seed(0)
+    config = TrainConfig(data=data, model=model or ModelConfig(16, 2, 2, 32))
+    tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300, min_frequency=1))
+    tokenizer.enable_truncation(data.max_length)
+    words = encode_texts(tokenizer, [(text,) for text in TEXTS], EvidenceVocabulary(np.zeros(0, np.uint64))).words
+    assert words is not None
+    known = known_ngrams(words)
+    network = build_model(config, tokenizer, LABELS, evidence=known)
+    assert network.evidence is not None
+    torch.nn.init.normal_(network.evidence.ratio, std=3)
+    with torch.no_grad():  # untrained, every text would get nearly the same
+        network.head.weight.mul_(5)
+        texts = encode_texts(tokenizer, [(text, text) if data.text_pair_column else (text,) for text in TEXTS], known)
+        logits = network.eval()(*TextBatches(texts)[[0, 1, 3]].inputs)
+        network.head.bias -= logits.mean(dim=0)
+    save_config(folder, config)
+    save_vocabulary(folder, tokenizer, LABELS, known)
+    save_weights(folder, network)
+    if data.multi_label:
+        save_thresholds(folder, LABELS, torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64))
+    else:
+        save_json(folder / "calibration.json", {"temperature": 1.7})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_run(tmp_path_factory.mktemp("run"), DataConfig(max_length=12))
+
+
+def test_importing_is_quick_and_every_public_name_is_there() -> None:
+    code = (
+        "import sys, headscope; "
+        "heavy = {'torch', 'lightning', 'datasets', 'numpy'} & set(sys.modules); "
+        "names = {name: getattr(headscope, name) for name in headscope.__all__}; "
+        "missing = set(names) - set(dir(headscope)); "
+        "print(heavy or None, missing or None, names['load'].__module__)"
+    )
+    found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["None", "None", "headscope.training.folder"]
+    with pytest.raises(AttributeError, match="no attribute 'transform'"):
+        _ = headscope.transform
+
+
+@pytest.mark.parametrize("kind", ["one_class", "multi_label", "pairs"])
+def test_a_loaded_run_gives_the_probabilities_that_predict_writes(kind: str, tmp_path: Path) -> None:
+    data = DataConfig(
+        max_length=12, multi_label=kind == "multi_label", text_pair_column="other" if kind == "pairs" else None
+    )
+    folder = save_run(tmp_path, data)
+    given = list(zip(TEXTS, reversed(TEXTS), strict=True)) if kind == "pairs" else TEXTS
+    rows = [dict(zip(("text", "other"), text if isinstance(text, tuple) else (text,), strict=False)) for text in given]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predict(PredictConfig(str(folder), str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    run = headscope.load(str(folder))
+    run.model.train()  # whoever went on training it still gets predictions without dropout
+    found = run.predict(given)
+    assert len({prediction.label for prediction in found}) > 1  # else thresholds and order would not be seen
+    for prediction, row in zip(found, written, strict=True):
+        assert prediction.probabilities == pytest.approx(
+            {label: row[f"probability_{label}"] for label in LABELS}, abs=1e-6
+        )
+        assert prediction.labels == (row["prediction"] if kind == "multi_label" else [row["prediction"]])
+    assert run.predict([]) == []
+
+
+def test_what_every_head_put_sums_to_the_logit(folder: Path) -> None:
+    run = headscope.load(folder)
+    told = run.explain(TEXTS[1])
+    (predicted,) = run.predict([TEXTS[1]])
+    assert (told.label, told.probabilities) == (predicted.label, predicted.probabilities)
+    assert told.tokens[:3] == ["[CLS]", "a", "very"]
+    assert told.put.shape == (2, 2, len(told.tokens))
+    logarithms = {label: math.log(share) * run.temperature for label, share in told.probabilities.items()}
+    against_mean = logarithms[told.label] - sum(logarithms.values()) / len(LABELS)
+    whole = told.put.sum() + told.spoken.feedforward.sum() + told.spoken.constant
+    assert whole == pytest.approx(against_mean, abs=1e-4)
+    assert abs(told.put.sum()) > 0.01
+    lines = str(told).splitlines()
+    assert lines[0] == f"{told.label} {told.probabilities[told.label]:.4f}"
+    strongest = divmod(int(np.abs(told.spoken.heads).argmax()), 2)
+    assert lines[2].startswith(f"layer {strongest[0]} head {strongest[1]} put ")
+    assert len(lines) == 6  # a line for each head
+
+
+def test_a_model_that_needs_more_than_ids_refuses_to_be_called_without(folder: Path, tmp_path: Path) -> None:
+    ids = torch.tensor([headscope.load(folder).tokenizer.encode(TEXTS[0]).ids])
+    with pytest.raises(ValueError, match="reads n-grams beside token ids"):
+        headscope.load(folder).model(ids)
+    pairs = save_run(tmp_path, DataConfig(max_length=12, text_pair_column="other"))
+    with pytest.raises(ValueError, match="reads pairs of texts: call it with segment_ids"):
+        headscope.load(pairs).model(ids)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [("a text", r"takes a list of texts"), ([("a", "pair")], "text 0: .* was trained on single texts, got")],
+)
+def test_what_is_not_a_list_of_texts_is_refused(
+    texts: object, message: str, folder: Path, unchecked_shapes: None
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        headscope.load(folder).predict(texts)  # type: ignore[arg-type]
+
+
+def test_a_run_that_tokens_pass_the_heads_by_cannot_be_explained(tmp_path: Path) -> None:
+    run = headscope.load(save_run(tmp_path, DataConfig(max_length=12), ModelConfig(16, 2, 1, 32, pooling="mean")))
+    with pytest.raises(ValueError, match=r"read-out is \[CLS\]: model.pooling=first"):
+        run.explain(TEXTS[0])
+
+
+class Foreign(LightningModule):
+    """A module of somebody else's: an attention layer, a linear one, dropout that must be off while recording."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.attention, self.head = nn.Embedding(7, 12), attention, nn.Linear(12, 2)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, token_ids: Tensor, padding: Tensor | None = None) -> Tensor:
+        tokens = self.dropout(self.embedding(token_ids))
+        attended, _ = self.attention(tokens, tokens, tokens, key_padding_mask=padding, need_weights=False)
+        return self.head(attended[:, 0])  # type: ignore[no-any-return]
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        return nn.functional.cross_entropy(self(batch), batch[:, 1] % 2)
+
+    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+        self(batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+LAYERS = {
+    "headscope": lambda: headscope.MultiHeadAttention(12, 3, batch_first=True),
+    "torch": lambda: nn.MultiheadAttention(12, 3, batch_first=True),
+}
+SHOWN = [Text("long", ["a", "b", "c", "d"], "a b c d"), Text("short", ["e", "f"], "e f")]
+TOKEN_IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]])
+
+
+def fitted(module: Foreign, callback: headscope.RecordHeads, folder: Path) -> None:
+    """Train for two epochs of three steps, with a validation after each."""
+    loader = DataLoader(torch.randint(1, 7, (6, 4)), batch_size=2)
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=2, callbacks=[callback], logger=TensorBoardLogger(folder, name="mine", version=""),
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, log_every_n_steps=1,
+    )  # fmt: skip
+    with without_needless_warnings():
+        trainer.fit(module, loader, loader)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_heads_of_any_lightning_module_are_recorded(layer: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Foreign(LAYERS[layer]())
+    inputs = (TOKEN_IDS, TOKEN_IDS == 0)
+    fitted(module, headscope.RecordHeads(SHOWN, inputs, every_n_steps=2), tmp_path)
+    index = read_index(tmp_path / "mine/heads")
+    assert [step.step for step in index.steps] == [0, 2, 3, 4, 6]
+    assert (index.layers, index.heads, index.texts) == (["attention"], [3], SHOWN)
+    arrays = read_step(tmp_path / "mine/heads" / index.steps[-1].file)
+    with torch.no_grad(), headscope.capture(module.eval()) as maps:
+        module(*inputs)
+    for row, text in enumerate(SHOWN):
+        recorded = weights_from(arrays[f"text_{row}/layer_0/levels"], arrays[f"text_{row}/layer_0/scales"])
+        length = len(text.tokens)
+        np.testing.assert_allclose(recorded, maps["attention"][row, :, :length, :length], atol=1 / 255)
+    assert list((tmp_path / "mine").glob("events.out.tfevents.*"))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_recording_changes_nothing_of_a_training(layer: str, tmp_path: Path) -> None:
+    weights = []
+    for callback in (headscope.RecordHeads(SHOWN, [TOKEN_IDS], every_n_steps=1), _Nothing()):
+        torch.manual_seed(0)
+        module = Foreign(LAYERS[layer]())
+        fitted(module, callback, tmp_path / type(callback).__name__)
+        weights.append(module.state_dict())
+        assert module.training
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+class _Nothing(headscope.RecordHeads):
+    def __init__(self) -> None:
+        super().__init__(SHOWN, [TOKEN_IDS])
+
+    def _record_maps(self, *args: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("make", "rows", "message"),
+    [
+        (lambda: _Mean(), 2, "called no attention layer"),
+        (LAYERS["headscope"], 1, "2 texts, but inputs of another number of rows: {'attention': 1}"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(
+    make: Callable[[], nn.Module], rows: int, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted(Foreign(make()), headscope.RecordHeads(SHOWN, [TOKEN_IDS[:rows]]), tmp_path)
+
+
+class _Mean(nn.Module):
+    def forward(self, query: Tensor, *args: object, **options: object) -> tuple[Tensor, None]:
+        return query.mean(dim=1, keepdim=True), None
+
+
+def test_the_code_of_the_page_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8")
+    (tmp_path / "outputs/first").mkdir(parents=True)
+    save_run(tmp_path / "outputs/first", DataConfig(max_length=12))
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    with without_needless_warnings():
+        exec(compile(code, "python.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "encoder.blocks.1.attention (1, 2, 6, 6)" in printed
+    assert "nats for" in printed
+    index = read_index(tmp_path / "outputs/mine/heads")
+    assert ([step.step for step in index.steps], index.layers) == ([0, 10, 20], ["encoder.self_attn"])
