@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+Queries = Float[Tensor, "B Q D"]
+Keys = Float[Tensor, "B K D"]  # values too
 Output = tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q K"]]
 Hidden = Bool[Tensor, "#B #Q K"]  # True where a query may not look
 
@@ -39,13 +41,7 @@ class PaperAttention(nn.Module):
         )
         self.W_O = nn.Linear(d_model, d_model, bias=bias)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        key: Float[Tensor, "B K D"],
-        value: Float[Tensor, "B K D"],
-        hidden: Hidden | None = None,
-    ) -> Output:
+    def forward(self, query: Queries, key: Keys, value: Keys, hidden: Hidden | None = None) -> Output:
         """Return the output and the weights of each head."""
         heads, weights = [], []
         for W_Qi, W_Ki, W_Vi in zip(self.W_Q, self.W_K, self.W_V, strict=True):
@@ -76,13 +72,7 @@ class PackedAttention(nn.Module):
         self.in_proj = nn.Linear(d_model, 3 * d_model, bias=bias)
         self.out_proj = nn.Linear(d_model, d_model, bias=bias)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        key: Float[Tensor, "B K D"],
-        value: Float[Tensor, "B K D"],
-        hidden: Hidden | None = None,
-    ) -> Output:
+    def forward(self, query: Queries, key: Keys, value: Keys, hidden: Hidden | None = None) -> Output:
         """Return the output and the weights of each head."""
         if query is key and key is value:  # self-attention: one product gives all three
             q, k, v = self.in_proj(query).chunk(3, dim=-1)  # [B, T, 3D] -> three of [B, T, D]
@@ -116,13 +106,7 @@ class FourLinearAttention(nn.Module):
         self.num_heads, self.d_k = num_heads, d_model // num_heads
         self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(d_model, d_model, bias=bias) for _ in range(4))
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        key: Float[Tensor, "B K D"],
-        value: Float[Tensor, "B K D"],
-        mask: Int[Tensor, "#B #Q K"] | None = None,
-    ) -> Output:
+    def forward(self, query: Queries, key: Keys, value: Keys, mask: Int[Tensor, "#B #Q K"] | None = None) -> Output:
         """Return the output and the weights of each head. `mask` is 1 where a query may look."""
         B, H, d_k = query.shape[0], self.num_heads, self.d_k
         q = self.W_Q(query).view(B, -1, H, d_k).transpose(1, 2)  # [B, Q, D] -> [B, Q, H, E] -> [B, H, Q, E]

@@ -143,8 +143,7 @@ class AdditiveAttention(ScoredAttention):
         """Return e_ij."""
         # U_a k_j does not depend on the query, so it is computed once for all (appendix A.1.2 says so too).
         hidden = torch.tanh(self.W_a(query)[:, :, None] + self.U_a(key)[:, None])  # [B, Q, K, A]
-        scores: Float[Tensor, "B Q K"] = self.v_a(hidden).squeeze(-1)
-        return scores
+        return self.v_a(hidden).squeeze(-1)  # type: ignore[no-any-return]
 
 
 class DotAttention(ScoredAttention):
@@ -169,8 +168,7 @@ class GeneralAttention(ScoredAttention):
 
     def scores(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
         """Return e_ij."""
-        scores: Float[Tensor, "B Q K"] = query @ self.W_a(key).transpose(1, 2)
-        return scores
+        return query @ self.W_a(key).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class ConcatAttention(ScoredAttention):
@@ -197,5 +195,4 @@ class ConcatAttention(ScoredAttention):
         pairs = torch.cat(
             [query[:, :, None].expand(-1, -1, K, -1), key[:, None].expand(-1, Q, -1, -1)], dim=-1
         )  # [B, Q, K, Dq + Dk]
-        scores: Float[Tensor, "B Q K"] = self.v_a(torch.tanh(self.W_a(pairs))).squeeze(-1)
-        return scores
+        return self.v_a(torch.tanh(self.W_a(pairs))).squeeze(-1)  # type: ignore[no-any-return]

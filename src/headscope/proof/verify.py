@@ -11,24 +11,16 @@ from rich.table import Table
 from headscope.attention import MultiHeadAttention
 from headscope.commands.config import VerifyConfig
 from headscope.errors import ConfigError, ProofError
-from headscope.proof.claims import (
-    Claim,
-    Terms,
-    decided_claims,
-    form_claims,
-    layer_claims,
-    published_claims,
-    score_claims,
-    torch_claims,
-)
+from headscope.proof import claims
+from headscope.proof.claims import Claim, Terms
 
 GROUPS = {
-    "A published example: width 4, two heads, seed 55": published_claims,
-    "Our layer and torch.nn.MultiheadAttention: output, weights, all gradients": torch_claims,
-    "Every form and every other, with the same weights: output and weights, masked and not": form_claims,
-    "What the layer promises": layer_claims,
-    "Additive and multiplicative attention": score_claims,
-    "A classifier read out at [CLS]: nothing decides but its heads": decided_claims,
+    "A published example: width 4, two heads, seed 55": claims.published_claims,
+    "Our layer and torch.nn.MultiheadAttention: output, weights, all gradients": claims.torch_claims,
+    "Every form and every other, with the same weights: output and weights, masked and not": claims.form_claims,
+    "What the layer promises": claims.layer_claims,
+    "Additive and multiplicative attention": claims.score_claims,
+    "A classifier read out at [CLS]: nothing decides but its heads": claims.decided_claims,
 }
 
 
@@ -52,17 +44,17 @@ def verify(
     terms = Terms(getattr(torch, config.dtype), torch.device(config.device), layer)
     state = torch.get_rng_state()
     groups = {title: list(make(terms)) for title, make in GROUPS.items()}
-    claims = list(chain.from_iterable(groups.values()))
+    found = list(chain.from_iterable(groups.values()))
     torch.set_rng_state(state)
     for title, group in groups.items():
         console.print(_table(title, group, config.style == "markdown"))
-    failed = [claim for claim in claims if not claim.holds]
+    failed = [claim for claim in found if not claim.holds]
     seconds = time.perf_counter() - started
     where = f"{config.dtype} on {config.device}, torch {torch.__version__}, {seconds:.1f} s"
-    console.print(f"{len(claims) - len(failed)} of {len(claims)} properties hold: {where}", highlight=False)
+    console.print(f"{len(found) - len(failed)} of {len(found)} properties hold: {where}", highlight=False)
     if failed:
-        raise ProofError(f"{len(failed)} of {len(claims)} properties do not hold, the first: {failed[0].name}")
-    return claims
+        raise ProofError(f"{len(failed)} of {len(found)} properties do not hold, the first: {failed[0].name}")
+    return found
 
 
 def _table(title: str, claims: list[Claim], markdown: bool) -> Table:
