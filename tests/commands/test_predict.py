@@ -50,12 +50,11 @@ def save_run(folder: Path, data: DataConfig) -> Path:
     model = build_model(config, tokenizer, LABELS, evidence=known)
     assert model.evidence is not None
     torch.nn.init.normal_(model.evidence.ratio)
+    first = (TEXTS[0],) * (2 if data.text_pair_column else 1)
     with torch.no_grad():  # untrained, every text would get nearly the same
         model.embedding.token.weight.mul_(50)
         model.head.weight.mul_(5)
-        model.head.bias -= (
-            0.9 * model.eval()(*TextBatches(encode_texts(tokenizer, [(TEXTS[0],)], known))[[0]].inputs)[0]
-        )
+        model.head.bias -= 0.9 * model.eval()(*TextBatches(encode_texts(tokenizer, [first], known))[[0]].inputs)[0]
     save_weights(folder, model)
     return folder
 

@@ -86,7 +86,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         check(TokenizerConfig(kind="letters", vocab_size=299))
     assert str(caught.value).splitlines() == [
-        "kind: got 'letters', takes one of words, bpe, wordpiece, unigram (whole words, byte-level BPE, WordPiece or Unigram)",
+        "kind: got 'letters', takes one of words, bpe, wordpiece, unigram (whole words, byte-level BPE, WordPiece, Unigram, or an import path)",
         "vocab_size: got 299, takes at least 300 (words or pieces with a vector of their own, special tokens included)",
     ]
 
