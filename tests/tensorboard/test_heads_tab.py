@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of, stored
 from heads_server import Server, Step, maps_of, softmax, write_run
+from headscope.inspection.page import color_table
 from PIL import Image
 
-from headscope.inspection.page import color_table
 from headscope.inspection.record import Text
 from headscope.inspection.recorder import HeadRecorder
 from headscope.inspection.spoken import spoken

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from heads_browser import Opener, Tab, expected_pixels, pixels_of, stored
 from heads_server import Step, maps_of, write_run
+from headscope.inspection.page import color_table
 
 from chromium import colours_of, contrast
-from headscope.inspection.page import color_table
 from headscope.inspection.pairs import between, quadrants
 from headscope.inspection.record import Text
 
