@@ -4,17 +4,16 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from heads_browser import Opener, Tab, expected_pixels, pixels_of, stored
 from heads_server import Step, maps_of, write_run
-from headscope.inspection.page import color_table
 
 from chromium import colours_of, contrast
 from headscope.inspection.pairs import between, quadrants
 from headscope.inspection.record import Text
+from headscope.tensorboard.images import colors
 
 LAYERS, HEADS = 2, 3
 WORDS = ["[CLS]", "猫", "sat", "[SEP]", "the", "cat", "sat", "🐈", "[SEP]"]
@@ -174,9 +173,6 @@ def test_heads_are_sorted_by_what_goes_between(open_tab: Opener, logdir: Path) -
     assert "of neither text" in tab.find(".table thead button >> text='crossing'").get_attribute("title")
     roles = tab.find(".table tbody tr").first.locator(".role").all_text_contents()
     assert roles == ["across texts"]
-    tab.find(".table .tools select").nth(1).select_option("between")
-    tab.find(".table .tools").get_by_label("at least").fill(str(sum(sorted(of_text)[2:4]) / 2))
-    assert tab.find(".table tbody tr").count() == 3
 
 
 def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(open_tab: Opener, logdir: Path) -> None:
@@ -264,7 +260,7 @@ def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opene
     means = np.where(has, sums / np.diff(edges)[:, None], 0)
     place = np.floor(255 * np.sqrt(np.minimum(means, 1)) + 0.5).astype(int)
     shown = pixels_of(tab, ".grid .map canvas").astype(int)
-    assert np.abs(shown - color_table()[place].astype(int))[np.array(has)].max() <= 4  # a colour away at most
+    assert np.abs(shown - colors()[place].astype(int))[np.array(has)].max() <= 4  # a colour away at most
     assert shown_shares(tab)[0] == [
         f"{share:.3f}" for share in quadrants(weights[0][0].astype(np.float32), segments)[0]
     ]
@@ -326,21 +322,3 @@ def test_a_pair_does_not_make_the_page_scroll_sideways(open_tab: Opener, logdir:
     tab.find(".choose-other").select_option(index=1)
     tab.find(".other-head .quadrants").wait_for()
     assert tab.fits()
-
-
-def test_the_files_say_the_part_and_the_shares(open_tab: Opener, logdir: Path) -> None:
-    tab = open_tab(logdir)
-    tab.drawn(100)
-    choose(tab, "between")
-    content: dict[str, Any] = tab.frame.evaluate(
-        """async () => {
-          const { numbersOf } = await import(new URL('static/export.js', document.baseURI));
-          const index = { texts: [{ name: 'n', tokens: ['a', 'b'], text: 'a b', label: null, segments: [0, 1] }], layers: [], heads: [] };
-          const maps = { has: () => true, quadrants: () => new Float32Array([1, 0, 0.5, 0.5]), probabilities: null };
-          const store = { index, text: 0, layer: 0, head: 0, part: 'between', maps, numbers: null };
-          return numbersOf(store, 'link');
-        }"""
-    )
-    assert content["text"]["segments"] == [0, 1]
-    assert content["shown"]["part"] == "between"
-    assert content["shown"]["quadrants"] == [1, 0, 0.5, 0.5]

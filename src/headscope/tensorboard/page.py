@@ -1,4 +1,4 @@
-"""One HTML file that shows every attention head of a text, or of several: the Heads tab over data that it carries itself.
+"""One HTML file that shows every attention head of a text, or of several: the Heads tab over data inside the file.
 
 It needs no server and fetches nothing: the modules and the style sheet of static/ are put inside it. Text and tokens
 are untrusted: they travel as JSON without any character that HTML reads as markup, the modules write them with
@@ -44,8 +44,8 @@ class PageText:
 
     Attributes:
         text: with its tokens.
-        arrays: as a step of the record has them (docs/record-format.md), without the text_t/ before their names. Maps may
-            also be ``layer_l/weights`` in float32.
+        arrays: as a step of the record has them (docs/record-format.md), without the text_t/ before their names;
+            weights may also be float32.
         numbers: measure -> its mean for each layer and head, None where there is none.
         notes: where all this comes from, and what is said of the text.
         answer: what the heads put nats for, where that is no single class.

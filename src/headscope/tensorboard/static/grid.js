@@ -120,7 +120,7 @@ export class Grid {
     if (!arrow) return;
     event.preventDefault();
     const [layer, head] = [this.store.layer + arrow[0], this.store.head + arrow[1]];
-    if (!this.store.maps?.has(layer, head) || head < 0) return;
+    if (!this.store.maps?.has(layer, head)) return;
     this.store.set({ layer, head });
     this.maps[layer][head].focus();
   }

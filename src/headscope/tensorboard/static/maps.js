@@ -66,11 +66,11 @@ export class Maps {
   }
 
   headsOf(layer) {
-    return layer < this.layers.length ? this.shapeOf(layer)[0] : 0;
+    return layer in this.layers ? this.shapeOf(layer)[0] : 0;
   }
 
   has(layer, head) {
-    return head !== null && head !== undefined && head < this.headsOf(layer);
+    return head !== null && head >= 0 && head < this.headsOf(layer);
   }
 
   get tokens() {
