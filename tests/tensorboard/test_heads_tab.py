@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of, stored
 from heads_server import Server, Step, maps_of, softmax, write_run
-from PIL import Image
 
 from headscope.inspection.record import Text
 from headscope.inspection.recorder import HeadRecorder
@@ -81,9 +79,19 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- the maps ---
 
 
-def test_every_head_is_drawn_as_it_was_recorded(open_tab: Opener, two_runs: Path) -> None:
+def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
+    check_every_head_is_drawn_as_it_was_recorded(tab)
+    check_the_colours_can_be_chosen(tab)
+    tab.find(".choose-scale").select_option("sqrt:1")
+    check_the_text_is_shaded_by_what_the_pointed_token_attends_to(tab)
+    check_a_key_shows_who_attends_to_it(tab)
+    check_a_lock_holds_the_query_until_escape(tab)
+    check_the_pooling_and_the_prediction_are_shown(tab)
+
+
+def check_every_head_is_drawn_as_it_was_recorded(tab: Tab) -> None:
     names = [f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)]
     assert [map_.get_attribute("aria-label") for map_ in tab.find(".grid .map").all()] == names
     maps = first_maps(200)
@@ -98,6 +106,7 @@ def test_every_head_is_drawn_as_it_was_recorded(open_tab: Opener, two_runs: Path
     assert_close(tab.find(".head .readout strong").text_content(), maps[1][2], 5, 1)
 
 
+@pytest.mark.slow
 def test_small_maps_of_many_tokens_sum_keys_and_average_queries(open_tab: Opener, tmp_path: Path) -> None:
     count = 100
     maps = maps_of(0, 1, 2, count)
@@ -112,9 +121,8 @@ def test_small_maps_of_many_tokens_sum_keys_and_average_queries(open_tab: Opener
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps[0][0]))
 
 
-def test_the_colours_can_be_chosen(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
+def check_the_colours_can_be_chosen(tab: Tab) -> None:
+    tab.choose(0, 0)
     weights = first_maps(200)[0][0]
     for value, top, root in [("linear:1", 1, False), ("linear:0.2", 0.2, False), ("sqrt:0.25", 0.25, True)]:
         tab.find(".choose-scale").select_option(value)
@@ -123,9 +131,7 @@ def test_the_colours_can_be_chosen(open_tab: Opener, two_runs: Path) -> None:
         assert tab.text(".scale .end >> nth=1") == str(top)
 
 
-def test_the_text_is_shaded_by_what_the_pointed_token_attends_to(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
+def check_the_text_is_shaded_by_what_the_pointed_token_attends_to(tab: Tab) -> None:
     tab.choose(0, 1)
     tab.find(".text .tokens >> nth=0").locator(".token").nth(2).hover()
     weights = stored(first_maps(200)[0][1])
@@ -141,9 +147,8 @@ def test_the_text_is_shaded_by_what_the_pointed_token_attends_to(open_tab: Opene
         assert_close(number, weights, 2, key)
 
 
-def test_a_key_shows_who_attends_to_it(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
+def check_a_key_shows_who_attends_to_it(tab: Tab) -> None:
+    tab.choose(0, 0)
     tab.find(".head .keys .label").nth(4).hover()
     weights = stored(first_maps(200)[0][0])
     assert tab.text(".ranking h3").replace(" ", "") == "catisattendedtomostby"
@@ -152,9 +157,7 @@ def test_a_key_shows_who_attends_to_it(open_tab: Opener, two_runs: Path) -> None
     assert float(tab.text(".head .readout strong")) == pytest.approx(weights[:, 4].mean(), abs=2e-3)
 
 
-def test_a_lock_holds_the_query_until_escape(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
+def check_a_lock_holds_the_query_until_escape(tab: Tab) -> None:
     query = tab.find(".text .tokens >> nth=0").locator(".token.query")
     tokens = tab.find(".text .tokens >> nth=0").locator(".token")
     tokens.nth(3).click()
@@ -175,9 +178,7 @@ def test_a_lock_holds_the_query_until_escape(open_tab: Opener, two_runs: Path) -
     assert tab.find("button >> text=Unlock").is_hidden()
 
 
-def test_the_pooling_and_the_prediction_are_shown(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
+def check_the_pooling_and_the_prediction_are_shown(tab: Tab) -> None:
     pooling = softmax(np.arange(len(WORDS)) / 3 + 2)
     titles = [token.get_attribute("title") for token in tab.find(".pooling .token").all()]
     assert [float(title.split()[-1]) for title in titles] == pytest.approx(pooling.tolist(), abs=1e-3)
@@ -190,11 +191,12 @@ def test_the_pooling_and_the_prediction_are_shown(open_tab: Opener, two_runs: Pa
 
 def open_its_page(tab: Tab) -> None:
     """Go to the file that is downloaded of the tab."""
-    _, content = download(tab, "HTML: a page")
+    _, content = download(tab)
     tab.page.set_content(content.decode())
     tab.frame = tab.page.main_frame
 
 
+@pytest.mark.slow
 def test_what_a_head_put_for_the_class_is_shown_in_the_tab_and_on_its_page(open_tab: Opener, tmp_path: Path) -> None:
     heads, by_key = np.array([[1.5, -0.25]]), np.zeros((1, 2, len(SHORT)))
     by_key[0, 0, 2], by_key[0, 1, 1] = 1.5, -0.25
@@ -213,6 +215,7 @@ def test_what_a_head_put_for_the_class_is_shown_in_the_tab_and_on_its_page(open_
     assert said.sentence() in tab.text(".trust").replace("−", "-")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "verdict"),
     [([1, 1], "predicted dogs, cats ✓ true label dogs, cats"), ([0, 0], "predicted none ✗ true label dogs, cats")],
@@ -251,6 +254,7 @@ def test_the_slider_changes_maps_and_numbers(open_tab: Opener, two_runs: Path) -
         assert float(tab.text(row).split("±")[1]) == pytest.approx(error, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_steps_can_be_played(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -263,6 +267,7 @@ def test_the_steps_can_be_played(open_tab: Opener, two_runs: Path) -> None:
     assert tab.frame.evaluate("seen") == ["step 0", "step 100", "step 200"]
 
 
+@pytest.mark.slow
 def test_what_was_thinned_out_is_said(open_tab: Opener, tmp_path: Path) -> None:
     steps = [Step(step, [maps_of(step, 1, 2, 9)]) for step in range(40)]
     text = Text("long", [f"t{n}" for n in range(9)], "t")
@@ -276,6 +281,7 @@ def test_what_was_thinned_out_is_said(open_tab: Opener, tmp_path: Path) -> None:
     assert "of 40 recorded steps kept: each" in tab.text(".trust")
 
 
+@pytest.mark.slow
 def test_new_steps_and_runs_appear_by_themselves(open_tab: Opener, tmp_path: Path) -> None:
     text = Text("t", SHORT, "a film")
     write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 2, 4)])])
@@ -289,6 +295,7 @@ def test_new_steps_and_runs_appear_by_themselves(open_tab: Opener, tmp_path: Pat
     assert tab.find(".choose-run option").all_text_contents() == ["mine", "other"]
 
 
+@pytest.mark.slow
 def test_a_hidden_tab_asks_for_nothing(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -310,6 +317,7 @@ def test_a_hidden_tab_asks_for_nothing(open_tab: Opener, two_runs: Path) -> None
 # --- comparing ---
 
 
+@pytest.mark.slow
 def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -326,6 +334,7 @@ def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
     np.testing.assert_array_equal(pixels_of(tab, ".other-head .large"), expected_pixels(second_maps(90)[0][0]))
 
 
+@pytest.mark.slow
 def test_heads_are_matched_by_likeness(open_tab: Opener, tmp_path: Path) -> None:
     write_run(tmp_path, "first", two_texts(), [recorded(0, first_maps(0))])
     write_run(tmp_path, "second", two_texts(), [recorded(0, second_maps(0))])
@@ -346,6 +355,7 @@ def test_heads_are_matched_by_likeness(open_tab: Opener, tmp_path: Path) -> None
     assert near < 0.2 < float(tab.text(".other-head h2").split()[-1])
 
 
+@pytest.mark.slow
 def test_the_assignment_is_the_best_there_is(open_tab: Opener, two_runs: Path) -> None:
     from scipy.optimize import linear_sum_assignment
 
@@ -359,6 +369,7 @@ def test_the_assignment_is_the_best_there_is(open_tab: Opener, two_runs: Path) -
         assert table[range(len(table)), columns].sum() == pytest.approx(table[rows, best].sum())
 
 
+@pytest.mark.slow
 def test_a_map_that_is_no_numbers_is_matched_with_what_is_left(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     run = """async () => {
@@ -369,6 +380,7 @@ def test_a_map_that_is_no_numbers_is_matched_with_what_is_left(open_tab: Opener,
     assert tab.frame.evaluate(run) == [1, 0]
 
 
+@pytest.mark.slow
 def test_a_step_that_is_under_way_is_not_asked_for_again(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     run = """async () => {
@@ -384,6 +396,7 @@ def test_a_step_that_is_under_way_is_not_asked_for_again(open_tab: Opener, two_r
     assert tab.frame.evaluate(run) == 1
 
 
+@pytest.mark.slow
 def test_a_run_is_not_compared_with_its_own_nearest_step(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.find(".choose-other").select_option("=second")
@@ -424,6 +437,7 @@ def test_a_difference_is_this_minus_that(open_tab: Opener, two_runs: Path) -> No
     assert tab.find(".ranking ol .name").first.text_content() == WORDS[strongest]
 
 
+@pytest.mark.slow
 def test_a_run_without_the_text_cannot_be_compared(open_tab: Opener, tmp_path: Path) -> None:
     write_run(tmp_path, "a", [Text("t", SHORT, "x")], [Step(0, [maps_of(0, 1, 2, 4)])])
     write_run(tmp_path, "b", [Text("t", SHORT[:3], "x")], [Step(0, [maps_of(0, 1, 2, 3)])])
@@ -462,6 +476,7 @@ def test_the_table_sorts_by_a_number_both_ways_and_back(open_tab: Opener, two_ru
     assert tab.text(".head h2") == "layer 1, head 1"
 
 
+@pytest.mark.slow
 def test_the_table_says_what_heads_seem_to_be(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.find(".table tbody tr").first.wait_for()
@@ -475,6 +490,7 @@ def test_the_table_says_what_heads_seem_to_be(open_tab: Opener, two_runs: Path) 
     assert tab.find(".table .spark canvas").first.evaluate(pixels)
 
 
+@pytest.mark.slow
 def test_the_check_is_shown_and_what_was_not_measured_is_said(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -483,6 +499,7 @@ def test_the_check_is_shown_and_what_was_not_measured_is_said(open_tab: Opener, 
     assert tab.find(".badge").is_hidden()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rollout", "said", "warns"),
     [
@@ -519,6 +536,7 @@ def test_heads_that_the_prediction_does_not_hang_on_are_called_so(
     ]
 
 
+@pytest.mark.slow
 def test_the_texts_where_a_head_stands_out_are_listed(open_tab: Opener, tmp_path: Path) -> None:
     write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in (0, 100)])
     rows = np.full((LAYERS, HEADS, 2), -1, dtype=np.int32)
@@ -544,38 +562,24 @@ def test_the_texts_where_a_head_stands_out_are_listed(open_tab: Opener, tmp_path
 # --- files and links ---
 
 
-def download(tab: Tab, item: str) -> tuple[str, bytes]:
-    tab.find("summary").click()
+def download(tab: Tab) -> tuple[str, bytes]:
+    """Return the name and the content of the page that is downloaded."""
     with tab.page.expect_download() as waiting:
-        tab.find(f".menu button >> text={item}").click()
-    tab.find("summary").click()
+        tab.find("button >> text=Save page").click()
     name: str = waiting.value.suggested_filename
     return name, Path(waiting.value.path()).read_bytes()
-
-
-def test_a_head_becomes_a_picture(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
-    tab.choose(1, 0)
-    name, content = download(tab, "PNG: this head")
-    assert name == "first_probe-0_step-200_layer-1-head-0.png"
-    image = np.asarray(Image.open(BytesIO(content)).convert("RGB"))
-    cell = 36
-    assert image.shape == (140 + 7 * cell + 20, 120 + 7 * cell + 20, 3)
-    middles = np.arange(7) * cell + cell // 2
-    shown = image[140 + middles[:, None], 120 + middles]
-    np.testing.assert_array_equal(shown, expected_pixels(first_maps(200)[1][0]))
 
 
 def test_the_page_that_needs_nothing_else_is_downloaded(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
-    name, content = download(tab, "HTML: a page")
+    name, content = download(tab)
     assert name == "first_probe-0_step-200.html"
     assert content.startswith(b"<!DOCTYPE html>")
     assert b"probe_0, step 200" in content
 
 
+@pytest.mark.slow
 def test_a_link_opens_the_same_view(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -604,12 +608,14 @@ def test_a_link_opens_the_same_view(open_tab: Opener, two_runs: Path) -> None:
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), shown)
 
 
+@pytest.mark.slow
 def test_a_link_to_a_step_that_is_gone_opens_the_nearest(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs, "#heads&p.heads.run=first&p.heads.step=120&p.heads.layer=7&p.heads.head=9")
     tab.drawn(100)
     assert tab.text(".head h2") == "layer 1, head 2"
 
 
+@pytest.mark.slow
 def test_a_link_to_a_run_that_is_gone_says_so(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs, "#heads&p.heads.run=%3Cimg%20src%3Dx%3E")
     tab.drawn(200)
@@ -635,6 +641,7 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(open_tab: Opener, 
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(0)[0][0]))
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_says_why(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -647,6 +654,7 @@ def test_a_run_that_cannot_be_read_says_why(open_tab: Opener, two_runs: Path) ->
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(200)[0][0]))
 
 
+@pytest.mark.slow
 def test_an_empty_logdir_says_so(open_tab: Opener, tmp_path: Path) -> None:
     tab = open_tab(tmp_path)
     assert tab.text(".toolbar .error") == "No run here has recorded heads yet."
@@ -676,10 +684,10 @@ def test_hostile_text_is_shown_and_does_nothing(open_tab: Opener, tmp_path: Path
     tab.find(".text .tokens >> nth=0").locator(".token").nth(6).hover()
     assert tab.find("img, svg, b").count() == 0
     assert tab.fits()
-    for item in ("PNG: this head", "HTML: a page"):
-        assert not set("<>&/\\\0") & set(download(tab, item)[0])
+    assert not set("<>&/\\\0") & set(download(tab)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_tab_is_dark_or_light_as_tensorboard_is(open_tab: Opener, two_runs: Path, dark: bool) -> None:
     tab = open_tab(two_runs, "?dark" if dark else "", color_scheme="light" if dark else "dark")
@@ -696,6 +704,7 @@ def test_the_tab_is_dark_or_light_as_tensorboard_is(open_tab: Opener, two_runs: 
     assert lightness("body") > 200 if dark else lightness("body") < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("count", [7, 200])
 def test_the_page_does_not_scroll_sideways(open_tab: Opener, tmp_path: Path, width: int, count: int) -> None:
@@ -713,6 +722,7 @@ def test_the_page_does_not_scroll_sideways(open_tab: Opener, tmp_path: Path, wid
     assert tab.fits()
 
 
+@pytest.mark.slow
 def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path: Path) -> None:
     count = 300
     maps = maps_of(3, 2, 2, count, 3.0)
@@ -737,6 +747,7 @@ def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path:
     assert float(tab.text(".head .readout strong")) == pytest.approx(mean, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_arabic_runs_from_the_right_and_each_token_is_isolated(open_tab: Opener, tmp_path: Path) -> None:
     text = Text("t", ["[CLS]", "كان", "القط", "cat"], "كان القط cat")
     write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 1, 4)])])
@@ -748,6 +759,7 @@ def test_arabic_runs_from_the_right_and_each_token_is_isolated(open_tab: Opener,
     assert tab.find(".text .tokens >> nth=0 >> bdi").count() == tab.find(".head .keys bdi").count() == 4
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_heads_and_cells(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -773,6 +785,7 @@ def plugin_frame(page: Any) -> Any:
     raise AssertionError("TensorBoard shows no Heads tab")
 
 
+@pytest.mark.slow
 def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> None:
     write_marker(tmp_path / "mine")
     write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in STEPS])

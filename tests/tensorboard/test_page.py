@@ -223,6 +223,7 @@ def test_every_head_has_a_map_in_the_colours_of_the_tab(open_page: Opener, exact
     for index in range(LAYERS * HEADS):
         shown_pixels = colours_of(tab.locator(".grid .map canvas").nth(index))[..., :3]
         np.testing.assert_array_equal(shown_pixels, pixels_of(maps[index // HEADS][index % HEADS]))
+    np.testing.assert_array_equal(colours_of(tab.locator(".legend"))[0, :, :3], colors())  # one viridis
     tab.locator(".choose-scale").select_option("linear:0.2")
     np.testing.assert_array_equal(colours_of(tab.locator(".head .large"))[..., :3], pixels_of(maps[0][0], 0.2, False))
 
@@ -242,6 +243,7 @@ def test_hostile_text_is_shown_and_does_nothing(open_page: Opener) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.slow
 def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: Path) -> None:
     markup = '<img src="http://127.0.0.1:9/" onerror="ran = 1"><script>ran = 1</script><noscript'
     path = tmp_path / "page.html"
@@ -258,6 +260,7 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
         assert tab.evaluate("typeof ran") == "undefined"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "label", "verdict"),
     [
@@ -339,6 +342,7 @@ PAINT_TOKEN = """node => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
 def test_a_page_of_many_tokens_stays_readable_in_either_scheme(open_page: Opener, scheme: str, width: int) -> None:
     count = 128

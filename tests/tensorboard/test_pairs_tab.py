@@ -56,6 +56,7 @@ def shown_shares(tab: Tab, section: str = ".head") -> list[list[str]]:
     return [row.locator("td").all_text_contents() for row in rows]
 
 
+@pytest.mark.slow
 def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -73,6 +74,7 @@ def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     assert tab.find(".parts").is_hidden()
 
 
+@pytest.mark.slow
 def test_which_text_is_which_can_be_told_without_colour(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -80,6 +82,7 @@ def test_which_text_is_which_can_be_told_without_colour(open_tab: Opener, logdir
     assert tab.find(TOKENS).locator(".block").evaluate_all(style) == ["solid", "double"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_colours_of_the_texts_are_readable(open_tab: Opener, logdir: Path, dark: bool) -> None:
     tab = open_tab(logdir, "?dark" if dark else "")
@@ -92,6 +95,7 @@ def test_the_colours_of_the_texts_are_readable(open_tab: Opener, logdir: Path, d
         assert contrast(*parts) >= 4.5  # what WCAG 2 asks of text
 
 
+@pytest.mark.slow
 def test_the_map_has_lines_where_the_texts_meet(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -122,6 +126,7 @@ def test_a_part_is_all_that_the_maps_show(open_tab: Opener, logdir: Path, part: 
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps(100)[0][0]))
 
 
+@pytest.mark.slow
 def test_a_part_is_all_that_the_text_shows(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -160,6 +165,7 @@ def test_the_shares_are_those_of_the_map(open_tab: Opener, logdir: Path) -> None
     assert header == ["to A", "to B", "to special"]
 
 
+@pytest.mark.slow
 def test_heads_are_sorted_by_what_goes_between(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -175,6 +181,7 @@ def test_heads_are_sorted_by_what_goes_between(open_tab: Opener, logdir: Path) -
     assert roles == ["across texts"]
 
 
+@pytest.mark.slow
 def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -197,6 +204,7 @@ def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(open_tab: Opener
     assert tab.text(".head .readout") == "query 3 [SEP]"
 
 
+@pytest.mark.slow
 def test_a_link_opens_the_same_part(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -210,6 +218,7 @@ def test_a_link_opens_the_same_part(open_tab: Opener, logdir: Path) -> None:
     np.testing.assert_array_equal(colours_of(tab.find(".head .large"))[..., 3], 255 * SHOWN["between"])
 
 
+@pytest.mark.slow
 def test_a_difference_shows_how_the_shares_changed(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir, "#p.heads.step=100&p.heads.compare=mine%2C0%2Cdifference%2Cown&p.heads.part=between")
     tab.wait("() => document.querySelector('.grid h2').textContent.startsWith('Differences')")
@@ -225,6 +234,7 @@ def test_a_difference_shows_how_the_shares_changed(open_tab: Opener, logdir: Pat
     np.testing.assert_allclose(np.array(other)[:, :2], quadrants(maps(0)[0][0], SEGMENTS), atol=6e-4)
 
 
+@pytest.mark.slow
 def test_a_record_from_before_pairs_shows_one_text(open_tab: Opener, tmp_path: Path) -> None:
     write_run(tmp_path, "old", [replace(PAIR, segments=None)], [Step(0, [maps(0)], {})])
     tab = open_tab(tmp_path)
@@ -243,6 +253,7 @@ def test_a_record_from_before_pairs_shows_one_text(open_tab: Opener, tmp_path: P
     assert tab.find(".quadrants").count() == 0
 
 
+@pytest.mark.slow
 def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opener, tmp_path: Path) -> None:
     count, border = 100, 37
     segments = [int(place >= border) for place in range(count)]
@@ -266,6 +277,7 @@ def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opene
     ]
 
 
+@pytest.mark.slow
 def test_a_long_pair_shows_its_parts_in_the_overview(open_tab: Opener, tmp_path: Path) -> None:
     count, border = 300, 120
     segments = [None, *(int(place >= border) for place in range(1, count - 1)), None]
@@ -300,6 +312,7 @@ def test_hostile_pairs_are_shown_and_do_nothing(open_tab: Opener, tmp_path: Path
         assert tab.fits()
 
 
+@pytest.mark.slow
 def test_each_text_runs_in_its_own_direction(open_tab: Opener, tmp_path: Path) -> None:
     words = ["[CLS]", "the", "cat", "[SEP]", "كان", "القط", "[SEP]"]
     text = Text("t", words, "the cat ⏐ كان القط", None, [None, 0, 0, None, 1, 1, None])
@@ -314,6 +327,7 @@ def test_each_text_runs_in_its_own_direction(open_tab: Opener, tmp_path: Path) -
     assert tab.text(".head .readout").startswith("query 5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_pair_does_not_make_the_page_scroll_sideways(open_tab: Opener, logdir: Path, width: int) -> None:
     tab = open_tab(logdir, width=width)

@@ -35,38 +35,26 @@ export async function askJson(route, query = {}, signal = undefined) {
   return (await ask(route, query, signal)).json();
 }
 
-/* Values by key, as many as fit into so many bytes. A Map lists its keys in the order of their last use here. */
-class Cache {
-  constructor(limit) {
-    Object.assign(this, { limit, bytes: 0, entries: new Map() });
-  }
+/* The last used answers, as many as fit into so many bytes. A Map lists its keys in the order in which they were set. */
+const kept = new Map();
 
-  get(key) {
-    const entry = this.entries.get(key);
-    if (entry === undefined) return undefined;
-    this.entries.delete(key);
-    this.entries.set(key, entry);
-    return entry.value;
-  }
-
-  put(key, value, bytes) {
-    this.drop(key);
-    if (bytes > this.limit) return;
-    this.entries.set(key, { value, bytes });
-    this.bytes += bytes;
-    for (const oldest of this.entries.keys()) {
-      if (this.bytes <= this.limit) return;
-      this.drop(oldest);
-    }
-  }
-
-  drop(key) {
-    this.bytes -= this.entries.get(key)?.bytes ?? 0;
-    this.entries.delete(key);
-  }
+function known(key) {
+  const entry = kept.get(key);
+  if (entry === undefined) return undefined;
+  kept.delete(key);
+  kept.set(key, entry);
+  return entry.value;
 }
 
-const cache = new Cache(CACHE_BYTES);
+function keep(key, value, bytes) {
+  kept.set(key, { value, bytes });
+  let sum = [...kept.values()].reduce((total, entry) => total + entry.bytes, 0);
+  for (const [oldest, entry] of kept) {
+    if (sum <= CACHE_BYTES) return;
+    kept.delete(oldest);
+    sum -= entry.bytes;
+  }
+}
 
 /* A step that was recorded again has another time, so its old maps are not taken for it. */
 function keyOf(route, run, step, text = "") {
@@ -76,12 +64,11 @@ function keyOf(route, run, step, text = "") {
 export async function askMaps(run, step, text, signal) {
   if (page) return decodeBundle(bytesOf(page.texts[text].maps).buffer);
   const key = keyOf("maps", run, step, text);
-  const kept = cache.get(key);
-  if (kept !== undefined) return kept;
-  const response = await ask("maps", { run, step: step.step, text }, signal);
-  const buffer = await response.arrayBuffer();
+  const before = known(key);
+  if (before !== undefined) return before;
+  const buffer = await (await ask("maps", { run, step: step.step, text }, signal)).arrayBuffer();
   const maps = decodeBundle(buffer);
-  cache.put(key, maps, buffer.byteLength);
+  keep(key, maps, buffer.byteLength);
   return maps;
 }
 
@@ -89,12 +76,11 @@ export async function askMaps(run, step, text, signal) {
 export async function askNumbers(run, step, text, signal) {
   if (page) return page.texts[text].numbers;
   const key = keyOf("numbers", run, step);
-  const kept = cache.get(key);
-  if (kept !== undefined) return kept;
-  const response = await ask("numbers", { run, step: step.step }, signal);
-  const content = await response.text();
+  const before = known(key);
+  if (before !== undefined) return before;
+  const content = await (await ask("numbers", { run, step: step.step }, signal)).text();
   const numbers = JSON.parse(content);
-  cache.put(key, numbers, 2 * content.length);
+  keep(key, numbers, 2 * content.length);
   return numbers;
 }
 

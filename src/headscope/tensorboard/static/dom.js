@@ -103,3 +103,35 @@ export function showError(place, message) {
   place.hidden = message === null || message === undefined;
   place.textContent = place.hidden ? "" : legible(message, 400);
 }
+
+/* One of a few [value, words, title]: radio buttons that the arrow keys go along. */
+export class Choice {
+  constructor(name, options, onChoose) {
+    this.onChoose = onChoose;
+    this.buttons = options.map(([value, words, title]) => {
+      const onclick = () => onChoose(value);
+      return build("button", { type: "button", role: "radio", "data-value": value, title, onclick }, words);
+    });
+    const onkeydown = (event) => this.onKey(event);
+    this.node = build("span", { class: "choice", role: "radiogroup", "aria-label": name, onkeydown }, ...this.buttons);
+    this.show(options[0][0]);
+  }
+
+  show(value) {
+    for (const button of this.buttons) {
+      const chosen = button.dataset.value === value;
+      button.setAttribute("aria-checked", String(chosen));
+      button.tabIndex = chosen ? 0 : -1;
+    }
+  }
+
+  onKey(event) {
+    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const count = this.buttons.length;
+    const next = this.buttons[(this.buttons.indexOf(document.activeElement) + step + count) % count];
+    this.onChoose(next.dataset.value);
+    next.focus();
+  }
+}

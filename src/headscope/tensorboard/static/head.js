@@ -8,7 +8,6 @@ import { borderLines, kindOf, quadrantTable } from "./pairs.js";
 /* The tokens along the two axes of the large map; of a long text, the stretches. Where cells are too small for a label
    each, only those that have room stay; the labels of the query and the key in question always show. */
 
-
 const LABEL_ROOM = 13; // pixels that one line of a label needs
 
 class Axes {

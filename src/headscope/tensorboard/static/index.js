@@ -7,7 +7,7 @@ import { build } from "./dom.js";
 import { Grid } from "./grid.js";
 import { HeadView } from "./head.js";
 import { Loader } from "./loader.js";
-import { ExportMenu, keepLink, readLink } from "./share.js";
+import { ExportButtons, keepLink, readLink } from "./share.js";
 import { followTheme, isVisible, newStore } from "./store.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
@@ -166,7 +166,7 @@ export async function render() {
     return;
   }
   const linkNow = keepLink(store, isVisible, (link) => loader.open({ ...link, run: link.run ?? store.run }));
-  new ExportMenu(slider.line, store, linkNow);
+  new ExportButtons(slider.line, store, linkNow);
   await loader.refresh(readLink());
   poll(loader);
 }

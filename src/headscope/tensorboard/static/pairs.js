@@ -10,7 +10,9 @@ export function directionOf(text) {
 }
 
 const NAMES = ["A", "B"];
-const PARTS = [
+
+/* What the maps and the text show. */
+export const PARTS = [
   ["all", "all", "every weight"],
   ["within", "within a text", "what tokens of a text give to tokens of the same text"],
   ["between", "between the texts", "what tokens of a text give to tokens of the other text"],
@@ -140,45 +142,4 @@ function shareCell(share, signed) {
   const cell = element("td", "", formatMean(share, signed));
   cell.style.setProperty("--share", signed ? "0" : String(share || 0));
   return cell;
-}
-
-/* The choice of what the maps and the text show: radio buttons that the arrow keys go along. */
-export class PartChoice {
-  constructor(onChoose) {
-    this.onChoose = onChoose;
-    this.node = element("span", "choice parts");
-    this.node.setAttribute("role", "radiogroup");
-    this.node.setAttribute("aria-label", "Attention that is shown");
-    this.buttons = PARTS.map(([part, words, title]) => this.createButton(part, words, title));
-    this.node.append(...this.buttons);
-    this.node.addEventListener("keydown", (event) => this.onKey(event));
-    this.show("all");
-  }
-
-  createButton(part, words, title) {
-    const button = element("button", "", words);
-    Object.assign(button, { type: "button", title });
-    button.dataset.value = part;
-    button.setAttribute("role", "radio");
-    button.addEventListener("click", () => this.onChoose(part));
-    return button;
-  }
-
-  show(part) {
-    this.buttons.forEach((button) => {
-      const chosen = button.dataset.value === part;
-      button.setAttribute("aria-checked", String(chosen));
-      button.tabIndex = chosen ? 0 : -1;
-    });
-  }
-
-  onKey(event) {
-    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-    if (step === undefined) return;
-    event.preventDefault();
-    const count = this.buttons.length;
-    const next = this.buttons[(this.buttons.indexOf(document.activeElement) + step + count) % count];
-    this.onChoose(next.dataset.value);
-    next.focus();
-  }
 }

@@ -1,10 +1,8 @@
-/* Exactly this view, to hand on: a link, a picture of the head, a page that needs nothing else. Inside TensorBoard the address is the page's around this one, whose hash keeps
+/* Exactly this view, to hand on: a link, and a page that needs nothing else. Inside TensorBoard the address is the page's around this one, whose hash keeps
    p.heads.* for this plugin; alone, it is this page's own. */
 
 import { askPage } from "./api.js";
 import { build, legible } from "./dom.js";
-import { bordersOf } from "./pairs.js";
-import { captionOf, readingOf } from "./reading.js";
 
 const PREFIX = "p.heads.";
 
@@ -102,110 +100,30 @@ function fileName(parts, suffix) {
   return `${plain.filter(Boolean).join("_") || "heads"}.${suffix}`;
 }
 
-const FONT = "system-ui, 'Noto Sans', 'Noto Sans CJK JP', 'Noto Sans Arabic', sans-serif";
-const MARGIN = { left: 120, top: 140, edge: 20 }; // pixels around the map in the picture of a head
-
-function download(blob, name) {
-  const url = URL.createObjectURL(blob);
-  build("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
-}
-
-function sheet(width, height, dark) {
-  const canvas = build("canvas", { width: String(width), height: String(height) });
-  const context = canvas.getContext("2d");
-  context.fillStyle = dark ? "#1b1e23" : "#ffffff";
-  context.fillRect(0, 0, width, height);
-  context.fillStyle = dark ? "#e6e7ea" : "#1d1f23";
-  context.imageSmoothingEnabled = false;
-  return [canvas, context];
-}
-
-/* A label that stays within its room. */
-function write(context, text, x, y, room, align = "left") {
-  context.textAlign = align;
-  context.textBaseline = "middle";
-  context.fillText(`\u2068${legible(text, 60)}\u2069`, x, y, room);
-}
-
-function headPicture(store) {
-  const { layer, head, tokens, run, shown } = store;
-  const reading = readingOf(store, "main", layer, head);
-  const map = build("canvas");
-  reading.draw(map);
-  const cell = Math.min(36, Math.max(3, Math.floor(720 / reading.side)));
-  const side = cell * reading.side;
-  const [canvas, context] = sheet(MARGIN.left + side + MARGIN.edge, MARGIN.top + side + MARGIN.edge, store.theme === "dark");
-  context.drawImage(map, MARGIN.left, MARGIN.top, side, side);
-  for (const border of bordersOf(store.segments)) {
-    const at = Math.round((border / tokens.length) * side);
-    context.fillRect(MARGIN.left + at - 1, MARGIN.top - 6, 2, side + 12);
-    context.fillRect(MARGIN.left - 6, MARGIN.top + at - 1, side + 12, 2);
-  }
-  context.font = `600 13px ${FONT}`;
-  write(context, captionOf(store, "main", layer, head), 12, 18, canvas.width - 24);
-  context.font = `11px ${FONT}`;
-  write(context, `${run} · step ${shown}`, 12, 34, canvas.width - 24);
-  const every = Math.max(1, Math.ceil(12 / cell));
-  for (let place = 0; place < reading.side; place += every) {
-    const token = tokens[reading.maps.stretch(place)[0]];
-    const middle = (place + 0.5) * cell;
-    write(context, token, MARGIN.left - 6, MARGIN.top + middle, MARGIN.left - 12, "right");
-    context.save();
-    context.translate(MARGIN.left + middle, MARGIN.top - 6);
-    context.rotate(-Math.PI / 2);
-    write(context, token, 0, 0, MARGIN.top - 56);
-    context.restore();
-  }
-  return canvas;
-}
-
-export class ExportMenu {
+export class ExportButtons {
   constructor(line, store, linkNow) {
     Object.assign(this, { store, linkNow });
-    const item = (text, onclick) => build("button", { type: "button", onclick }, text);
-    this.said = build("span", { class: "said", role: "status" });
-    this.menu = build(
-      "details", { class: "export" }, build("summary", {}, "Export"),
-      build("div", { class: "menu" }, item("PNG: this head", () => this.picture()),
-        item("HTML: a page of this text and step", () => this.page()), item("Copy the link to this view", () => this.copy()), this.said),
-    ); // prettier-ignore
-    line.append(this.menu);
-    document.addEventListener("click", (event) => {
-      if (!this.menu.contains(event.target)) this.menu.open = false;
-    });
-  }
-
-  get parts() {
-    const { run, shown, index, text } = this.store;
-    return [run, index?.texts[text]?.name ?? "", `step ${shown}`];
+    this.said = build("span", { class: "kept", role: "status" });
+    const button = (name, title, onclick) => build("button", { class: "plain", type: "button", title, onclick }, name);
+    line.append(button("Save page", "one HTML file of this text and step, which needs nothing else", () => this.page()),
+      button("Copy link", "to exactly this view", () => this.copy()), this.said); // prettier-ignore
   }
 
   async page() {
-    const { run, text, shown } = this.store;
+    const { run, index, text, shown } = this.store;
     try {
-      const page = await askPage(run, shown, text);
-      download(page, fileName(this.parts, "html"));
+      const url = URL.createObjectURL(await askPage(run, shown, text));
+      build("a", { href: url, download: fileName([run, index.texts[text].name, `step ${shown}`], "html") }).click();
+      setTimeout(() => URL.revokeObjectURL(url), 10_000);
       this.said.textContent = "";
     } catch (error) {
       this.said.textContent = error.message;
     }
   }
 
-  picture() {
-    const { store } = this;
-    if (readingOf(store, "main", store.layer, store.head) === null) {
-      this.said.textContent = "No map is shown.";
-      return;
-    }
-    const parts = [...this.parts, captionOf(store, "main", store.layer, store.head)];
-    headPicture(store).toBlob((blob) => download(blob, fileName(parts, "png")), "image/png");
-  }
-
   async copy() {
-    const link = this.linkNow();
     try {
-      await navigator.clipboard.writeText(link);
+      await navigator.clipboard.writeText(this.linkNow());
       this.said.textContent = "Copied.";
     } catch {
       this.said.textContent = "It is in the address bar: copy it there.";

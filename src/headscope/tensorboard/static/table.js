@@ -9,28 +9,17 @@ const AT_LEAST = (measure, limit) => (numbers) => numbers[measure] !== undefined
 const AT_MOST = (measure, limit) => (numbers) => numbers[measure] !== undefined && numbers[measure] <= limit;
 
 const RULES = [
-  { name: "previous token", holds: AT_LEAST("previous", 0.4),
-    words: "gives at least 0.4 of its weight to the token before" },
-  { name: "next token", holds: AT_LEAST("next", 0.4),
-    words: "gives at least 0.4 of its weight to the token after" },
-  { name: "itself", holds: AT_LEAST("self", 0.4),
-    words: "each token gives at least 0.4 of its weight to itself" },
-  { name: "first-token sink", holds: AT_LEAST("first", 0.4),
-    words: "gives at least 0.4 of its weight to the first token, such as [CLS]" },
-  { name: "separator sink", holds: AT_LEAST("separator", 0.4),
-    words: "gives at least 0.4 of its weight to separators such as [SEP]" },
-  { name: "across texts", holds: AT_LEAST("crossing", 0.6),
-    words: "tokens of one text of a pair give at least 0.6 of their weight to the other text; about 0.45 if they look everywhere alike" },
-  { name: "last token", holds: (numbers) => numbers.last >= 0.4 && !(numbers.separator >= 0.4),
-    words: "gives at least 0.4 of its weight to the last token, which is no separator" },
-  { name: "same token", holds: AT_LEAST("same_token", 0.4),
-    words: "gives at least 0.4 of its weight to other places where the same token stands" },
-  { name: "position only", holds: AT_LEAST("position_only", 0.9),
-    words: "in at least 0.9 of the texts the place alone tells what a query looks at most, whatever the words are" },
-  { name: "broad", holds: AT_LEAST("entropy_share", 0.9),
-    words: "looks nearly everywhere alike: its entropy is at least 0.9 of the largest there is" },
-  { name: "focused", holds: AT_MOST("entropy_share", 0.3),
-    words: "looks at few tokens: its entropy is at most 0.3 of the largest there is" },
+  { name: "previous token", holds: AT_LEAST("previous", 0.4), words: "gives at least 0.4 of its weight to the token before" },
+  { name: "next token", holds: AT_LEAST("next", 0.4), words: "gives at least 0.4 of its weight to the token after" },
+  { name: "itself", holds: AT_LEAST("self", 0.4), words: "each token gives at least 0.4 of its weight to itself" },
+  { name: "first-token sink", holds: AT_LEAST("first", 0.4), words: "gives at least 0.4 of its weight to the first token, such as [CLS]" },
+  { name: "separator sink", holds: AT_LEAST("separator", 0.4), words: "gives at least 0.4 of its weight to separators such as [SEP]" },
+  { name: "across texts", holds: AT_LEAST("crossing", 0.6), words: "tokens of one text of a pair give at least 0.6 of their weight to the other text; about 0.45 if they look everywhere alike" },
+  { name: "last token", holds: (numbers) => numbers.last >= 0.4 && !(numbers.separator >= 0.4), words: "gives at least 0.4 of its weight to the last token, which is no separator" },
+  { name: "same token", holds: AT_LEAST("same_token", 0.4), words: "gives at least 0.4 of its weight to other places where the same token stands" },
+  { name: "position only", holds: AT_LEAST("position_only", 0.9), words: "in at least 0.9 of the texts the place alone tells what a query looks at most, whatever the words are" },
+  { name: "broad", holds: AT_LEAST("entropy_share", 0.9), words: "looks nearly everywhere alike: its entropy is at least 0.9 of the largest there is" },
+  { name: "focused", holds: AT_MOST("entropy_share", 0.3), words: "looks at few tokens: its entropy is at most 0.3 of the largest there is" },
 ]; // prettier-ignore
 
 /* The rules that hold for a head's numbers (measure -> value; what was not measured is missing). */
@@ -64,7 +53,6 @@ const MEANINGS = {
 };
 
 /* How a number of a head went over the steps: a small line, and a dot at the step that is shown. */
-
 
 const [WIDTH, HEIGHT, EDGE] = [84, 18, 2];
 

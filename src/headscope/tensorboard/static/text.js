@@ -8,7 +8,6 @@ import { blocksOf, directionOf } from "./pairs.js";
 /* The tokens in their order, each shaded by a weight, and the largest weights ranked. Shades are relative to the row's
    largest weight, since weights of a long text are too small to be seen on a scale that ends at 1. */
 
-
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
 
 class TokenRow {

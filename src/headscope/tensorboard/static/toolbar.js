@@ -1,21 +1,14 @@
 /* What is shown: run, text, what it is compared with, and the colours. */
 
 import { page } from "./api.js";
-import { build, fillSelect, legible, showError } from "./dom.js";
-import { PartChoice } from "./pairs.js";
+import { Choice, build, fillSelect, legible, showError } from "./dom.js";
+import { PARTS } from "./pairs.js";
 import { isDifference } from "./reading.js";
 import { SCALES, drawLegend, parseScale } from "./scale.js";
 import { isVisible } from "./store.js";
 
 function labelled(text, control) {
   return build("label", {}, build("span", {}, text), control);
-}
-
-function choice(name, options, onChange) {
-  const buttons = options.map(([value, label, title]) =>
-    build("button", { type: "button", role: "radio", "data-value": value, title, onclick: () => onChange(value) }, label),
-  );
-  return build("span", { class: "choice", role: "radiogroup", "aria-label": name }, ...buttons);
 }
 
 export class Toolbar {
@@ -27,14 +20,15 @@ export class Toolbar {
     this.other = select("other", (run) => this.chooseOther(run));
     this.otherStep = select("other-step", (step) => this.change({ step: /^\d+$/.test(step) ? Number(step) : step }));
     this.otherStep.setAttribute("aria-label", "Step that is compared with");
-    this.view = choice("View", [
+    this.view = new Choice("View", [
       ["beside", "beside", "both maps, side by side"], ["difference", "difference", "this minus that, on one symmetric scale"],
     ], (view) => this.change({ view })); // prettier-ignore
-    this.order = choice("Order of heads", [
+    this.order = new Choice("Order of heads", [
       ["own", "own order", "each head beside the one of the same number"],
       ["matched", "matched", "each head beside the one whose map of this text is most like it, layer by layer (Jensen-Shannon distance, optimal assignment)"],
     ], (order) => this.change({ order })); // prettier-ignore
-    this.part = new PartChoice((part) => store.set({ part }));
+    this.part = new Choice("Attention that is shown", PARTS, (part) => store.set({ part }));
+    this.part.node.classList.add("parts");
     this.scale = select("scale", (scale) => store.set({ scale }));
     this.legend = build("canvas", { class: "legend", role: "img", "aria-label": "Colour scale" });
     this.ends = [build("span", { class: "end" }), build("span", { class: "end" })];
@@ -42,7 +36,7 @@ export class Toolbar {
     const legend = build("span", { class: "scale" }, this.ends[0], this.legend, this.ends[1]);
     this.error = build("p", { class: "error", role: "alert", hidden: true });
     const choices = [
-      labelled("Run", this.run), labelled("Text", this.text), labelled("Compare with", this.other), this.otherStep, this.view, this.order,
+      labelled("Run", this.run), labelled("Text", this.text), labelled("Compare with", this.other), this.otherStep, this.view.node, this.order.node,
     ]; // prettier-ignore
     this.line = build("div", { class: "line" }, ...(page ? [build("h1", { dir: "auto" }, page.title)] : choices), this.part.node);
     colors.append(labelled("Colours", this.scale), legend);
@@ -80,7 +74,7 @@ export class Toolbar {
     const rest = runs.filter((each) => each.run !== run && !each.error).map((each) => ({ value: `=${each.run}`, label: each.run }));
     const options = [{ value: "", label: "nothing" }, { value: `=${run}`, label: "this run, another step" }, ...rest];
     fillSelect(this.other, options, compare ? `=${compare.run}` : "");
-    for (const node of [this.otherStep, this.view, this.order]) node.hidden = compare === null;
+    for (const node of [this.otherStep, this.view.node, this.order.node]) node.hidden = compare === null;
     if (compare === null) return;
     const there = compare.run === run ? steps : (other?.index.steps ?? []);
     const fixed = there.map(({ step }) => ({ value: String(step), label: `step ${step}` }));
@@ -90,18 +84,14 @@ export class Toolbar {
     const missing = known ? [{ value: String(compare.step), label: `step ${compare.step}` }] : [];
     const steps_ = [...ways.map(([value, label]) => ({ value, label })), ...missing, ...fixed];
     fillSelect(this.otherStep, steps_, String(compare.step));
-    this.press(this.view, compare.view);
-    this.press(this.order, compare.order);
+    this.view.show(compare.view);
+    this.order.show(compare.order);
   }
 
   /* Only of a pair of texts there are parts. */
   showPart() {
     this.part.node.hidden = this.store.segments === null;
     this.part.show(this.store.part);
-  }
-
-  press(group, value) {
-    for (const button of group.children) button.setAttribute("aria-checked", String(button.dataset.value === value));
   }
 
   showScale() {
@@ -123,7 +113,6 @@ export class Toolbar {
 }
 
 /* One slider for the step, over maps and numbers at once. */
-
 
 const FRAME = 100; // milliseconds between two steps that are played
 

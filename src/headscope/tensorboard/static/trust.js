@@ -115,7 +115,6 @@ export class TrustView {
 /* The texts of the validation split where the chosen head stands out: where it looks most sharply, and where it changed
    most since the record before. */
 
-
 const KINDS = [
   ["focused", "looks most sharply (1 − entropy as a share of its most)"],
   ["changed", "changed most since the record before"],
