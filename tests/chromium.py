@@ -1,4 +1,4 @@
-"""Chromium for the tests that look at a page as somebody does: opened for each file of tests, and watched."""
+"""Chromium for the tests that look at a page as somebody does: opened once, and watched."""
 
 import shutil
 from collections.abc import Iterator

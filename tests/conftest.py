@@ -41,8 +41,8 @@ def unchecked_shapes() -> Iterator[None]:
     config.update("jaxtyping_disable", False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Return Chromium, one for all tests of a file."""
+    """Return Chromium, one for all tests of a process."""
     with chromium() as launched:
         yield launched

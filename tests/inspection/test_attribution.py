@@ -215,7 +215,6 @@ def test_it_is_said_in_a_sentence() -> None:
         'layer 1 head 1 +0.30, most of it from "[CLS]"; the other head +0.04; the feed-forward blocks +0.40; '
         "whatever the text says (constant) -0.20; together +2.7"
     )
-    assert said.line(0, 1) == 'put -1.0 nats for Copyleft: "the" -0.60, "GPL" -0.20, "LGPL" -0.10, "[CLS]" -0.10'
 
 
 def test_a_token_is_named_only_for_what_it_gave() -> None:
@@ -235,7 +234,6 @@ def test_what_is_recorded_says_the_same() -> None:
     again = recorded(arrays, "A", words)
     assert again is not None
     assert again.sentence() == said.sentence()
-    assert again.line(1, 2) == said.line(1, 2)
     assert recorded({}, "A", words) is None
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from heads_server import Server, serving
 
 from chromium import colours_of, watch
-from headscope.inspection.page import color_table
 from headscope.inspection.record import levels_of, weights_from
+from headscope.tensorboard.images import colors
 
 ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
 Opener = Callable[..., "Tab"]
@@ -78,7 +78,7 @@ def opening(browser: Any) -> Iterator[Opener]:
             watch(page, requests, complaints, ALLOWED)
             page.goto(server.url + address)
             tab = Tab(page, page.frames[1], server)
-            tab.wait("() => document.querySelector('.runs tbody tr, .error:not([hidden])')")
+            tab.wait("() => document.querySelector('.choose-run option, .error:not([hidden])')")
             return tab
 
         yield opener
@@ -97,8 +97,8 @@ def expected_pixels(weights: np.ndarray, top: float = 1.0, root: bool = True) ->
     share = scales.astype(np.float64)[:, None] / top
     curve = 255 * np.sqrt(levels / 255) if root else levels.astype(np.float64)
     place = np.floor(curve * (np.sqrt(share) if root else share) + 0.5)
-    colors: np.ndarray = color_table()[np.minimum(place, 255).astype(int)]
-    return colors
+    found: np.ndarray = colors()[np.minimum(place, 255).astype(int)]
+    return found
 
 
 def stored(weights: np.ndarray) -> np.ndarray:

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from heads_browser import Opener, Tab, expected_pixels, pixels_of, stored
 from heads_server import Step, maps_of, write_run
 
 from chromium import colours_of, contrast
-from headscope.inspection.page import color_table
 from headscope.inspection.pairs import between, quadrants
 from headscope.inspection.record import Text
+from headscope.tensorboard.images import colors
 
 LAYERS, HEADS = 2, 3
 WORDS = ["[CLS]", "猫", "sat", "[SEP]", "the", "cat", "sat", "🐈", "[SEP]"]
@@ -57,6 +56,7 @@ def shown_shares(tab: Tab, section: str = ".head") -> list[list[str]]:
     return [row.locator("td").all_text_contents() for row in rows]
 
 
+@pytest.mark.slow
 def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -74,6 +74,7 @@ def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     assert tab.find(".parts").is_hidden()
 
 
+@pytest.mark.slow
 def test_which_text_is_which_can_be_told_without_colour(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -81,6 +82,7 @@ def test_which_text_is_which_can_be_told_without_colour(open_tab: Opener, logdir
     assert tab.find(TOKENS).locator(".block").evaluate_all(style) == ["solid", "double"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_colours_of_the_texts_are_readable(open_tab: Opener, logdir: Path, dark: bool) -> None:
     tab = open_tab(logdir, "?dark" if dark else "")
@@ -93,6 +95,7 @@ def test_the_colours_of_the_texts_are_readable(open_tab: Opener, logdir: Path, d
         assert contrast(*parts) >= 4.5  # what WCAG 2 asks of text
 
 
+@pytest.mark.slow
 def test_the_map_has_lines_where_the_texts_meet(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -123,6 +126,7 @@ def test_a_part_is_all_that_the_maps_show(open_tab: Opener, logdir: Path, part: 
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps(100)[0][0]))
 
 
+@pytest.mark.slow
 def test_a_part_is_all_that_the_text_shows(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -161,6 +165,7 @@ def test_the_shares_are_those_of_the_map(open_tab: Opener, logdir: Path) -> None
     assert header == ["to A", "to B", "to special"]
 
 
+@pytest.mark.slow
 def test_heads_are_sorted_by_what_goes_between(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -174,11 +179,9 @@ def test_heads_are_sorted_by_what_goes_between(open_tab: Opener, logdir: Path) -
     assert "of neither text" in tab.find(".table thead button >> text='crossing'").get_attribute("title")
     roles = tab.find(".table tbody tr").first.locator(".role").all_text_contents()
     assert roles == ["across texts"]
-    tab.find(".table .tools select").nth(1).select_option("between")
-    tab.find(".table .tools").get_by_label("at least").fill(str(sum(sorted(of_text)[2:4]) / 2))
-    assert tab.find(".table tbody tr").count() == 3
 
 
+@pytest.mark.slow
 def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -201,6 +204,7 @@ def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(open_tab: Opener
     assert tab.text(".head .readout") == "query 3 [SEP]"
 
 
+@pytest.mark.slow
 def test_a_link_opens_the_same_part(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
@@ -214,6 +218,7 @@ def test_a_link_opens_the_same_part(open_tab: Opener, logdir: Path) -> None:
     np.testing.assert_array_equal(colours_of(tab.find(".head .large"))[..., 3], 255 * SHOWN["between"])
 
 
+@pytest.mark.slow
 def test_a_difference_shows_how_the_shares_changed(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir, "#p.heads.step=100&p.heads.compare=mine%2C0%2Cdifference%2Cown&p.heads.part=between")
     tab.wait("() => document.querySelector('.grid h2').textContent.startsWith('Differences')")
@@ -229,6 +234,7 @@ def test_a_difference_shows_how_the_shares_changed(open_tab: Opener, logdir: Pat
     np.testing.assert_allclose(np.array(other)[:, :2], quadrants(maps(0)[0][0], SEGMENTS), atol=6e-4)
 
 
+@pytest.mark.slow
 def test_a_record_from_before_pairs_shows_one_text(open_tab: Opener, tmp_path: Path) -> None:
     write_run(tmp_path, "old", [replace(PAIR, segments=None)], [Step(0, [maps(0)], {})])
     tab = open_tab(tmp_path)
@@ -247,6 +253,7 @@ def test_a_record_from_before_pairs_shows_one_text(open_tab: Opener, tmp_path: P
     assert tab.find(".quadrants").count() == 0
 
 
+@pytest.mark.slow
 def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opener, tmp_path: Path) -> None:
     count, border = 100, 37
     segments = [int(place >= border) for place in range(count)]
@@ -264,12 +271,13 @@ def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opene
     means = np.where(has, sums / np.diff(edges)[:, None], 0)
     place = np.floor(255 * np.sqrt(np.minimum(means, 1)) + 0.5).astype(int)
     shown = pixels_of(tab, ".grid .map canvas").astype(int)
-    assert np.abs(shown - color_table()[place].astype(int))[np.array(has)].max() <= 4  # a colour away at most
+    assert np.abs(shown - colors()[place].astype(int))[np.array(has)].max() <= 4  # a colour away at most
     assert shown_shares(tab)[0] == [
         f"{share:.3f}" for share in quadrants(weights[0][0].astype(np.float32), segments)[0]
     ]
 
 
+@pytest.mark.slow
 def test_a_long_pair_shows_its_parts_in_the_overview(open_tab: Opener, tmp_path: Path) -> None:
     count, border = 300, 120
     segments = [None, *(int(place >= border) for place in range(1, count - 1)), None]
@@ -304,6 +312,7 @@ def test_hostile_pairs_are_shown_and_do_nothing(open_tab: Opener, tmp_path: Path
         assert tab.fits()
 
 
+@pytest.mark.slow
 def test_each_text_runs_in_its_own_direction(open_tab: Opener, tmp_path: Path) -> None:
     words = ["[CLS]", "the", "cat", "[SEP]", "كان", "القط", "[SEP]"]
     text = Text("t", words, "the cat ⏐ كان القط", None, [None, 0, 0, None, 1, 1, None])
@@ -318,6 +327,7 @@ def test_each_text_runs_in_its_own_direction(open_tab: Opener, tmp_path: Path) -
     assert tab.text(".head .readout").startswith("query 5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_pair_does_not_make_the_page_scroll_sideways(open_tab: Opener, logdir: Path, width: int) -> None:
     tab = open_tab(logdir, width=width)
@@ -326,21 +336,3 @@ def test_a_pair_does_not_make_the_page_scroll_sideways(open_tab: Opener, logdir:
     tab.find(".choose-other").select_option(index=1)
     tab.find(".other-head .quadrants").wait_for()
     assert tab.fits()
-
-
-def test_the_files_say_the_part_and_the_shares(open_tab: Opener, logdir: Path) -> None:
-    tab = open_tab(logdir)
-    tab.drawn(100)
-    choose(tab, "between")
-    content: dict[str, Any] = tab.frame.evaluate(
-        """async () => {
-          const { numbersOf } = await import(new URL('static/export.js', document.baseURI));
-          const index = { texts: [{ name: 'n', tokens: ['a', 'b'], text: 'a b', label: null, segments: [0, 1] }], layers: [], heads: [] };
-          const maps = { has: () => true, quadrants: () => new Float32Array([1, 0, 0.5, 0.5]), probabilities: null };
-          const store = { index, text: 0, layer: 0, head: 0, part: 'between', maps, numbers: null };
-          return numbersOf(store, 'link');
-        }"""
-    )
-    assert content["text"]["segments"] == [0, 1]
-    assert content["shown"]["part"] == "between"
-    assert content["shown"]["quadrants"] == [1, 0, 0.5, 0.5]

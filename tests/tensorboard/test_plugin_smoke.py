@@ -93,6 +93,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load_fast", LOADERS)
 def test_tensorboard_shows_the_same_under_each_loader(logdir: Path, load_fast: str) -> None:
     with tensorboard(logdir, load_fast) as ask:
@@ -130,6 +131,7 @@ def check_routes(ask: Get, run: str) -> None:
     assert (status, b"probe, step 4" in answer) == (200, True)
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_does_not_stop_tensorboard(logdir: Path) -> None:
     with tensorboard(logdir, "false", BREAK) as ask:
         listing = json.loads(ask("plugins_listing")[1])

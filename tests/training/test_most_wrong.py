@@ -1,15 +1,12 @@
 """The texts that a model is most wrong about: which they are, and what the page and TensorBoard show of them."""
 
-import base64
 import csv
 import html
 import io
-import json
 import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +22,7 @@ from headscope.training.folder import load_run
 from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
 from headscope.training.probes import JOIN, make_probe, read_probe
 from headscope.training.run import train
+from pages import Shown, texts_of
 
 with warnings.catch_warnings():  # what tensorboard imports warns about itself
     warnings.simplefilter("ignore")
@@ -35,12 +33,9 @@ HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
 CPU = torch.device("cpu")
 
 
-def texts_on(path: Path) -> list[dict[str, Any]]:
+def texts_on(path: Path) -> list[Shown]:
     """Return what the page says of each text."""
-    match = re.search(r'<script id="data" type="application/json">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
-    assert match
-    reports: list[dict[str, Any]] = json.loads(match[1])["reports"]
-    return reports
+    return texts_of(path.read_text("utf-8"))
 
 
 def hardly_trained(small_config: Maker) -> TrainConfig:
@@ -94,21 +89,22 @@ def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
     assert 0 < report.seconds["most wrong"] < 20
     shown, table = texts_on(page), table_in(report.folder)
     assert len(shown) == len(table) == len(found)
-    assert any(HOSTILE in text["text"] for text in shown)
+    assert any(HOSTILE in one.text["text"] for one in shown)
     assert "alert(1)</script>" not in page.read_text("utf-8")
-    for (row, loss), text, cells in zip(found.items(), shown, table, strict=True):
+    for (row, loss), one, cells in zip(found.items(), shown, table, strict=True):
+        text = one.text
         shares = (report.logits[row] / report.temperature).softmax(dim=-1).tolist()
         assert text["label"] == report.labels[report.targets[row]] == cells[2]
-        assert [name for name, _ in text["probabilities"]] == report.labels
-        assert [share for _, share in text["probabilities"]] == pytest.approx(shares, abs=1e-4)
+        assert one.classes == report.labels
+        assert one.arrays["probabilities"].tolist() == pytest.approx(shares, abs=1e-4)
         prediction = report.labels[int(np.argmax(shares))]
         assert prediction == cells[4] != text["label"]
         assert float(cells[1]) == pytest.approx(loss, abs=1e-3)
         assert [float(cells[3]), float(cells[5])] == pytest.approx([min(shares), max(shares)], abs=1e-3)
         assert cells[6] == module.clipped(text["text"], 160)
-        assert dict(text["notes"])["text"].startswith(f"row {row} ")
+        assert text["notes"]["row"].startswith(f"{row} of the test split")
         assert len(text["tokens"]) <= 16
-        assert [len(layer["heads"]) for layer in text["layers"]] == [3, 3]
+        assert [len(one.weights(layer)) for layer in range(2)] == [3, 3]
     losses = [float(cells[1]) for cells in table]
     assert losses == sorted(losses, reverse=True)
 
@@ -117,17 +113,16 @@ def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
     config = hardly_trained(small_config)
     config.model.pooling, config.inspection.max_tokens = "first", 5
     report = train(config)
-    for text in texts_on(report.folder / "most_wrong.html"):
-        shares = dict(text["probabilities"])
+    for one in texts_on(report.folder / "most_wrong.html"):
+        shares, text = one.probabilities, one.text
         given = max(shares, key=lambda name: shares[name])
-        said = dict(text["notes"])["what spoke for it"]
+        said = text["notes"]["what spoke for it"]
         assert f" nats for {given} against {text['label']}" in said
         temperature = 1.0 if report.calibration is None else report.calibration.temperature
         together = temperature * (np.log(shares[given]) - np.log(shares[text["label"]]))
         assert float(said.split("together ")[1]) == pytest.approx(together, abs=0.051)
-        heads = [head for layer in text["layers"] for head in layer["heads"]]
-        assert all(head["spoken"].startswith("put ") for head in heads)
-        assert all(isinstance(head["numbers"][text["columns"].index("nats")], float) for head in heads)
+        assert text["answer"] == f"{given} against {text['label']}"
+        np.testing.assert_allclose(one.numbers["nats"], one.arrays["nats/heads"], atol=1e-5)
 
 
 def put_markup_into(path: Path) -> None:
@@ -144,19 +139,17 @@ def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_
     report = train(config)
     run, shown = load_run(report.folder), texts_on(report.folder / "most_wrong.html")
     assert len(shown) == 4
-    text = max(shown, key=lambda one: len(one["text"]))
+    one = max(shown, key=lambda one: len(one.text["text"]))
+    text = one.text
     reading = read_probe(run.model, make_probe(run.tokenizer, (text["text"],), None, 32), run.labels, CPU)
     (_, weights), statistics = list(reading.maps.items())[1], HeadStatistics()
     assert weights.shape[-1] > len(text["tokens"]) == 5
-    head = text["layers"][1]["heads"][2]
-    levels = np.frombuffer(base64.b64decode(head["levels"]), np.uint8).reshape(5, 5)
-    scales = np.frombuffer(base64.b64decode(head["scales"]), "<f4")[:, None]
-    np.testing.assert_allclose(levels / 255 * scales, weights[2, :5, :5], atol=3e-3)
+    np.testing.assert_allclose(one.weights(1)[2], weights[2, :5, :5], atol=1e-6)  # few enough to be exact
     statistics.update("layer", torch.from_numpy(weights)[None])
     entropy = statistics.summary()["layer"]["entropy"][0][2]
-    assert head["numbers"][text["columns"].index("entropy")] == pytest.approx(entropy, abs=1e-4)
-    assert f"5 of {weights.shape[-1]} tokens" in dict(text["notes"])["shown"]
-    assert text["pooling"] is not None
+    assert one.numbers["entropy"][1][2] == pytest.approx(entropy, abs=1e-4)
+    assert f"5 of {weights.shape[-1]} tokens" in text["notes"]["shown"]
+    assert one.arrays["pooling"].shape == (5,)
 
 
 @pytest.mark.parametrize(("enabled", "count"), [(False, 20), (True, 0), (True, None)])
@@ -194,12 +187,13 @@ def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
         csv.writer(file).writerows([["text", "other", "label"], *rows])
     config.data.text_pair_column, config.inspection.max_tokens = "other", 8
     shown = texts_on(train(config).folder / "most_wrong.html")
-    assert all(JOIN + "second " in text["text"] for text in shown)
+    assert all(JOIN + "second " in one.text["text"] for one in shown)
     assert len(shown) > 2
     run_of = load_run(Path(config.outputs_dir) / "run")
-    text = max(shown, key=lambda one: len(one["text"]))
+    one = max(shown, key=lambda one: len(one.text["text"]))
+    text = one.text
     probe = make_probe(run_of.tokenizer, tuple(text["text"].split(JOIN)), None, 32)
     reading = read_probe(run_of.model, probe, run_of.labels, CPU)
     assert len(probe.tokens) > len(text["tokens"]) == 8
     expected = quadrants(next(iter(reading.maps.values()))[1], probe.segments)
-    np.testing.assert_allclose(text["layers"][0]["heads"][1]["quadrants"], expected.ravel(), atol=1e-5)
+    np.testing.assert_allclose(one.arrays["layer_0/quadrants"][1], expected, atol=1e-5)

@@ -29,6 +29,7 @@ from headscope.training.report import Report
 from headscope.training.run import train
 from headscope.training.scoring import MultiLabelScores
 from interrupting import InterruptAt
+from pages import texts_of
 
 Maker = Callable[..., TrainConfig]
 WORDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
@@ -188,13 +189,14 @@ def test_other_thresholds_give_other_predictions(several: Maker, tmp_path: Path)
 
 def test_a_text_is_inspected_with_all_that_it_is_given(report: Report, tmp_path: Path) -> None:
     config = InspectConfig(run=str(report.folder), text="the soup and the cook", label="staff; food", accelerator="cpu")
-    page = inspect(config).read_text(encoding="utf-8")
-    assert '"label":"food, staff"' in page
-    assert '"prediction":"food, staff"' in page
+    (shown,) = texts_of(inspect(config).read_text(encoding="utf-8"))
+    assert shown.text["label"] == "food, staff"
+    assert shown.arrays["given"].tolist() == [1, 0, 1]
     newest = max((report.folder / "inspect").glob("*/heads"))
     assert read_step(newest / read_index(newest).steps[0].file)["text_0/given"].tolist() == [1, 0, 1]
     nothing = replace(config, text="it was and very", label="", output=str(tmp_path / "none.html"))
-    assert '"label":"none","prediction":"none"' in inspect(nothing).read_text(encoding="utf-8")
+    (shown,) = texts_of(inspect(nothing).read_text(encoding="utf-8"))
+    assert (shown.text["label"], shown.arrays["given"].tolist()) == ("none", [0, 0, 0])
 
 
 def test_every_head_is_measured(report: Report) -> None:

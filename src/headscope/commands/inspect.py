@@ -15,15 +15,15 @@ from headscope.data.labels import cell_labels
 from headscope.errors import ConfigError, listed
 from headscope.inspection.attribution import ONLY_FIRST
 from headscope.inspection.measures import Summary
-from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import label_text
 from headscope.tensorboard.marker import marker_summary
+from headscope.tensorboard.page import PageText, page, write_page
 from headscope.training.closing import write_labelled
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
 from headscope.training.probes import Probe, Reading, make_probe, read_probe, shortened
 from headscope.training.recording import keep_readings, new_recorder
-from headscope.training.text_report import head_numbers, reading_numbers, text_report
+from headscope.training.text_report import head_numbers, page_text, reading_numbers
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
@@ -38,7 +38,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_page(path, _report(run, probe, reading, numbers))
+    layers = [f"layer {number}" for number in range(len(reading.maps))]
+    write_page(path, page("Attention heads", layers, run.labels, [_on_the_page(run, probe, reading, numbers)]))
     writer = SummaryWriter(run.folder / "inspect" / stamp)
     shown = shortened(probe, reading, run.config.inspection.max_tokens)  # the page has all; a picture would be huge
     write_reading(writer, "text", *shown, 0, config.font)
@@ -90,14 +91,14 @@ def _label(config: InspectConfig, run: Run) -> str | None:
     return label_text(sorted(set(found), key=run.labels.index)) if multi_label else config.label
 
 
-def _report(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> Report:
+def _on_the_page(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> PageText:
     model = run.config.model
     notes = {
         "run": str(run.folder),
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(probe.tokens)} tokens",
     }
-    return text_report(probe, reading, numbers, "Attention heads", notes)
+    return page_text("text", probe, reading, numbers, notes)
 
 
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:

@@ -1,1 +1,1 @@
-"""What every attention head does: its maps, numbers about them, and a page that shows both."""
+"""What every attention head does: its maps, numbers about them, and their record."""

@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.inspection.pairs import numbers_of_pair
-from headscope.inspection.record import Arrays, Index, RecordError, label_text, weights_from
-from headscope.inspection.spoken import Spoken, notes_of, numbers_of_head, recorded
+from headscope.inspection.record import Arrays, RecordError
 
 LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
 ALIGNMENT = 8
@@ -171,80 +169,3 @@ def series_of(tables: Sequence[Arrays]) -> dict[str, Any]:
                 values[..., place] = table[name]
         measures[name.removeprefix("numbers/").removesuffix("/mean")] = {"mean": nested(values)}
     return measures
-
-
-def page_of(arrays: Arrays, index: Index, text: int, notes: dict[str, str]) -> str:
-    """Return a self-contained page of one text at one step.
-
-    Args:
-        arrays: the members of the text, and those that begin with numbers/.
-        index: of the run.
-        text: its number.
-        notes: where this comes from; printed before the notes of the index.
-
-    Raises:
-        RecordError: if only a summary of the text was kept.
-        ValueError: if the arrays are not those of such a text.
-    """
-    # Late, since it brings the colour maps, which only this needs: TensorBoard starts sooner.
-    from headscope.inspection.page import HeadReport, LayerReport, Report, page
-
-    shown, own = index.texts[text], f"text_{text}"
-    layers = []
-    probabilities = arrays.get(f"{own}/probabilities", np.zeros(0)).tolist()
-    names = [*index.classes, *map(str, range(len(index.classes), len(probabilities)))]
-    said = _spoken({name.removeprefix(f"{own}/"): array for name, array in arrays.items()}, names, shown.tokens)
-    told = notes | {str(key): str(value) for key, value in index.notes.items()} | notes_of(said)
-    for number, name in enumerate(index.layers):
-        layers.append(LayerReport(name, []))
-        for place, head in enumerate(_weights(arrays, f"{own}/layer_{number}")):
-            numbers = numbers_of_pair(head, shown.segments) | numbers_of_head(said, number, place)
-            line = None if said is None else said.line(number, place)
-            layers[-1].heads.append(HeadReport(head, numbers | _numbers(arrays, number, place), spoken=line))
-    return page(
-        Report(
-            f"{shown.name}, step {notes['step']}",
-            shown.text,
-            shown.tokens,
-            layers,
-            dict(zip(names, probabilities, strict=False)),
-            shown.label,
-            told,
-            arrays.get(f"{own}/pooling"),
-            _prediction(names, arrays.get(f"{own}/given")),
-            shown.segments,
-        )
-    )
-
-
-def _spoken(arrays: Arrays, names: list[str], tokens: list[str]) -> Spoken | None:
-    """Return what every head put for the likeliest class of a text, where it was recorded."""
-    return recorded(arrays, names[int(arrays["nats/class"])], tokens) if "nats/class" in arrays else None
-
-
-def _prediction(names: list[str], given: np.ndarray | None) -> str | None:
-    """Return the classes that a text is given as one; None where it is given the likeliest."""
-    if given is None:
-        return None
-    return label_text([name for name, is_given in zip(names, given.tolist(), strict=False) if is_given])
-
-
-def _weights(arrays: Arrays, layer: str) -> np.ndarray:
-    """Return the maps [H, Q, K] of a layer such as text_0/layer_0."""
-    if f"{layer}/levels" in arrays:
-        return weights_from(arrays[f"{layer}/levels"], arrays[f"{layer}/scales"])
-    if f"{layer}/weights" in arrays:
-        return arrays[f"{layer}/weights"].astype(np.float32)
-    if f"{layer}/top_keys" in arrays:
-        raise RecordError("of this text only the largest weights were kept, since it is long: there is no page of it")
-    raise ValueError(f"{layer} has no map")
-
-
-def _numbers(arrays: Arrays, layer: int, head: int) -> dict[str, float]:
-    """Return the mean of each measure that is there for a head."""
-    means = {name: array for name, array in arrays.items() if name.startswith("numbers/") and name.endswith("/mean")}
-    return {
-        name.removeprefix("numbers/").removesuffix("/mean"): float(mean[layer, head])
-        for name, mean in means.items()
-        if mean.ndim == 2 and layer < len(mean) and head < mean.shape[1]
-    }

@@ -17,21 +17,14 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.inspection import record
 from headscope.inspection.record import Arrays, Index, RecordError, content_of
-from headscope.tensorboard.bundle import blaming, finite, nested, pack, page_of, read_members, series_of
+from headscope.inspection.spoken import notes_of, recorded
+from headscope.tensorboard.bundle import blaming, finite, nested, pack, read_members, series_of
 from headscope.tensorboard.marker import PLUGIN
+from headscope.tensorboard.page import STATIC, PageText, page
 from headscope.tensorboard.records import Records
 
-STATIC = Path(__file__).with_name("heads_static")
-SHARED = Path(record.__file__).with_name("static") / "shared"  # what the page of inspect.py is made of too
-CONTENT_TYPES = {
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".html": "text/html",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-}
+CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
 SMALL = 2**20  # bytes: what is no map and larger than that is not sent as JSON
 Answer = Callable[[Request], Response]
 
@@ -125,18 +118,12 @@ class HeadsPlugin(TBPlugin):
         path, index, _ = self._step(request)
         arrays = _arrays_of(path, index, text)
         with blaming(path):
-            bundle = pack({name.removeprefix(f"text_{text}/"): array for name, array in arrays.items()})
+            bundle = pack(arrays)
         return _answer(request, bundle, "application/octet-stream")
 
     def _numbers(self, request: Request) -> Response:
         path, _, _ = self._step(request)
-        arrays = read_members(path, lambda name, size: not name.startswith("text_") and size <= SMALL)
-        with blaming(path):
-            extra = {name: nested(array) for name, array in arrays.items()}
-        measures: dict[str, dict[str, Any]] = {}
-        for name in [name for name in extra if re.fullmatch("numbers/.+/(mean|error)", name)]:
-            measure, _, kind = name.removeprefix("numbers/").rpartition("/")
-            measures.setdefault(measure, {})[kind] = extra.pop(name)
+        measures, extra = _numbers_of(path)
         return _json(request, {"measures": measures, "extra": extra})
 
     def _series(self, request: Request) -> Response:
@@ -157,24 +144,41 @@ class HeadsPlugin(TBPlugin):
     def _page(self, request: Request) -> Response:
         text = _text(request)
         path, index, step = self._step(request)
-        arrays = _arrays_of(path, index, text, "numbers/")
-        run = request.args["run"]
+        arrays, (measures, extra) = _arrays_of(path, index, text), _numbers_of(path)
+        run, shown = request.args["run"], index.texts[text]
         with blaming(path):
-            html = page_of(arrays, index, text, {"run": run, "step": str(step)})
-        name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{index.texts[text].name}")[:100]
+            answer = index.classes[int(arrays["nats/class"])] if "nats/class" in arrays else ""
+            notes = {"run": run, "step": str(step)} | notes_of(recorded(arrays, answer, shown.tokens))
+            notes |= {str(key): str(value) for key, value in index.notes.items()}
+            means = {name: kinds["mean"] for name, kinds in measures.items() if "mean" in kinds}
+            content = PageText(shown, arrays, means, notes, None, extra)
+            html = page(f"{shown.name}, step {step}", index.layers, index.classes, [content])
+        name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{shown.name}")[:100]
         headers = [("Content-Disposition", f'attachment; filename="{name}_step_{step}.html"')]
         return _answer(request, html, "text/html", headers=headers)
 
 
-def _arrays_of(path: Path, index: Index, text: int, *besides: str) -> Arrays:
-    """Return the members of one text, and those that begin with any of `besides`."""
+def _arrays_of(path: Path, index: Index, text: int) -> Arrays:
+    """Return the members of one text, by their names without text_t/."""
     if text >= len(index.texts):
         raise RecordError(f"text {text} is not in its record, which has {len(index.texts)}, counted from 0")
     own = f"text_{text}/"
-    arrays = read_members(path, lambda name, _: name.startswith((own, *besides)))
-    if not any(name.startswith(own) for name in arrays):
+    arrays = read_members(path, lambda name, _: name.startswith(own))
+    if not arrays:
         raise RecordError(f"{path.name}: holds nothing of text {text}; choose another step")
-    return arrays
+    return {name.removeprefix(own): array for name, array in arrays.items()}
+
+
+def _numbers_of(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return {measure: {"mean": [layer][head], "error": ...}} of a step, and what else it has that is small."""
+    arrays = read_members(path, lambda name, size: not name.startswith("text_") and size <= SMALL)
+    with blaming(path):
+        extra = {name: nested(array) for name, array in arrays.items()}
+    measures: dict[str, dict[str, Any]] = {}
+    for name in [name for name in extra if re.fullmatch("numbers/.+/(mean|error)", name)]:
+        measure, _, kind = name.removeprefix("numbers/").rpartition("/")
+        measures.setdefault(measure, {})[kind] = extra.pop(name)
+    return measures, extra
 
 
 def _is_mean(name: str, size: int) -> bool:
@@ -221,12 +225,11 @@ def _answer(request: Request, content: str | bytes, content_type: str, **details
 
 
 def _static(request: Request) -> Response:
-    """Return a file of the tab, or of what the page of inspect.py has too, in shared/; nothing from elsewhere."""
+    """Return a file of the tab; nothing from elsewhere."""
     name = request.path.partition("/static/")[2]
-    folder, inside = (SHARED, name.removeprefix("shared/")) if name.startswith("shared/") else (STATIC, name)
     try:
-        path = (folder / inside).resolve()
-        found = path.is_relative_to(folder.resolve()) and path.is_file()
+        path = (STATIC / name).resolve()
+        found = path.is_relative_to(STATIC.resolve()) and path.is_file()
     except (OSError, RuntimeError, ValueError):
         found = False
     if not found or path.suffix not in CONTENT_TYPES:

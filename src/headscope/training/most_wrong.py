@@ -10,18 +10,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscope.data.columns import texts_among
-from headscope.inspection.page import Report as TextReport
-from headscope.inspection.page import write_page_of_texts
 from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import label_text
 from headscope.inspection.spoken import Spoken
 from headscope.model.objective import ONE_CLASS, Answer, Objective
+from headscope.tensorboard.page import PageText, page, write_page
 from headscope.tensorboard.text import table_markdown
 from headscope.training.kept import MOST_WRONG
 from headscope.training.probes import Probe, Reading, encoded_probe, read_probe, shortened
 from headscope.training.report import Report
 from headscope.training.session import Session
-from headscope.training.text_report import head_numbers, reading_numbers, text_report
+from headscope.training.text_report import head_numbers, page_text, reading_numbers
 
 MOST_BYTES = 10 * 2**20  # of all maps on the page
 ON_THE_PAGE, IN_THE_TABLE = 4_000, 160  # characters of a text that are shown
@@ -86,7 +85,9 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
     session.writer.add_text("test/most_wrong", _table(texts), report.facts_of_training["steps"])
     title = f"{report.folder.name}: the {len(texts)} of {len(report.targets)} test texts that it is most wrong about"
     path = report.folder / MOST_WRONG
-    write_page_of_texts(path, title, [_on_the_page(wrong, report.folder) for wrong in texts])
+    layers = [f"layer {number}" for number in range(len(texts[0].reading.maps))]
+    shown = [_on_the_page(wrong, report.folder) for wrong in texts]
+    write_page(path, page(title, layers, session.data.corpus.labels, shown))
     return path
 
 
@@ -124,17 +125,17 @@ def tokens_that_fit(maps: int) -> int:
     return max(2, math.isqrt(MOST_BYTES * 3 // 4 // maps + 4) - 2)
 
 
-def _on_the_page(wrong: Wrong, folder: Path) -> TextReport:
+def _on_the_page(wrong: Wrong, folder: Path) -> PageText:
     shown = len(wrong.probe.tokens)
     cut = f"{shown} of {wrong.tokens} tokens; a row's weights on the others are left out, its numbers count all"
     notes = {
         "run": str(folder),
-        "text": f"row {wrong.row} of the test split, counted from 0",
+        "row": f"{wrong.row} of the test split, counted from 0",
         "loss": f"{wrong.loss:.3f} nats",
         "shown": f"{shown} tokens" if shown == wrong.tokens else cut,
     }
-    report = text_report(wrong.probe, wrong.reading, wrong.numbers, "Attention heads", notes, wrong.shares)
-    return replace(report, text=clipped(wrong.probe.text, ON_THE_PAGE))
+    one = page_text(f"row {wrong.row}", wrong.probe, wrong.reading, wrong.numbers, notes, wrong.shares)
+    return replace(one, text=replace(one.text, text=clipped(wrong.probe.text, ON_THE_PAGE)))
 
 
 def _table(texts: list[Wrong]) -> str:
