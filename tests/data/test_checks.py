@@ -1,17 +1,13 @@
 """What is checked before training, each with a message that names the file, the column and the number of rows."""
 
 import math
-import warnings
 from typing import Any
 
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from datasets import Dataset, DatasetDict, Features, List, Value
 
 from headscope.data.checks import (
-    check_classes,
     check_columns,
-    check_labels,
-    text_columns,
     warn_of_shared_texts,
     without_empty,
 )
@@ -76,18 +72,6 @@ def test_a_missing_or_wrong_column_is_named_with_file_and_rows(
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("stars", [[1, 2], ["a", "b"], [True, False], [1.0, 2.0]])
-def test_columns_of_text_and_of_single_values_pass(stars: list[Any]) -> None:
-    check_columns(reviews(["a", "b"], stars), "train", CONFIG)
-    named = reviews(["a", "b"], [0, 1]).cast_column("stars", ClassLabel(names=["bad", "good"]))
-    check_columns(named, "train", CONFIG)
-
-
-def test_a_pair_has_two_text_columns() -> None:
-    assert text_columns(CONFIG) == ["review"]
-    assert text_columns(PAIRS) == ["review", "answer"]
-
-
 @pytest.mark.parametrize("empty", [None, "", " \n\t\u3000"])
 def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> None:
     dataset = reviews(["a", empty, "b", empty], [1, 2, 1, 2])
@@ -126,50 +110,6 @@ def test_a_split_of_which_nothing_is_left_is_refused() -> None:
         without_empty(reviews(["a"], [1]).select([]), "train", CONFIG)
 
 
-def test_fractions_are_no_labels_but_whole_numbers_are() -> None:
-    check_labels(reviews(["a", "b"], [1.0, 3.0]), "train", CONFIG)
-    with pytest.raises(DataError) as caught:
-        check_labels(reviews(["a", "b", "c"], [1.0, 2.5, math.inf]), "test", CONFIG)
-    assert str(caught.value) == (
-        "exam.csv, split test, column 'stars': 2 of 3 rows hold fractions such as 2.5: "
-        "a label is an integer or a string"
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            {"train": [("a", 1), ("b", 1), ("c", 1)]},
-            "reviews.csv, column 'stars': train (3 rows) has one class only, good; takes two or more",
-        ),
-        (
-            {"train": [("a", 0), ("b", 1), ("c", 1), ("d", 2)]},
-            "reviews.csv, column 'stars': classes with fewer than 2 rows in train: 'bad' (1), 'fair' (1); "
-            "merge or drop them",
-        ),
-        (
-            {"train": [("a", 0), ("b", 1)] * 2, "validation": [("c", 2), ("d", 2), ("e", 1)], "test": [("f", 0)]},
-            "reviews.csv, column 'stars': validation has labels that train lacks: 'fair' (2 rows)",
-        ),
-        (
-            {"train": [("a", 2), ("b", 1)] * 2, "validation": [("c", 2)], "test": [("f", 0), ("g", 1)]},
-            "exam.csv, column 'stars': test has labels that train lacks: 'bad' (1 rows)",
-        ),
-    ],
-)
-def test_classes_that_cannot_be_learned_are_named_with_their_rows(
-    rows: dict[str, list[tuple[str, int]]], message: str
-) -> None:
-    with pytest.raises(DataError) as caught:
-        check_classes(splits(**rows), ["bad", "good", "fair"], CONFIG)
-    assert str(caught.value) == message
-
-
-def test_two_classes_of_two_texts_are_enough() -> None:
-    check_classes(splits(train=[("a", 0), ("b", 2)] * 2, test=[("c", 2)]), ["bad", "good", "fair"], CONFIG)
-
-
 def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
     train = [("same", 0), ("other", 1)]
     data = splits(train=train, validation=[("same", 1), ("Same", 0)], test=[("other", 1), ("same", 0), ("new", 0)])
@@ -177,12 +117,6 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
         assert warn_of_shared_texts(data, CONFIG) == 3
     (warning,) = caught
     assert str(warning.message) == ("reviews.csv: texts that also stand in train: 1 of 2 in validation, 2 of 3 in test")
-
-
-def test_no_warning_is_given_where_no_text_is_shared() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert warn_of_shared_texts(splits(train=[("a", 0)], validation=[("b", 0)], test=[("c", 0)]), CONFIG) == 0
 
 
 def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:

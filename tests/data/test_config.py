@@ -30,14 +30,6 @@ def test_a_folder_that_exists_is_a_path_whatever_its_name(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    "config", [DataConfig(), DataConfig(path="fancyzhx/ag_news", validation_split=None), TokenizerConfig()]
-)
-def test_the_defaults_and_a_hub_id_can_work(config: DataConfig | TokenizerConfig) -> None:
-    assert list(problems(config)) == []
-    check(config)
-
-
-@pytest.mark.parametrize(
     ("settings", "problem"),
     [
         ({"path": "none.csv"}, "path: got 'none.csv', takes a file or folder that exists (or a Hub id such as"),

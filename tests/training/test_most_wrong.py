@@ -1,9 +1,7 @@
 """The texts that a model is most wrong about: which they are, and what the page and TensorBoard show of them."""
 
 import base64
-import csv
 import html
-import io
 import json
 import re
 import warnings
@@ -14,24 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.inspection.measures import HeadStatistics
 from headscope.inspection.pairs import quadrants
-from headscope.training import most_wrong as module
 from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
-from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
+from headscope.training.most_wrong import MOST_BYTES, clipped, most_wrong, tokens_that_fit
 from headscope.training.probes import JOIN, make_probe, read_probe
 from headscope.training.run import train
+from training_runs import HOSTILE, Trained, events_of, reviews
 
 with warnings.catch_warnings():  # what tensorboard imports warns about itself
     warnings.simplefilter("ignore")
     from tensorboard import plugin_util
 
 Maker = Callable[..., TrainConfig]
-HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
 CPU = torch.device("cpu")
 
 
@@ -43,17 +38,9 @@ def texts_on(path: Path) -> list[dict[str, Any]]:
     return reports
 
 
-def hardly_trained(small_config: Maker) -> TrainConfig:
-    """Return a training that leaves mistakes: two steps, and no word that counting knows already."""
-    config = small_config(max_steps=2)
-    config.model.evidence = False
-    return config
-
-
 def table_in(folder: Path) -> list[list[str]]:
     """Return the rows of TensorBoard's table as its page shows them."""
-    events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
-    (entry,) = events.Tensors("test/most_wrong/text_summary")
+    (entry,) = events_of(folder).Tensors("test/most_wrong/text_summary")
     shown = plugin_util.markdown_to_safe_html(entry.tensor_proto.string_val[0])
     assert set(re.findall(r"<(\w+)", shown)) == {"table", "thead", "tbody", "tr", "th", "td"}
     rows = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", shown, re.DOTALL)]
@@ -81,16 +68,12 @@ def test_as_many_tokens_are_shown_as_fit(maps: int) -> None:
     assert size(tokens + 1) > MOST_BYTES
 
 
-def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
-    config = hardly_trained(small_config)
-    put_markup_into(Path(config.data.path))
-    output = io.StringIO()
-    report = train(config, Console(file=output, width=200))
+def test_a_run_leaves_a_page_and_a_table_of_them(mistaken: Trained) -> None:
+    report, page = mistaken.report, mistaken.folder / "most_wrong.html"
     found = most_wrong(report.logits.double() / report.temperature, report.targets, 20)
     assert 2 < len(found) <= 20
-    page = report.folder / "most_wrong.html"
     assert report.most_wrong == page
-    assert f"most wrong: {page}" in output.getvalue()
+    assert f"most wrong: {page}" in mistaken.screen
     assert 0 < report.seconds["most wrong"] < 20
     shown, table = texts_on(page), table_in(report.folder)
     assert len(shown) == len(table) == len(found)
@@ -105,46 +88,25 @@ def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
         assert prediction == cells[4] != text["label"]
         assert float(cells[1]) == pytest.approx(loss, abs=1e-3)
         assert [float(cells[3]), float(cells[5])] == pytest.approx([min(shares), max(shares)], abs=1e-3)
-        assert cells[6] == module.clipped(text["text"], 160)
+        assert cells[6] == clipped(text["text"], 160)
         assert dict(text["notes"])["text"].startswith(f"row {row} ")
-        assert len(text["tokens"]) <= 16
+        assert len(text["tokens"]) <= 5
         assert [len(layer["heads"]) for layer in text["layers"]] == [3, 3]
-    losses = [float(cells[1]) for cells in table]
-    assert losses == sorted(losses, reverse=True)
-
-
-def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
-    config = hardly_trained(small_config)
-    config.model.pooling, config.inspection.max_tokens = "first", 5
-    report = train(config)
-    for text in texts_on(report.folder / "most_wrong.html"):
-        shares = dict(text["probabilities"])
-        given = max(shares, key=lambda name: shares[name])
+        # What spoke for the wrong class, in nats, is what the probabilities say.
         said = dict(text["notes"])["what spoke for it"]
-        assert f" nats for {given} against {text['label']}" in said
-        temperature = 1.0 if report.calibration is None else report.calibration.temperature
-        together = temperature * (np.log(shares[given]) - np.log(shares[text["label"]]))
+        assert f" nats for {prediction} against {text['label']}" in said
+        together = report.temperature * (np.log(max(shares)) - np.log(min(shares)))
         assert float(said.split("together ")[1]) == pytest.approx(together, abs=0.051)
         heads = [head for layer in text["layers"] for head in layer["heads"]]
         assert all(head["spoken"].startswith("put ") for head in heads)
         assert all(isinstance(head["numbers"][text["columns"].index("nats")], float) for head in heads)
+    losses = [float(cells[1]) for cells in table]
+    assert losses == sorted(losses, reverse=True)
 
 
-def put_markup_into(path: Path) -> None:
-    """Put markup in the place of a word of the texts."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [[text.replace("film", HOSTILE), label] for text, label in csv.reader(file)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-
-
-def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_config: Maker) -> None:
-    config = hardly_trained(small_config)  # which leave mistakes enough
-    config.inspection.max_tokens, config.inspection.most_wrong, config.model.pooling = 5, 4, "additive"
-    report = train(config)
-    run, shown = load_run(report.folder), texts_on(report.folder / "most_wrong.html")
-    assert len(shown) == 4
-    text = max(shown, key=lambda one: len(one["text"]))
+def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(mistaken: Trained) -> None:
+    run, shown = load_run(mistaken.folder), texts_on(mistaken.folder / "most_wrong.html")
+    text = max((one for one in shown if HOSTILE not in one["text"]), key=lambda one: len(one["text"]))
     reading = read_probe(run.model, make_probe(run.tokenizer, (text["text"],), None, 32), run.labels, CPU)
     (_, weights), statistics = list(reading.maps.items())[1], HeadStatistics()
     assert weights.shape[-1] > len(text["tokens"]) == 5
@@ -156,50 +118,38 @@ def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_
     entropy = statistics.summary()["layer"]["entropy"][0][2]
     assert head["numbers"][text["columns"].index("entropy")] == pytest.approx(entropy, abs=1e-4)
     assert f"5 of {weights.shape[-1]} tokens" in dict(text["notes"])["shown"]
-    assert text["pooling"] is not None
 
 
-@pytest.mark.parametrize(("enabled", "count"), [(False, 20), (True, 0), (True, None)])
+@pytest.mark.parametrize(("enabled", "count"), [(False, 20), (True, None)])
 def test_it_can_be_left_out(small_config: Maker, enabled: bool, count: int | None) -> None:
-    config = hardly_trained(small_config)
-    config.inspection.enabled, config.inspection.most_wrong = enabled, count
-    output = io.StringIO()
-    report = train(config, Console(file=output))
+    config = small_config(max_steps=1)
+    config.model.evidence, config.inspection.enabled, config.inspection.most_wrong = False, enabled, count
+    report = train(config)
+    assert report.test.accuracy < 1
     assert report.most_wrong is None
     assert not (report.folder / "most_wrong.html").exists()
-    assert "most wrong:" not in output.getvalue()
-    tags = EventAccumulator(str(report.folder)).Reload().Tags()
+    tags = events_of(report.folder).Tags()
     assert not [tag for tag in tags["tensors"] if "most_wrong" in tag]
     assert "test/reliability" in tags["images"]  # a temperature is fitted in any case
 
 
-def test_a_model_without_mistakes_leaves_no_page(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "most_wrong", lambda *_: {})
-    report = train(hardly_trained(small_config))
-    assert report.most_wrong is None
-    assert not (report.folder / "most_wrong.html").exists()
+def test_a_model_without_mistakes_leaves_no_page(plain: Trained) -> None:
+    assert plain.report.test.accuracy == 1
+    assert plain.report.most_wrong is None
+    assert not (plain.folder / "most_wrong.html").exists()
 
 
-def test_a_long_text_is_cut() -> None:
-    assert module.clipped("abcdef", 6) == "abcdef"
-    assert module.clipped("abcdefg", 6) == "abcde…"
-
-
-def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
-    config = hardly_trained(small_config)
-    path = Path(config.data.path)
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [[text, f"second {place}", label] for place, (text, label) in enumerate(csv.reader(file)) if place]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["text", "other", "label"], *rows])
-    config.data.text_pair_column, config.inspection.max_tokens = "other", 8
-    shown = texts_on(train(config).folder / "most_wrong.html")
-    assert all(JOIN + "second " in text["text"] for text in shown)
+def test_both_texts_of_a_pair_are_shown_and_a_pooling_that_attends(small_config: Maker) -> None:
+    rows = [{**row, "other": f"second {place}"} for place, row in enumerate(reviews())]
+    config = small_config(rows=rows, max_steps=2)
+    config.model.evidence, config.model.pooling, config.inspection.max_tokens = False, "additive", 8
+    folder = train(config).folder
+    run, shown = load_run(folder), texts_on(folder / "most_wrong.html")
     assert len(shown) > 2
-    run_of = load_run(Path(config.outputs_dir) / "run")
+    assert all(JOIN + "second " in text["text"] and text["pooling"] is not None for text in shown)
     text = max(shown, key=lambda one: len(one["text"]))
-    probe = make_probe(run_of.tokenizer, tuple(text["text"].split(JOIN)), None, 32)
-    reading = read_probe(run_of.model, probe, run_of.labels, CPU)
+    probe = make_probe(run.tokenizer, tuple(text["text"].split(JOIN)), None, 32)
+    reading = read_probe(run.model, probe, run.labels, CPU)
     assert len(probe.tokens) > len(text["tokens"]) == 8
     expected = quadrants(next(iter(reading.maps.values()))[1], probe.segments)
     np.testing.assert_allclose(text["layers"][0]["heads"][1]["quadrants"], expected.ravel(), atol=1e-5)

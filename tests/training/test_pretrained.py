@@ -1,9 +1,7 @@
 """A run that begins with a checkpoint: its tokenizer, its sizes, its weights, and a folder that needs no checkpoint."""
 
-import csv
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +10,13 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from bert_family import FAMILIES, HEADS, HIDDEN, LAYERS, PLACES, WIDTH, write_checkpoint
+from bert_family import HEADS, HIDDEN, LAYERS, PLACES, WIDTH
 from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
 from headscope.commands.inspect import inspect
 from headscope.commands.measure import measure
 from headscope.commands.predict import predict
-from headscope.errors import ConfigError
+from headscope.errors import ConfigError, RunError
 from headscope.inspection.record import read_index, read_step
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
@@ -28,37 +26,31 @@ from headscope.training.config import OptimizerConfig, TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.run import train
 from headscope.training.study import special_tokens
-
-Maker = Callable[..., TrainConfig]
-
-
-@pytest.fixture
-def configured(small_config: Maker, tmp_path: Path) -> Maker:
-    """Return a maker of configurations of runs that begin with a tiny checkpoint in `tmp_path / "checkpoint"`."""
-
-    def make(family: str = "bert", name: str = "run", model: ModelConfig | None = None) -> TrainConfig:
-        config = small_config(name, max_epochs=1)
-        with Path(config.data.path).open(encoding="utf-8", newline="") as file:
-            texts = [row["text"] for row in csv.DictReader(file)]
-        folder = write_checkpoint(tmp_path / "checkpoint", family, texts)
-        return replace(config, model=replace(model or ModelConfig(), path=str(folder), evidence=False))
-
-    return make
+from training_runs import Trained, from_checkpoint
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_run_from_a_checkpoint_can_be_used_without_it(family: str, configured: Maker, tmp_path: Path) -> None:
-    config = configured(family)
+def quick(config: TrainConfig, steps: int = 2) -> TrainConfig:
+    """Leave out what takes longest."""
+    config.inspection.enabled, config.trainer.max_steps = False, steps
+    return config
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["xlm-roberta", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "distilbert", "roberta"))],
+)
+def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(family: str, tmp_path: Path) -> None:
+    config = from_checkpoint(tmp_path, family)
+    config.trainer.max_steps = 3
     report = train(config)
     shutil.rmtree(tmp_path / "checkpoint")
-    run = load_run(report.folder)
+    run, folder = load_run(report.folder), str(report.folder)
     assert run.config == config
     model = run.config.model
     assert (model.d_model, model.num_heads, model.num_layers, model.feedforward_size) == (WIDTH, HEADS, LAYERS, HIDDEN)
     assert (run.config.data.max_length, model.positions) == (PLACES, "learned")
     assert run.tokenizer.truncation["max_length"] == PLACES
     assert run.tokenizer.padding is None
-    assert evaluate(EvaluateConfig(run=str(report.folder), accelerator="cpu")) == report.test
     index = read_index(report.folder / "heads")
     assert (len(index.layers), index.heads, index.steps[0].step) == (LAYERS, [HEADS] * LAYERS, 0)
     first, last = ("<s>", "</s>") if "roberta" in family else ("[CLS]", "[SEP]")
@@ -66,23 +58,19 @@ def test_a_run_from_a_checkpoint_can_be_used_without_it(family: str, configured:
     special = special_tokens(run.tokenizer)
     assert special.fixed == (run.tokenizer.token_to_id(first), run.tokenizer.token_to_id(last))
     assert special.separators == (run.tokenizer.token_to_id(last),)
-
-
-def test_every_script_works_on_such_a_run(configured: Maker, tmp_path: Path) -> None:
-    folder = train(configured("xlm-roberta")).folder
+    assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
     (tmp_path / "texts.txt").write_text("a lovely film\nan awful day with rain\n")
-    output = tmp_path / "labels.csv"
-    assert predict(PredictConfig(str(folder), str(tmp_path / "texts.txt"), str(output), accelerator="cpu")) == 2
-    page = inspect(InspectConfig(run=str(folder), text="a lovely film", accelerator="cpu"))
+    output = str(tmp_path / "labels.csv")
+    assert predict(PredictConfig(folder, str(tmp_path / "texts.txt"), output, accelerator="cpu")) == 2
+    page = inspect(InspectConfig(run=folder, text="a lovely film", accelerator="cpu"))
     assert f"{LAYERS} layers, {HEADS} heads, width {WIDTH}" in page.read_text(encoding="utf-8")
-    measured = json.loads(measure(InspectConfig(run=str(folder), texts=8, accelerator="cpu")).read_text())
+    measured = json.loads(measure(InspectConfig(run=folder, texts=8, accelerator="cpu")).read_text())
     assert len(measured["heads"]) == LAYERS
 
 
-def test_training_begins_with_the_checkpoints_weights(configured: Maker, tmp_path: Path) -> None:
-    config = configured()
+def test_training_begins_with_the_checkpoints_weights(tmp_path: Path) -> None:
+    config = quick(from_checkpoint(tmp_path))
     config.optimizer = OptimizerConfig(learning_rate=1e-20, weight_decay=0.0)
-    config.trainer.ema_decay = None
     weights, kept = load_file(tmp_path / "checkpoint/model.safetensors"), load_run(train(config).folder).model
     assert torch.equal(kept.embedding.token.weight, weights["embeddings.word_embeddings.weight"])
     block = "encoder.layer.2.attention"
@@ -92,11 +80,11 @@ def test_training_begins_with_the_checkpoints_weights(configured: Maker, tmp_pat
 
 
 @pytest.mark.parametrize("frozen", [0, 2, LAYERS])
-def test_frozen_layers_stay_as_they_are_and_the_others_learn(frozen: int, configured: Maker, tmp_path: Path) -> None:
-    config = configured(model=ModelConfig(frozen_layers=frozen))
-    config.trainer.ema_decay = None  # an average of equal numbers differs from them by rounding
-    model = load_run(train(config).folder).model
-    before = loaded(tmp_path / "checkpoint")
+def test_frozen_layers_stay_as_they_are_and_the_others_learn(frozen: int, tmp_path: Path) -> None:
+    config = quick(from_checkpoint(tmp_path, model=ModelConfig(frozen_layers=frozen)))
+    model, checkpoint = load_run(train(config).folder).model, find_checkpoint(str(tmp_path / "checkpoint"))
+    before = TextClassifier(ModelConfig(), 1, 2, 1, architecture=checkpoint.architecture)
+    load_weights(before, checkpoint)
     parts = ["embedding", *(f"encoder.blocks.{number}" for number in range(LAYERS))]
     changed = [
         any(not torch.equal(new, old) for new, old in zip(one.parameters(), other.parameters(), strict=True))
@@ -105,25 +93,16 @@ def test_frozen_layers_stay_as_they_are_and_the_others_learn(frozen: int, config
     assert changed == [False] * (frozen + 1) + [True] * (LAYERS - frozen)
 
 
-def loaded(folder: Path) -> TextClassifier:
-    checkpoint = find_checkpoint(str(folder))
-    model = TextClassifier(ModelConfig(), 1, 2, 1, architecture=checkpoint.architecture)
-    load_weights(model, checkpoint)
-    return model
-
-
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, configured: Maker, tmp_path: Path) -> None:
-    config = configured(family)
-    path = tmp_path / "pairs.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "other", "label"])
-        words = [a + b for a in "abcdefghi" for b in "jklmnopqr"]
-        writer.writerows((f"a {word} film", f"the {word[::-1]} day", number % 2) for number, word in enumerate(words))
-    config.data = replace(config.data, path=str(path), text_pair_column="other")
+def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_path: Path) -> None:
+    words = [a + b for a in "abcdefghi" for b in "jklmnopqr"]
+    rows = [
+        {"text": f"a {word} film", "other": f"the {word[::-1]} day", "label": "xy"[number % 2]}
+        for number, word in enumerate(words)
+    ]
+    config = from_checkpoint(tmp_path, family, rows)
+    config.trainer.max_steps = 2
     report = train(config)
-    assert evaluate(EvaluateConfig(run=str(report.folder), accelerator="cpu")) == report.test
     index = read_index(report.folder / "heads")
     shown = zip(index.texts[0].tokens, index.texts[0].segments or [], strict=True)
     start, end = ("[CLS]", "[SEP]") if family == "bert" else ("<s>", "</s>")
@@ -134,23 +113,13 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, confi
     assert types.num_embeddings == (2 if family == "bert" else 1)
 
 
-def test_a_resumed_run_needs_no_checkpoint(configured: Maker, tmp_path: Path) -> None:
-    config = configured()
-    folder = train(config).folder
-    shutil.rmtree(tmp_path / "checkpoint")
-    again = replace(config, resume=str(folder), trainer=replace(config.trainer, max_epochs=2))
-    assert list(problems(again)) == []
-    assert train(again).facts_of_training["epochs"] == 2
-    assert load_run(folder).model.encoder.blocks[0].attention.num_heads == HEADS
-
-
-def test_a_run_without_its_encoder_is_refused_by_name(configured: Maker) -> None:
-    folder = train(configured()).folder
+def test_a_run_without_its_encoder_is_refused_by_name(tuned: Trained, tmp_path: Path) -> None:
+    folder = tuned.copy(tmp_path)
     (folder / "encoder.json").write_text("[]")
-    with pytest.raises(Exception, match=r"encoder\.json: does not describe an encoder"):
+    with pytest.raises(RunError, match=r"encoder\.json: does not describe an encoder"):
         load_run(folder)
     (folder / "encoder.json").unlink()
-    with pytest.raises(Exception, match=r"encoder\.json missing"):
+    with pytest.raises(RunError, match=r"encoder\.json missing"):
         load_run(folder)
 
 
@@ -162,11 +131,10 @@ def test_a_run_without_its_encoder_is_refused_by_name(configured: Maker) -> None
     ],
 )
 def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
-    options: dict[str, int], words: str, configured: Maker, tmp_path: Path
+    options: dict[str, int], words: str, tmp_path: Path
 ) -> None:
-    config = configured(model=ModelConfig(**options))
     with pytest.raises(ConfigError) as refusal:
-        train(config)
+        train(from_checkpoint(tmp_path, model=ModelConfig(**options)))
     assert str(refusal.value).startswith(words)
     assert not (tmp_path / "outputs").exists()
 
@@ -186,8 +154,8 @@ def test_what_does_not_go_with_a_checkpoint_is_refused_early(options: dict[str, 
     assert any(words in problem for problem in problems(TrainConfig(model=ModelConfig(**options))))
 
 
-def test_the_checkpoints_tokenizer_is_the_runs(configured: Maker, tmp_path: Path) -> None:
-    config = configured("roberta")
+def test_the_checkpoints_tokenizer_is_the_runs(tmp_path: Path) -> None:
+    config = quick(from_checkpoint(tmp_path, "roberta"))
     config.data.max_length = 16
     folder = train(config).folder
     kept, theirs = (
@@ -198,21 +166,26 @@ def test_the_checkpoints_tokenizer_is_the_runs(configured: Maker, tmp_path: Path
     assert {**kept, "truncation": 0, "padding": 0} == {**theirs, "truncation": 0, "padding": 0}
 
 
-@pytest.mark.parametrize(("before", "after"), [(1.0, 0.5), (0.5, 1.0), (0.5, 0.8)])
-def test_a_resumed_run_takes_other_rates_for_its_layers(before: float, after: float, configured: Maker) -> None:
-    config = configured()
+@pytest.mark.parametrize(
+    ("before", "after"), [(1.0, 0.5), *(pytest.param(0.5, after, marks=pytest.mark.slow) for after in (1.0, 0.8))]
+)
+def test_a_resumed_run_needs_no_checkpoint_and_takes_other_rates_for_its_layers(
+    before: float, after: float, tmp_path: Path
+) -> None:
+    config = quick(from_checkpoint(tmp_path), steps=3)
     config.optimizer.layer_decay = before
     folder = train(config).folder
+    shutil.rmtree(tmp_path / "checkpoint")
     again = replace(
         config,
         resume=str(folder),
-        trainer=replace(config.trainer, max_epochs=2),
+        trainer=replace(config.trainer, max_steps=5),
         optimizer=replace(config.optimizer, layer_decay=after, learning_rate=0.25),
     )
-    assert train(again).facts_of_training["epochs"] == 2
-    (state,) = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["optimizer_states"]
+    assert list(problems(again)) == []
+    assert train(again).facts_of_training["steps"] == 5
+    last = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+    (state,) = last["optimizer_states"]
     peaks = {group["initial_lr"] for group in state["param_groups"]}
-    expected = {0.25 * after**distance for distance in range(LAYERS + 2)}
-    assert sorted(peaks) == pytest.approx(sorted(expected))
-    steps = {int(memory["step"]) for memory in state["state"].values()}
-    assert steps == {torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["global_step"]}
+    assert sorted(peaks) == pytest.approx(sorted({0.25 * after**distance for distance in range(LAYERS + 2)}))
+    assert {int(memory["step"]) for memory in state["state"].values()} == {last["global_step"]}
