@@ -28,6 +28,7 @@ from headscope.training.run import train
 
 GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
 FILLER = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of", "with"]
+DETERMINERS = ["the", "a", "one", "this", "that", "my", "our", "his", "her", "no"]
 NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
 KINDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
 HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
@@ -46,7 +47,7 @@ def reviews(rows: int = 240) -> Rows:
 
 def pairs(each: int = 120) -> Rows:
     """Return pairs of texts whose label is whether both name the same animal: neither text alone tells it."""
-    combinations, rng = list(product(FILLER[:10], NAMES, FILLER[:10], NAMES)), random.Random(0)
+    combinations, rng = list(product(DETERMINERS, NAMES, DETERMINERS, NAMES)), random.Random(0)
     same = rng.sample([words for words in combinations if words[1] == words[3]], each)
     other = rng.sample([words for words in combinations if words[1] != words[3]], each)
     found = [

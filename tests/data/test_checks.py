@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from datasets import Dataset, DatasetDict, Features, List, Value
+from datasets import Dataset, DatasetDict
 
 from headscope.data.checks import (
     check_columns,
@@ -30,46 +30,24 @@ def splits(**rows: list[tuple[str, int]]) -> DatasetDict:
     return DatasetDict({role: Dataset.from_dict(data) for role, data in columns.items()})
 
 
+LISTS = Dataset.from_dict({"review": ["a"], "stars": [[1, 2]]})
+
+
 @pytest.mark.parametrize(
     ("config", "dataset", "message"),
     [
-        (
-            CONFIG,
-            Dataset.from_dict({"text": ["a", "b"], "stars": [1, 2]}),
-            "exam.csv, split test (2 rows): no column 'review' for data.text_column; it has text, stars",
-        ),
-        (
-            CONFIG,
-            Dataset.from_dict({"review": ["a", "b"], "label": [1, 2]}),
-            "exam.csv, split test (2 rows): no column 'stars' for data.label_column; it has review, label",
-        ),
-        (
-            PAIRS,
-            reviews(["a", "b"], [1, 2]),
-            "reviews.csv, split test (2 rows): no column 'answer' for data.text_pair_column; it has review, stars",
-        ),
-        (
-            CONFIG,
-            reviews([1, 2, 3], [1, 2, 3]),
-            "exam.csv, split test (3 rows): column 'review' holds int64, not text",
-        ),
-        (
-            CONFIG,
-            Dataset.from_dict(
-                {"review": ["a"], "stars": [[1, 2]]},
-                features=Features({"review": Value("string"), "stars": List(Value("int64"))}),
-            ),
-            "exam.csv, split test (1 rows): column 'stars' holds List; a label is an integer or a string; "
-            "if a text has any number of them, set data.multi_label=true",
-        ),
+        (CONFIG, reviews(["a"], [1]).rename_column("review", "text"), "exam.csv, .*no column 'review' .*it has text"),
+        (CONFIG, reviews(["a"], [1]).rename_column("stars", "label"), "no column 'stars' .*; it has review, label"),
+        (PAIRS, reviews(["a", "b"], [1, 2]), r"reviews.csv, split test \(2 rows\): no column 'answer'"),
+        (CONFIG, reviews([1, 2, 3], [1, 2, 3]), "column 'review' holds int64, not text"),
+        (CONFIG, LISTS, "column 'stars' holds List; .*set data.multi_label=true"),
     ],
 )
 def test_a_missing_or_wrong_column_is_named_with_file_and_rows(
     config: DataConfig, dataset: Dataset, message: str
 ) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=message):
         check_columns(dataset, "test", config)
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("empty", [None, "", " \n\t\u3000"])

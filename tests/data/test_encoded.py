@@ -57,30 +57,6 @@ def test_pairs_are_encoded_with_the_text_that_each_token_belongs_to(
     assert texts.segments.tolist() == [segment for encoding in wanted for segment in encoding.type_ids]
 
 
-def test_texts_longer_than_max_length_are_cut_and_counted(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer(max_length=10)
-    full = make_tokenizer(max_length=1000)
-    lengths = [len(full.encode(text).ids) for text in TEXTS]
-    texts = encode(tokenizer, DATASET, tmp_path)
-    assert texts.lengths.tolist() == [min(length, 10) for length in lengths]
-    assert texts.num_cut == sum(length > 10 for length in lengths)
-    assert encode(full, DATASET, tmp_path).num_cut == 0
-
-
-def test_other_texts_tokenizers_and_lengths_have_files_of_their_own(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer()
-    for made_by, dataset in [
-        (tokenizer, DATASET),
-        (tokenizer, DATASET.select(range(6))),
-        (tokenizer, PAIRS),
-        (make_tokenizer(max_length=17), DATASET),
-        (make_tokenizer("unigram"), DATASET),
-        (tokenizer, DATASET),
-    ]:
-        encode(made_by, dataset, tmp_path)
-    assert len(list((tmp_path / "encoded").iterdir())) == 5
-
-
 def name_of(dataset: Dataset, cache: Path, tokenizer: Tokenizer) -> str:
     """Return the name of the folder that the texts' ids are kept in."""
     before = set((cache / "encoded").glob("*"))

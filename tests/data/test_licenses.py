@@ -77,18 +77,6 @@ def test_texts_and_notices_are_labelled_by_the_category_of_their_licence(package
         ("these are no more than seven words", ("is_license_notice: yes",), "mit"),
         ("word " * 401, ("is_license_notice: yes",), "mit"),
     ],
-    ids=[
-        "reference",
-        "neither",
-        "false positive",
-        "French",
-        "two licences",
-        "unknown licence",
-        "licence without a category",
-        "the only one of its class",
-        "too short",
-        "too long",
-    ],
 )
 def test_other_rules_are_left_out(package: Path, text: str, facts: tuple[str, ...], key: str) -> None:
     kept = add_one_of_each(package)

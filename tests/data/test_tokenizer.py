@@ -1,6 +1,5 @@
 """Tokenizers of three kinds: text comes back as it was, special tokens are never made from a text, files are reused."""
 
-import json
 import unicodedata
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from headscope.data import tokenizer as module
 from headscope.data.config import TOKENIZERS, TokenizerConfig
-from headscope.data.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer, trained_tokenizer
+from headscope.data.tokenizer import SPECIAL_TOKENS, train_tokenizer, trained_tokenizer
 from headscope.errors import ConfigError
 
 TEXTS = [
@@ -46,11 +45,6 @@ def test_a_text_comes_back_as_nfkc_makes_it(tmp_path: Path, config: TokenizerCon
 @pytest.mark.parametrize("text", TEXTS[:2])
 def test_text_without_spaces_is_cut_into_several_pieces(tmp_path: Path, config: TokenizerConfig, text: str) -> None:
     assert len(trained(config, tmp_path).encode(text).ids) >= 7
-
-
-def test_each_ideograph_is_a_word_of_its_own_to_wordpiece(tmp_path: Path) -> None:
-    tokenizer = trained(TokenizerConfig(kind="wordpiece"), tmp_path)
-    assert tokenizer.encode("名字猫").tokens == ["[CLS]", "名", "字", "猫", "[SEP]"]
 
 
 def test_bytes_stand_for_what_was_never_seen(tmp_path: Path) -> None:
@@ -136,9 +130,3 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused_with_advice(tmp_pa
     assert not (tmp_path / "tokenizers").exists()
     tokenizer = trained(TokenizerConfig(kind="bpe", vocab_size=300), tmp_path, ideographs)
     assert tokenizer.decode(tokenizer.encode(ideographs[3]).ids) == ideographs[3]
-
-
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
-    with pytest.raises(ValueError, match=r"tokenizer\.json: is not a tokenizer\.json"):
-        load_tokenizer(tmp_path / "tokenizer.json")

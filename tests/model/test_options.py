@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from headscope.attention import MultiHeadAttention, SharedProjectionAttention
 from headscope.attention.heads import HeadedAttention
 from headscope.attention.scored import ScoredAttention
 from headscope.inspection.capture import capture
@@ -91,15 +90,6 @@ def test_a_window_reaches_as_far_as_window_times_layers() -> None:
     difference = (encoder(changed) - encoder(tokens)).abs().amax(dim=(0, 2))
     assert (difference[:4] < 1e-12).all()  # two layers of two tokens each
     assert (difference[4:13] > 1e-9).all()
-
-
-def test_the_configured_layer_is_built() -> None:
-    shared = classifier(attention="shared_projection").encoder.blocks[0].attention
-    assert isinstance(shared, SharedProjectionAttention)
-    grouped = classifier(num_kv_heads=2).encoder.blocks[0].attention
-    assert isinstance(grouped, MultiHeadAttention)
-    assert grouped.in_proj_weight.shape == (36 + 2 * 2 * 6, 36)
-    assert shared.rotary is not None
 
 
 @pytest.mark.parametrize("pooling", ATTENDING)

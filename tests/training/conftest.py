@@ -11,7 +11,7 @@ import torch
 
 from headscope.training.config import TrainConfig
 from headscope.training.module import ClassifierModule
-from training_runs import HOSTILE, Rows, Trained, comments, configured, from_checkpoint, once, pairs, reviews
+from training_runs import HOSTILE, Rows, Trained, comments, configured, once, pairs, reviews
 
 
 @pytest.fixture
@@ -66,12 +66,6 @@ def any_classes(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         return config
 
     return once(tmp_path_factory, "any_classes", make)
-
-
-@pytest.fixture(scope="session")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return a run that began with a checkpoint."""
-    return once(tmp_path_factory, "tuned", from_checkpoint)
 
 
 @pytest.fixture

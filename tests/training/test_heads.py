@@ -196,21 +196,16 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
     assert last["examples/changed/rows"].min() >= 0  # step 0 was over the same texts
 
 
-def test_without_numbers_maps_are_recorded_and_no_pass_is_made_for_step_zero(small_config: Maker) -> None:
-    config = small_config(max_steps=2)
-    config.inspection.numbers = False
-    index = read_index(train(config).folder / "heads")
-    assert [step.step for step in index.steps] == [0, 2]
-    assert "numbers" not in index.notes
-
-
 def test_probes_of_ones_own_are_shown_safely_and_of_a_long_one_the_largest_weights_are_kept(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headscope.training.closing.MOST_CLASSES", 1)
     config = small_config(max_steps=2)
     config.inspection.probes, config.inspection.max_tokens = ["a lovely day and " * 6, "日本語 <b>bold</b>"], 17
+    config.inspection.numbers = False
     folder = train(config).folder
+    assert [step.step for step in read_index(folder / "heads").steps] == [0, 2]  # maps are recorded, numbers are not
+    assert "numbers" not in read_index(folder / "heads").notes
     tokens = len(read_index(folder / "heads").texts[0].tokens)
     assert tokens > 20
     assert arrays_of(folder)["text_0/layer_0/top_keys"].shape == (3, tokens, 16)

@@ -59,7 +59,8 @@ def test_the_kept_weights_are_the_best_of_validation_and_of_equals_those_of_the_
     found = zip(events.Scalars("validation/macro_f1"), events.Scalars("validation/loss"), strict=True)
     best = max(found, key=lambda pair: (pair[0].value, -pair[1].value))[0]
     assert facts["kept step"] == best.step + 1  # Lightning logs before it counts the step
-    assert f"(step {facts['kept step']} of {facts['steps']})" in plain.screen
+    kept = f"kept: the weights of epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
+    assert kept in plain.screen
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +103,11 @@ def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(small_
     assert "heads.json\n" in output.getvalue()  # and not "in the run's record", which it has not
 
 
-def test_accumulated_batches_are_fewer_steps(small_config: Maker) -> None:
-    alone, together = (small_config(f"{number}", max_epochs=1, accumulate=number) for number in (1, 2))
-    for config in (alone, together):
-        config.inspection.enabled = False
-    steps = [train(config).facts_of_training["steps"] for config in (alone, together)]
-    assert steps[1] == -(-steps[0] // 2)
+def test_accumulated_batches_are_fewer_steps(plain: Trained, small_config: Maker) -> None:
+    config = small_config(max_epochs=1, accumulate=3)
+    config.inspection.enabled = False
+    batches = plain.report.facts_of_training["steps"] // 4
+    assert train(config).facts_of_training["steps"] == -(-batches // 3)
 
 
 def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
@@ -228,6 +228,6 @@ def test_too_few_steps_are_told_and_enough_are_not(
     monkeypatch.setattr("headscope.training.run.FEW_STEPS", 2)
     output, config = io.StringIO(), small_config(max_steps=2)
     config.inspection.enabled = False
-    train(config, Console(file=output, width=200))
+    assert train(config, Console(file=output, width=200)).most_wrong is None  # which is part of inspection
     assert "raise trainer.max_epochs" in plain.screen
     assert "raise trainer.max_epochs" not in output.getvalue()

@@ -7,8 +7,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from headscope.training.config import TrainConfig
-from headscope.training.run import train
 from headscope.training.scoring import MultiLabelScores, Scores
 from headscope.training.screen import show_confusion, show_scores
 from headscope.training.widths import broken
@@ -78,16 +76,3 @@ def test_a_long_name_goes_on_in_a_second_line_between_its_parts() -> None:
 def test_a_name_is_broken_between_words_and_never_within_one() -> None:
     assert broken("TF-IDF (words 1-2) + regression", 12) == "TF-IDF\n(words 1-2)\n+ regression"
     assert broken("商用/許諾的なライセンス", 8) == "商用/\n許諾的なライセンス"
-
-
-def test_it_is_said_which_weights_were_kept(small_config: Callable[..., TrainConfig]) -> None:
-    console = Console(file=io.StringIO(), width=80)
-    report = train(small_config(max_epochs=3), console)
-    facts = report.facts_of_training
-    (line,) = [text for text in console.file.getvalue().splitlines() if text.startswith("kept:")]  # type: ignore[attr-defined]
-    steps = facts["steps"] // 3
-    assert facts["kept step"] == facts["kept epoch"] * steps
-    assert line == (
-        f"kept: the weights of epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']}), "
-        f"the best validation macro-F1, {facts['best validation macro-F1']:.4f}"
-    )
