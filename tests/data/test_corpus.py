@@ -1,13 +1,23 @@
-"""From a source to three splits: labels of every kind, splits that are missing, and what is refused on the way."""
+"""From a source to three splits: columns, labels of every kind, splits that are missing, and what is refused."""
 
+import math
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from datasets import ClassLabel, Dataset
+from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from headscope.data.checks import (
+    check_columns,
+    warn_of_shared_texts,
+    without_empty,
+)
+from headscope.data.columns import TextsOf, digests, num_known, numbers, tuples, values
 from headscope.data.config import DataConfig
 from headscope.data.corpus import Corpus, load_corpus, load_split
 from headscope.errors import DataError, UserWarningMessage
@@ -202,3 +212,156 @@ def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
         splits = {role: split.to_list() for role, split in corpus.splits.items()}
         found.append((splits, corpus.labels, corpus.facts, [str(warning.message) for warning in caught]))
     assert found[0] == found[1]
+
+
+# --- what is checked before training, each with a message that names the file, the column and the number of rows ---
+
+
+CONFIG = DataConfig(path="reviews.csv", test_path="exam.csv", text_column="review", label_column="stars")
+PAIRS = DataConfig(path="reviews.csv", text_column="review", text_pair_column="answer", label_column="stars")
+
+
+def reviews(texts: list[Any], stars: list[Any]) -> Dataset:
+    return Dataset.from_dict({"review": texts, "stars": stars})
+
+
+def splits(**rows: list[tuple[str, int]]) -> DatasetDict:
+    columns = {
+        role: {"text": [text for text, _ in pairs], "label": [label for _, label in pairs]}
+        for role, pairs in rows.items()
+    }
+    return DatasetDict({role: Dataset.from_dict(data) for role, data in columns.items()})
+
+
+LISTS = Dataset.from_dict({"review": ["a"], "stars": [[1, 2]]})
+
+
+@pytest.mark.parametrize(
+    ("config", "dataset", "message"),
+    [
+        (CONFIG, reviews(["a"], [1]).rename_column("review", "text"), "exam.csv, .*no column 'review' .*it has text"),
+        (CONFIG, reviews(["a"], [1]).rename_column("stars", "label"), "no column 'stars' .*; it has review, label"),
+        (PAIRS, reviews(["a", "b"], [1, 2]), r"reviews.csv, split test \(2 rows\): no column 'answer'"),
+        (CONFIG, reviews([1, 2, 3], [1, 2, 3]), "column 'review' holds int64, not text"),
+        (CONFIG, LISTS, "column 'stars' holds List; .*set data.multi_label=true"),
+    ],
+)
+def test_a_missing_or_wrong_column_is_named_with_file_and_rows(
+    config: DataConfig, dataset: Dataset, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        check_columns(dataset, "test", config)
+
+
+@pytest.mark.parametrize("empty", [None, "", " \n\t\u3000"])
+def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> None:
+    dataset = reviews(["a", empty, "b", empty], [1, 2, 1, 2])
+    with pytest.raises(DataError) as caught:
+        without_empty(dataset, "train", CONFIG)
+    assert str(caught.value) == (
+        "reviews.csv, split train, column 'review': 2 of 4 rows are empty or null (the first is row 1); "
+        "mend them or set data.drop_empty=true"
+    )
+
+
+@pytest.mark.parametrize("labels", [[1, None, 2], ["x", "", "y"], [1.0, math.nan, 2.0]])
+def test_a_row_without_a_label_is_refused_like_one_without_a_text(labels: list[Any]) -> None:
+    with pytest.raises(DataError, match=r"exam\.csv, split test, column 'stars': 1 of 3 rows are empty or null"):
+        without_empty(reviews(["a", "b", "c"], labels), "test", CONFIG)
+
+
+def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
+    columns = {
+        "review": ["a", None, "c", "d", "e"],
+        "answer": ["A", "B", " ", "D", "E"],
+        "stars": [1, 2, 3, None, 5],
+    }
+    kept = without_empty(Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True}))
+    assert kept.to_list() == [
+        {"review": "a", "answer": "A", "stars": 1},
+        {"review": "e", "answer": "E", "stars": 5},
+    ]
+
+
+def test_a_split_of_which_nothing_is_left_is_refused() -> None:
+    dropping = DataConfig(**vars(CONFIG) | {"drop_empty": True})
+    with pytest.raises(DataError, match=r"exam\.csv, split test: no rows to use; 2 were dropped"):
+        without_empty(reviews(["", " "], [1, 2]), "test", dropping)
+    with pytest.raises(DataError, match=r"reviews\.csv, split train: no rows to use; 0 were dropped"):
+        without_empty(reviews(["a"], [1]).select([]), "train", CONFIG)
+
+
+def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
+    train = [("same", 0), ("other", 1)]
+    data = splits(train=train, validation=[("same", 1), ("Same", 0)], test=[("other", 1), ("same", 0), ("new", 0)])
+    with pytest.warns(UserWarningMessage) as caught:
+        assert warn_of_shared_texts(data, CONFIG) == 3
+    (warning,) = caught
+    assert str(warning.message) == ("reviews.csv: texts that also stand in train: 1 of 2 in validation, 2 of 3 in test")
+
+
+def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
+    pairs = {"train": [("a", "b")], "validation": [("a", "c"), ("b", "a")], "test": [("a", "b")]}
+    data = DatasetDict(
+        {role: Dataset.from_list([{"text": a, "text_pair": b} for a, b in rows]) for role, rows in pairs.items()}
+    )
+    with pytest.warns(UserWarningMessage, match="in train: 1 of 1 in test"):
+        assert warn_of_shared_texts(data, PAIRS) == 1
+
+
+# --- columns read some rows at a time are what they are read whole, and rows have one digest only if they are equal ---
+
+
+ROWS = Dataset.from_dict({"text": [f"text {row}" for row in range(23)], "label": list(range(23))})
+STORED = {
+    "whole": ROWS,
+    "in chunks": concatenate_datasets([ROWS, ROWS]),
+    "picked": ROWS.select([7, 3, 3, 21, 0]),
+    "picked twice": ROWS.select(range(22, -1, -2)).select([5, 1, 9]),
+    "one": ROWS.select([4]),
+    "none": ROWS.select([]),
+    "named": ROWS.cast_column("label", ClassLabel(num_classes=23)),
+}
+
+
+@pytest.mark.parametrize("at_once", [4, 1000])
+@pytest.mark.parametrize("dataset", STORED.values(), ids=STORED)
+def test_columns_are_the_same_however_many_rows_are_read_at_once(
+    dataset: Dataset, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", at_once)
+    rows = dataset.to_list()
+    assert list(values(dataset, "text")) == [row["text"] for row in rows]
+    assert list(tuples(dataset, ["label", "text"])) == [(row["label"], row["text"]) for row in rows]
+    assert numbers(dataset, "label").dtype == np.int64
+    assert numbers(dataset, "label").tolist() == [row["label"] for row in rows]
+
+
+def test_texts_are_read_anew_each_time_column_after_column() -> None:
+    pairs = Dataset.from_dict({"text": ["a", "b"], "text_pair": ["c", "d"]})
+    texts = TextsOf(pairs, ["text", "text_pair"])
+    assert list(texts) == list(texts) == ["a", "b", "c", "d"]
+
+
+ROWS_OF_TEXTS = st.lists(st.tuples(st.text("ab\0é", max_size=3), st.text("ab\0", max_size=2)), max_size=30)
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=ROWS_OF_TEXTS)
+def test_two_digests_are_the_same_if_and_only_if_the_rows_are(rows: list[tuple[str, str]]) -> None:
+    assert len(set(digests(rows).tolist())) == len(set(rows))
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=ROWS_OF_TEXTS, known=ROWS_OF_TEXTS.filter(bool))
+def test_rows_that_are_known_are_counted_as_a_set_would(
+    rows: list[tuple[str, str]], known: list[tuple[str, str]]
+) -> None:
+    assert num_known(digests(rows), digests(known)) == sum(row in set(known) for row in rows)
+
+
+def test_a_digest_takes_16_bytes_even_if_its_last_one_is_zero() -> None:
+    found = digests((str(number),) for number in range(3000))
+    assert found.nbytes == 16 * 3000
+    assert any(len(each) < 16 for each in found.tolist())  # as NumPy shows one that ends with a zero
+    assert len(np.unique(found)) == 3000
