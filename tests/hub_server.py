@@ -120,18 +120,12 @@ class HubRequestHandler(BaseHTTPRequestHandler):
         self.reply_json([entries[path] for path in self.fields.get("paths", []) if path in entries])
 
     def answer_file(self) -> None:
-        """A file, or the one range of it that the client asks for."""
+        """A file."""
         content = self.snapshot.files.get(self.parts["path"])
         if content is None:
             raise self.entry_not_found()
         headers = {"X-Repo-Commit": self.snapshot.commit, "ETag": f'"{git_blob_id(content)}"'}
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        start, last = (int(asked[1]), int(asked[2] or len(content))) if asked else (0, 0)
-        part = content[start : last + 1]
-        if not asked or not part:  # a server may ignore a range, and then answers with the whole file
-            return self.reply(content, headers)
-        headers["Content-Range"] = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
-        return self.reply(part, headers, status=206)
+        self.reply(content, headers)
 
     def entry_not_found(self) -> HubError:
         """The error for a missing file: the client keeps its absence in its cache, under the commit named."""

@@ -10,13 +10,6 @@ import pytest
 from headscope.files import create_whole, replacing_folder, write_whole
 
 
-def test_a_file_is_put_in_place_with_its_folder(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file.txt"
-    assert write_whole(path, lambda temporary: temporary.write_text("content")) == path
-    assert path.read_text() == "content"
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text("old")
@@ -25,8 +18,9 @@ def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
         temporary.write_text("new")
         assert path.read_text() == "old"
 
-    write_whole(path, write)
+    assert write_whole(path, write) == path
     assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("old", ["old", None])
@@ -81,17 +75,6 @@ def test_of_many_that_create_a_file_at_once_one_does(tmp_path: Path) -> None:
         winners = [name for name in pool.map(create, "abcdefg") if name is not None]
     assert [path.read_text()] == winners
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_new_file_is_never_seen_before_it_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file.txt"
-
-    def write(temporary: Path) -> None:
-        temporary.write_text("whole")
-        assert not path.exists()
-
-    create_whole(path, write)
-    assert path.read_text() == "whole"
 
 
 def test_a_folder_in_its_place_is_not_replaced(tmp_path: Path) -> None:

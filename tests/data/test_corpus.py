@@ -1,14 +1,23 @@
-"""From a source to three splits: labels of every kind, splits that are missing, and what is refused on the way."""
+"""From a source to three splits: columns, labels of every kind, splits that are missing, and what is refused."""
 
+import math
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from datasets import ClassLabel, Dataset
+from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from headscope.data import columns
+from headscope.data.checks import (
+    check_columns,
+    warn_of_shared_texts,
+    without_empty,
+)
+from headscope.data.columns import TextsOf, digests, num_known, numbers, tuples, values
 from headscope.data.config import DataConfig
 from headscope.data.corpus import Corpus, load_corpus, load_split
 from headscope.errors import DataError, UserWarningMessage
@@ -48,13 +57,11 @@ def refused(settings: DataConfig) -> str:
 @pytest.mark.parametrize(
     ("labels", "names"),
     [
-        (["y", "x"], ["x", "y"]),
         ([10, 9], ["9", "10"]),
         ([-1, 1], ["-1", "1"]),
         ([3.0, 1.0], ["1", "3"]),
         ([True, False], ["0", "1"]),
-        (["spaced name ", "日本"], ["spaced name", "日本"]),
-        (["good", "good ", " bad", "bad"], ["bad", "good"]),
+        (["good", "good ", " bad", "日本"], ["bad", "good", "日本"]),
     ],
 )
 def test_labels_of_every_kind_become_indices_into_their_names(
@@ -63,13 +70,9 @@ def test_labels_of_every_kind_become_indices_into_their_names(
     labels = labels * (40 // len(labels))
     corpus = load_corpus(config(tmp_path, table(labels)))
     assert corpus.labels == names
-    wanted = {
-        text: str(int(label)) if not isinstance(label, str) else label.strip()
-        for text, label in zip(texts(40), labels, strict=True)
-    }
+    wanted = [label.strip() if isinstance(label, str) else str(int(label)) for label in labels]
     found = [row for role in ("train", "validation", "test") for row in rows(corpus, role)]
-    assert dict(found) == wanted
-    assert len(found) == 40
+    assert sorted(found) == sorted(zip(texts(40), wanted, strict=True))
 
 
 def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
@@ -81,13 +84,6 @@ def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
     corpus = load_corpus(settings)
     assert corpus.labels == ["3", "5"]
     assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {"3": 20, "5": 19}
-
-
-def test_the_names_of_a_class_label_are_kept_in_its_order(tmp_path: Path) -> None:
-    train = table([2, 0] * 20).cast_column("label", NAMES)
-    corpus = load_corpus(config(tmp_path, train))
-    assert corpus.labels == ["bad", "fair", "good"]
-    assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {"good": 20, "bad": 20}
 
 
 def test_splits_may_name_the_same_classes_in_other_ways(tmp_path: Path) -> None:
@@ -148,29 +144,6 @@ def test_cuts_follow_split_seed_alone(tmp_path: Path) -> None:
     assert first == again != other
 
 
-def test_near_duplicates_are_on_one_side_and_counted(tmp_path: Path) -> None:
-    copies = [f"{text.upper()} {year}." for text in texts(50) for year in range(4)]
-    corpus = load_corpus(config(tmp_path, Dataset.from_dict({"text": copies, "label": ["x", "y"] * 100})))
-    sides = [{text.rstrip("0123.") for text, _ in rows(corpus, role)} for role in corpus.splits]
-    assert sum(len(side) for side in sides) == 50
-    assert corpus.facts["near-duplicates kept on one side"] == 150
-
-
-def test_a_limit_holds_for_each_split_and_keeps_the_shares_of_the_classes(tmp_path: Path) -> None:
-    corpus = load_corpus(config(tmp_path, table(["x", "x", "x", "y"] * 75), limit=20, test_share=0.2))
-    assert corpus.facts["sizes"] == {"train": 20, "test": 20, "validation": 20}
-    for role in corpus.splits:
-        assert Counter(label for _, label in rows(corpus, role)) == {"x": 15, "y": 5}
-
-
-def test_pairs_have_two_columns_of_text(tmp_path: Path) -> None:
-    train = table(["x", "y"] * 20, question=[f"why {number}?" for number in range(40)])
-    corpus = load_corpus(config(tmp_path, train, text_column="question", text_pair_column="text"))
-    found = {row["text"]: row["text_pair"] for split in corpus.splits.values() for row in split}
-    assert found == {f"why {number}?": text for number, text in enumerate(texts(40))}
-    assert corpus.splits["train"].column_names == ["text", "text_pair", "label"]
-
-
 def test_texts_shared_between_given_splits_are_told_and_kept(tmp_path: Path) -> None:
     settings = config(tmp_path, table(["x", "y"] * 20), test_path=table(["x", "y"] * 3, 37))
     with pytest.warns(UserWarningMessage, match="texts that also stand in train: .* of 6 in test"):
@@ -180,63 +153,30 @@ def test_texts_shared_between_given_splits_are_told_and_kept(tmp_path: Path) -> 
     assert corpus.facts["sizes"]["test"] == 6
 
 
+SAME = {"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}
+TWO = {"text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(120)], "label": ["x", "y"] * 60}
+
+
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (table(["x"] * 9), "path.parquet, column 'label': train (9 rows) has one class only, x; takes two or more"),
-        (
-            table(["x"] * 9 + ["y"]),
-            "path.parquet, column 'label': classes with fewer than 2 rows in train: 'y' (1); merge or drop them",
-        ),
-        (
-            Dataset.from_dict({"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}),
-            "path.parquet, split train (4 rows): too few different texts to cut a test split from it: 1, for rows that "
-            "differ only in case, digits or signs count once and stay together; add texts, or give a split of its own "
-            "(data.test_path=... beside a file)",
-        ),
-        (
-            Dataset.from_dict(
-                {
-                    "text": [f"{'good' if row % 2 else 'bad'} film number {row}" for row in range(120)],
-                    "label": [row % 2 for row in range(120)],
-                }
-            ),
-            "path.parquet, split train (120 rows): too few different texts to cut a validation split from it: 2, for "
-            "rows that differ only in case, digits or signs count once and stay together; add texts, or give a split "
-            "of its own (data.validation_path=... beside a file)",
-        ),
-        (
-            table([0.5, 1.0] * 9),
-            "path.parquet, split train, column 'label': 9 of 18 rows hold fractions such as 0.5: "
-            "a label is an integer or a string",
-        ),
-        (
-            table(["x", "y"] * 9).rename_column("label", "stars"),
-            "path.parquet, split train (18 rows): no column 'label' for data.label_column; it has text, stars",
-        ),
+        (table(["x"] * 9), "path.parquet, column 'label': train (9 rows) has one class only, x"),
+        (table(["x"] * 9 + ["y"]), "classes with fewer than 2 rows in train: 'y' (1)"),
+        (Dataset.from_dict(SAME), "path.parquet, split train (4 rows): too few different texts to cut a test split"),
+        (Dataset.from_dict(TWO), "(120 rows): too few different texts to cut a validation split from it: 2"),
+        (table([0.5, 1.0] * 9), "split train, column 'label': 9 of 18 rows hold fractions such as 0.5"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_before_anything_is_cut(
     tmp_path: Path, train: Dataset, message: str
 ) -> None:
-    assert refused(config(tmp_path, train)) == message
+    assert message in refused(config(tmp_path, train))
 
 
 def test_the_file_of_the_split_at_fault_is_the_one_that_is_named(tmp_path: Path) -> None:
     settings = config(tmp_path, table(["x", "y"] * 20), validation_path=table(["x", "z"], 50))
     message = "validation_path.parquet, column 'label': validation has labels that train lacks: 'z' (1 rows)"
     assert refused(settings) == message
-
-
-def test_a_split_that_is_missing_is_named_beside_those_that_are_there(tmp_path: Path) -> None:
-    table(["x", "y"]).to_parquet(tmp_path / "test.parquet")
-    with pytest.raises(DataError, match=r"no split 'train' for data\.train_split; it has test"):
-        load_corpus(DataConfig(path=str(tmp_path)))
-
-
-def test_a_handful_of_texts_is_enough(tmp_path: Path) -> None:
-    corpus = load_corpus(config(tmp_path, table(["x", "y"] * 5)))
-    assert corpus.facts["sizes"] == {"train": 8, "test": 1, "validation": 1}
 
 
 def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -> None:
@@ -258,15 +198,15 @@ def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(tmp_pat
         load_split(settings, "validation", ["x", "y"])
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 60])
+@pytest.mark.parametrize("at_once", [7])
 def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     labels, found = [["x", "y", "", "z", "x"][row % 5] or None for row in range(200)], []
     train = Dataset.from_dict({"text": [*texts(60), *texts(60), *texts(60), *[" "] * 20], "label": labels})
     settings = config(tmp_path, train, test_path=table(["x", "y"] * 10, 55), drop_empty=True)
-    for rows_at_once in (columns.ROWS_AT_ONCE, at_once):
-        monkeypatch.setattr(columns, "ROWS_AT_ONCE", rows_at_once)
+    for rows_at_once in (1000, at_once):
+        monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", rows_at_once)
         with pytest.warns(UserWarningMessage) as caught:
             corpus = load_corpus(settings)
         splits = {role: split.to_list() for role, split in corpus.splits.items()}
@@ -274,13 +214,154 @@ def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
     assert found[0] == found[1]
 
 
-def test_unknown_labels_are_counted_over_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 2)
-    settings = config(tmp_path, table(["v", "x", "w", "v", "y"]))
-    with pytest.raises(DataError, match="3 of 5 rows have unknown labels v, w; takes x, y"):
-        load_split(settings, None, ["x", "y"])
+# --- what is checked before training, each with a message that names the file, the column and the number of rows ---
 
 
-def test_a_class_may_have_an_empty_name(tmp_path: Path) -> None:
-    train = table([0, 1] * 10).cast_column("label", ClassLabel(names=["", "else"]))
-    assert load_corpus(config(tmp_path, train)).labels == ["", "else"]
+CONFIG = DataConfig(path="reviews.csv", test_path="exam.csv", text_column="review", label_column="stars")
+PAIRS = DataConfig(path="reviews.csv", text_column="review", text_pair_column="answer", label_column="stars")
+
+
+def reviews(texts: list[Any], stars: list[Any]) -> Dataset:
+    return Dataset.from_dict({"review": texts, "stars": stars})
+
+
+def splits(**rows: list[tuple[str, int]]) -> DatasetDict:
+    columns = {
+        role: {"text": [text for text, _ in pairs], "label": [label for _, label in pairs]}
+        for role, pairs in rows.items()
+    }
+    return DatasetDict({role: Dataset.from_dict(data) for role, data in columns.items()})
+
+
+LISTS = Dataset.from_dict({"review": ["a"], "stars": [[1, 2]]})
+
+
+@pytest.mark.parametrize(
+    ("config", "dataset", "message"),
+    [
+        (CONFIG, reviews(["a"], [1]).rename_column("review", "text"), "exam.csv, .*no column 'review' .*it has text"),
+        (CONFIG, reviews(["a"], [1]).rename_column("stars", "label"), "no column 'stars' .*; it has review, label"),
+        (PAIRS, reviews(["a", "b"], [1, 2]), r"reviews.csv, split test \(2 rows\): no column 'answer'"),
+        (CONFIG, reviews([1, 2, 3], [1, 2, 3]), "column 'review' holds int64, not text"),
+        (CONFIG, LISTS, "column 'stars' holds List; .*set data.multi_label=true"),
+    ],
+)
+def test_a_missing_or_wrong_column_is_named_with_file_and_rows(
+    config: DataConfig, dataset: Dataset, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        check_columns(dataset, "test", config)
+
+
+@pytest.mark.parametrize("empty", [None, "", " \n\t\u3000"])
+def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> None:
+    dataset = reviews(["a", empty, "b", empty], [1, 2, 1, 2])
+    with pytest.raises(DataError) as caught:
+        without_empty(dataset, "train", CONFIG)
+    assert str(caught.value) == (
+        "reviews.csv, split train, column 'review': 2 of 4 rows are empty or null (the first is row 1); "
+        "mend them or set data.drop_empty=true"
+    )
+
+
+@pytest.mark.parametrize("labels", [[1, None, 2], ["x", "", "y"], [1.0, math.nan, 2.0]])
+def test_a_row_without_a_label_is_refused_like_one_without_a_text(labels: list[Any]) -> None:
+    with pytest.raises(DataError, match=r"exam\.csv, split test, column 'stars': 1 of 3 rows are empty or null"):
+        without_empty(reviews(["a", "b", "c"], labels), "test", CONFIG)
+
+
+def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
+    columns = {
+        "review": ["a", None, "c", "d", "e"],
+        "answer": ["A", "B", " ", "D", "E"],
+        "stars": [1, 2, 3, None, 5],
+    }
+    kept = without_empty(Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True}))
+    assert kept.to_list() == [
+        {"review": "a", "answer": "A", "stars": 1},
+        {"review": "e", "answer": "E", "stars": 5},
+    ]
+
+
+def test_a_split_of_which_nothing_is_left_is_refused() -> None:
+    dropping = DataConfig(**vars(CONFIG) | {"drop_empty": True})
+    with pytest.raises(DataError, match=r"exam\.csv, split test: no rows to use; 2 were dropped"):
+        without_empty(reviews(["", " "], [1, 2]), "test", dropping)
+    with pytest.raises(DataError, match=r"reviews\.csv, split train: no rows to use; 0 were dropped"):
+        without_empty(reviews(["a"], [1]).select([]), "train", CONFIG)
+
+
+def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
+    train = [("same", 0), ("other", 1)]
+    data = splits(train=train, validation=[("same", 1), ("Same", 0)], test=[("other", 1), ("same", 0), ("new", 0)])
+    with pytest.warns(UserWarningMessage) as caught:
+        assert warn_of_shared_texts(data, CONFIG) == 3
+    (warning,) = caught
+    assert str(warning.message) == ("reviews.csv: texts that also stand in train: 1 of 2 in validation, 2 of 3 in test")
+
+
+def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
+    pairs = {"train": [("a", "b")], "validation": [("a", "c"), ("b", "a")], "test": [("a", "b")]}
+    data = DatasetDict(
+        {role: Dataset.from_list([{"text": a, "text_pair": b} for a, b in rows]) for role, rows in pairs.items()}
+    )
+    with pytest.warns(UserWarningMessage, match="in train: 1 of 1 in test"):
+        assert warn_of_shared_texts(data, PAIRS) == 1
+
+
+# --- columns read some rows at a time are what they are read whole, and rows have one digest only if they are equal ---
+
+
+ROWS = Dataset.from_dict({"text": [f"text {row}" for row in range(23)], "label": list(range(23))})
+STORED = {
+    "whole": ROWS,
+    "in chunks": concatenate_datasets([ROWS, ROWS]),
+    "picked": ROWS.select([7, 3, 3, 21, 0]),
+    "picked twice": ROWS.select(range(22, -1, -2)).select([5, 1, 9]),
+    "one": ROWS.select([4]),
+    "none": ROWS.select([]),
+    "named": ROWS.cast_column("label", ClassLabel(num_classes=23)),
+}
+
+
+@pytest.mark.parametrize("at_once", [4, 1000])
+@pytest.mark.parametrize("dataset", STORED.values(), ids=STORED)
+def test_columns_are_the_same_however_many_rows_are_read_at_once(
+    dataset: Dataset, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", at_once)
+    rows = dataset.to_list()
+    assert list(values(dataset, "text")) == [row["text"] for row in rows]
+    assert list(tuples(dataset, ["label", "text"])) == [(row["label"], row["text"]) for row in rows]
+    assert numbers(dataset, "label").dtype == np.int64
+    assert numbers(dataset, "label").tolist() == [row["label"] for row in rows]
+
+
+def test_texts_are_read_anew_each_time_column_after_column() -> None:
+    pairs = Dataset.from_dict({"text": ["a", "b"], "text_pair": ["c", "d"]})
+    texts = TextsOf(pairs, ["text", "text_pair"])
+    assert list(texts) == list(texts) == ["a", "b", "c", "d"]
+
+
+ROWS_OF_TEXTS = st.lists(st.tuples(st.text("ab\0é", max_size=3), st.text("ab\0", max_size=2)), max_size=30)
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=ROWS_OF_TEXTS)
+def test_two_digests_are_the_same_if_and_only_if_the_rows_are(rows: list[tuple[str, str]]) -> None:
+    assert len(set(digests(rows).tolist())) == len(set(rows))
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=ROWS_OF_TEXTS, known=ROWS_OF_TEXTS.filter(bool))
+def test_rows_that_are_known_are_counted_as_a_set_would(
+    rows: list[tuple[str, str]], known: list[tuple[str, str]]
+) -> None:
+    assert num_known(digests(rows), digests(known)) == sum(row in set(known) for row in rows)
+
+
+def test_a_digest_takes_16_bytes_even_if_its_last_one_is_zero() -> None:
+    found = digests((str(number),) for number in range(3000))
+    assert found.nbytes == 16 * 3000
+    assert any(len(each) < 16 for each in found.tolist())  # as NumPy shows one that ends with a zero
+    assert len(np.unique(found)) == 3000

@@ -8,8 +8,6 @@ import pytest
 import torch
 from datasets import Dataset
 
-from headscope.data import columns
-from headscope.data import datamodule as module
 from headscope.data.columns import TextsOf
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import load_corpus
@@ -43,14 +41,6 @@ def test_the_tokenizer_is_trained_on_the_training_split_alone(tmp_path: Path) ->
     assert "wolf" in vocabulary
     assert not {"lion", "bear"} & set(vocabulary)
     assert data.encoded["test"].lengths.mean() > data.encoded["train"].lengths[:10].mean()
-
-
-def test_a_tokenizer_that_is_given_is_used_and_none_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = make(tmp_path, table("wolf", 40))
-    monkeypatch.setattr(module, "trained_tokenizer", lambda *_: pytest.fail("trained"))
-    again = TextDataModule(data.config, TokenizerConfig(), 0, data.tokenizer)
-    assert again.tokenizer is data.tokenizer
-    assert again.encoded["train"].ids.tolist() == data.encoded["train"].ids.tolist()
 
 
 def test_batches_hold_ids_and_labels_of_their_rows(tmp_path: Path) -> None:
@@ -105,18 +95,9 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     )
 
 
-def test_the_tokenizer_has_the_name_and_the_pieces_that_its_texts_give_it(tmp_path: Path) -> None:
-    data = make(tmp_path, table("wolf", 40, answer=["unicorn"] * 40), text_pair_column="answer")
-    train = data.corpus.splits["train"]
-    (kept,) = (tmp_path / "tokenizers").iterdir()
-    settings = TokenizerConfig("bpe", 400, min_frequency=1)
-    again = trained_tokenizer([*train["text"], *train["text_pair"]], settings, 64, tmp_path / "lists")
-    assert [path.name for path in (tmp_path / "lists" / "tokenizers").iterdir()] == [kept.name]
-    assert again.to_str() == data.tokenizer.to_str()
-
-
+@pytest.mark.slow
 def test_no_split_is_ever_whole_in_memory_as_python_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 50)
     rows = 4000
     texts = [f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 200}" for row in range(rows)]
     train = Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2)})

@@ -1,14 +1,15 @@
-"""Token ids on disk are those of each text encoded by itself, and a half-written cache is never read."""
+"""Token ids on disk are those of each text encoded by itself, named by what they were made from."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from datasets import Dataset, Value, concatenate_datasets
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
-from headscope.data import encoded as module
+from headscope.data.cache import cache_folder, content_key
 from headscope.data.config import TOKENIZERS, TokenizerConfig
 from headscope.data.encoded import encode
 from headscope.data.token_ids import EncodedTexts
@@ -29,12 +30,12 @@ def ids_of(texts: EncodedTexts) -> list[list[int]]:
     return [row.tolist() for row in np.split(texts.ids, texts.starts[1:-1])]
 
 
-@pytest.mark.parametrize("at_once", [2, 7, 10_000])
+@pytest.mark.parametrize("at_once", [2, 10_000])
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_texts_are_encoded_as_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, at_once: int
 ) -> None:
-    monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
+    monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", at_once)
     tokenizer = make_tokenizer(kind)
     texts = encode(tokenizer, DATASET, tmp_path)
     wanted = [tokenizer.encode(text) for text in TEXTS]
@@ -48,50 +49,13 @@ def test_texts_are_encoded_as_one_by_one(
 def test_pairs_are_encoded_with_the_text_that_each_token_belongs_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
+    monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", at_once)
     tokenizer = make_tokenizer(max_length=30)
     texts = encode(tokenizer, PAIRS, tmp_path)
     wanted = [tokenizer.encode(*pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
     assert ids_of(texts) == [encoding.ids for encoding in wanted]
     assert texts.segments is not None
     assert texts.segments.tolist() == [segment for encoding in wanted for segment in encoding.type_ids]
-
-
-def test_texts_longer_than_max_length_are_cut_and_counted(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer(max_length=10)
-    full = make_tokenizer(max_length=1000)
-    lengths = [len(full.encode(text).ids) for text in TEXTS]
-    texts = encode(tokenizer, DATASET, tmp_path)
-    assert texts.lengths.tolist() == [min(length, 10) for length in lengths]
-    assert texts.num_cut == sum(length > 10 for length in lengths)
-    assert encode(full, DATASET, tmp_path).num_cut == 0
-
-
-def test_what_was_encoded_once_is_read_and_not_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = make_tokenizer()
-    first = encode(tokenizer, DATASET, tmp_path)
-    monkeypatch.setattr(module, "_encodings", lambda *_: pytest.fail("encoded again"))
-    again = encode(tokenizer, DATASET, tmp_path)
-    assert ids_of(again) == ids_of(first)
-    assert (again.starts.tolist(), again.num_cut) == (first.starts.tolist(), first.num_cut)
-    relabelled = DATASET.remove_columns("label").add_column("label", np.zeros(7, np.int64))
-    assert ids_of(encode(tokenizer, relabelled, tmp_path)) == ids_of(first)
-    with pytest.raises(pytest.fail.Exception, match="encoded again"):
-        encode(tokenizer, DATASET.select(range(6)), tmp_path)
-
-
-def test_other_texts_tokenizers_and_lengths_have_files_of_their_own(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer()
-    for made_by, dataset in [
-        (tokenizer, DATASET),
-        (tokenizer, DATASET.select(range(6))),
-        (tokenizer, PAIRS),
-        (make_tokenizer(max_length=17), DATASET),
-        (make_tokenizer("unigram"), DATASET),
-        (tokenizer, DATASET),
-    ]:
-        encode(made_by, dataset, tmp_path)
-    assert len(list((tmp_path / "encoded").iterdir())) == 5
 
 
 def name_of(dataset: Dataset, cache: Path, tokenizer: Tokenizer) -> str:
@@ -142,31 +106,9 @@ def test_the_name_is_that_of_the_texts_however_they_are_stored(tmp_path: Path, m
     ]
     assert all(dataset["text"][:] == dataset["text_pair"][::-1] == TEXTS for dataset in stored)
     names = {name_of(dataset, tmp_path, tokenizer) for dataset in stored}
-    monkeypatch.setattr(module, "HASHED_AT_ONCE", 2)
+    monkeypatch.setattr("headscope.data.encoded.HASHED_AT_ONCE", 2)
     names |= {name_of(dataset, tmp_path, tokenizer) for dataset in stored}
     assert len(names) == 1
-
-
-@pytest.mark.parametrize("dataset", [DATASET, PAIRS], ids=["texts", "pairs"])
-def test_files_are_the_same_however_many_texts_are_encoded_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Dataset
-) -> None:
-    tokenizer, joined, sizes, found = make_tokenizer(), module.joined, [], []
-
-    def watched(encodings: list[Encoding], pairs: bool) -> EncodedTexts:
-        sizes.append(len(encodings))
-        return joined(encodings, pairs)
-
-    monkeypatch.setattr(module, "joined", watched)
-    for at_once in (1, 3, 7, 100):
-        monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
-        sizes.clear()
-        encode(tokenizer, dataset, tmp_path / str(at_once))
-        assert sum(sizes) == len(TEXTS)
-        assert max(sizes) <= at_once  # no more are ever held at once than that
-        (folder,) = (tmp_path / str(at_once) / "encoded").iterdir()
-        found.append({file.name: file.read_bytes() for file in folder.iterdir()})
-    assert all(files == found[0] for files in found)
 
 
 def test_what_the_tokenizer_refuses_is_told_and_leaves_nothing(tmp_path: Path) -> None:
@@ -177,30 +119,74 @@ def test_what_the_tokenizer_refuses_is_told_and_leaves_nothing(tmp_path: Path) -
     assert list((tmp_path / "encoded").iterdir()) == []
 
 
-def test_a_half_written_cache_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, encodings = make_tokenizer(), module._encodings
-
-    def stopped(*arguments: object) -> object:
-        yield next(encodings(*arguments))  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "TEXTS_AT_ONCE", 3)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module, "_encodings", stopped)
-        encode(tokenizer, DATASET, tmp_path)
-    assert list((tmp_path / "encoded").iterdir()) == []
-    assert ids_of(encode(tokenizer, DATASET, tmp_path)) == [tokenizer.encode(text).ids for text in TEXTS]
-
-
-def test_what_a_killed_process_left_does_not_hinder(tmp_path: Path) -> None:
-    (tmp_path / "encoded" / ".encoding.left").mkdir(parents=True)
-    (tmp_path / "encoded" / ".encoding.left" / "ids.bin").write_bytes(b"half")
-    tokenizer = make_tokenizer()
-    assert ids_of(encode(tokenizer, DATASET, tmp_path)) == [tokenizer.encode(text).ids for text in TEXTS]
-
-
 def test_ids_stay_on_disk_and_cannot_be_changed(tmp_path: Path) -> None:
     texts = encode(make_tokenizer(), DATASET, tmp_path)
     assert isinstance(texts.ids, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         texts.ids[0] = 7
+
+
+@pytest.mark.parametrize("dataset", [DATASET, PAIRS], ids=["texts", "pairs"])
+def test_files_are_the_same_however_many_texts_are_encoded_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Dataset
+) -> None:
+    found = []
+    for at_once in (1, 3, 100):
+        monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", at_once)
+        encode(make_tokenizer(), dataset, tmp_path / str(at_once))
+        (folder,) = (tmp_path / str(at_once) / "encoded").iterdir()
+        found.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert found[0] == found[1] == found[2]
+
+
+def test_what_was_encoded_is_read_again_and_what_was_half_written_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, rows, passes = make_tokenizer(), Dataset.iter, []
+
+    def stopped(dataset: Dataset, batch_size: int) -> Iterator[object]:
+        passes.append(batch_size)
+        for batch in rows(dataset, batch_size):
+            yield batch
+            if len(passes) == 2:  # the first names the files by what is in the texts
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", 3)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Dataset, "iter", stopped)
+        encode(tokenizer, DATASET, tmp_path)
+    assert list((tmp_path / "encoded").iterdir()) == []
+    (tmp_path / "encoded" / ".encoding.left").mkdir()  # by a process that was killed
+    (tmp_path / "encoded" / ".encoding.left" / "ids.bin").write_bytes(b"half")
+    relabelled = DATASET.remove_columns("label").add_column("label", np.zeros(7, np.int64))
+    kept = []
+    for dataset in (DATASET, relabelled):
+        assert ids_of(encode(tokenizer, dataset, tmp_path)) == [tokenizer.encode(text).ids for text in TEXTS]
+        kept.append({path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")})
+    assert kept[0] == kept[1]  # what was there is not written again
+
+
+# --- cached files are named by what they were made from ---
+
+
+def test_the_key_is_the_same_for_the_same_parts() -> None:
+    key = content_key(["one", "日本語", ""])
+    assert key == content_key(iter(["one", "日本語", ""]))
+    assert len(key) == 32
+    assert set(key) <= set("0123456789abcdef")
+
+
+def test_where_one_part_ends_and_the_next_begins_counts() -> None:
+    assert len({content_key(parts) for parts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"])}) == 5
+
+
+def test_half_a_character_can_be_part_of_a_key() -> None:
+    assert content_key(["\ud800"]) != content_key(["\ud801"])
+
+
+def test_a_configured_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache_folder(str(tmp_path / "deep" / "cache")) == tmp_path / "deep" / "cache"
+    assert (tmp_path / "deep" / "cache").is_dir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert cache_folder("~/mine") == tmp_path / "mine"

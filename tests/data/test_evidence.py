@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 from headscope.data.config import TokenizerConfig
 from headscope.data.evidence import (
     FOLDS,
-    EvidenceVocabulary,
     Units,
     WordTexts,
     class_ratios,
@@ -192,13 +191,6 @@ def test_the_vocabulary_is_kept_in_a_file_and_others_are_refused(tmp_path: Path)
     path.write_bytes(b"no safetensors")
     with pytest.raises(ValueError, match="does not hold n-grams"):
         load_evidence(path)
-
-
-def test_texts_without_a_known_ngram_have_none() -> None:
-    nothing = EvidenceVocabulary(np.zeros(0, np.uint64))
-    found = nothing.find(words(["a", "b"], [SPECIAL]))
-    assert len(found.of([0, 1], np.array([0, 2]), np.array([2, 1]), 2).ids) == 0
-    assert len(known_ngrams(words(["a"], ["b"]))) == 0
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram"])

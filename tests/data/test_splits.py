@@ -9,7 +9,7 @@ from datasets import Dataset, Features, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.splits import cut, limited, movable, near_duplicate_groups, strata, stratification
+from headscope.data.splits import cut, limited, near_duplicate_groups
 
 
 def labelled(counts: dict[int, int]) -> Dataset:
@@ -75,13 +75,6 @@ def test_a_cut_keeps_the_shares_of_the_classes() -> None:
     assert repeated == 0
 
 
-def test_a_cut_depends_on_its_seed_alone() -> None:
-    dataset = labelled({0: 50, 1: 50})
-    first, again, other = (cut(dataset, 0.2, seed)[1]["text"] for seed in (3, 3, 4))
-    assert list(first) == list(again)
-    assert set(first) != set(other)
-
-
 def test_both_sides_keep_the_order_of_the_rows() -> None:
     dataset = labelled({0: 50, 1: 50})
     places = {text: place for place, text in enumerate(dataset["text"])}
@@ -97,11 +90,6 @@ def test_a_few_texts_are_cut_even_where_not_every_class_fits_on_both_sides() -> 
     assert (len(stays), len(off)) == (8, 2)
 
 
-def test_what_has_no_two_different_texts_cannot_be_cut() -> None:
-    with pytest.raises(ValueError, match="test_size"):
-        cut(Dataset.from_dict({"text": ["A", "a", "a."], "label": [0, 1, 0]}), 0.1, seed=0)
-
-
 def test_a_limit_keeps_the_shares_of_the_classes_and_the_order() -> None:
     dataset = labelled({0: 100, 1: 60, 2: 40})
     few = limited(dataset, 20, seed=0)
@@ -111,25 +99,12 @@ def test_a_limit_keeps_the_shares_of_the_classes_and_the_order() -> None:
     assert list(few["text"]) == list(limited(dataset, 20, seed=0)["text"]) != list(limited(dataset, 20, seed=1)["text"])
 
 
-def test_a_limit_that_is_not_reached_changes_nothing() -> None:
-    dataset = labelled({0: 5, 1: 5})
-    assert limited(dataset, None, seed=0) is limited(dataset, 10, seed=0) is dataset
-
-
 @pytest.mark.parametrize("limit", [1, 2, 9])
 def test_a_limit_is_kept_to_where_shares_cannot_be(limit: int) -> None:
     assert len(limited(labelled({0: 4, 1: 3, 2: 3}), limit, seed=0)) == limit
 
 
-def test_classes_are_kept_to_only_where_each_fits_on_both_sides() -> None:
-    labels = np.array([0, 0, 0, 1, 1])
-    assert stratification(labels, 2) is labels
-    assert stratification(labels, 3) is labels
-    assert stratification(labels, 1) is None
-    assert stratification(labels, 4) is None
-    assert stratification(np.array([0, 0, 0, 1]), 2) is None
-
-
+@settings(max_examples=50, deadline=None)
 @given(
     texts=st.lists(st.text("aAbB1! é", max_size=4), max_size=60),
     pairs=st.lists(st.text("aB2", max_size=2), min_size=60),
@@ -191,23 +166,6 @@ def test_texts_with_a_label_too_rare_to_divide_stay() -> None:
     assert (len(stays), len(off)) == (18, 2)  # where every label is too rare, texts are drawn as they come
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    table=st.lists(st.lists(st.integers(0, 1), min_size=3, max_size=3), min_size=8, max_size=80),
-    share=st.floats(0.02, 0.5),
-)
-def test_every_stratum_is_large_enough_for_both_sides(table: list[list[int]], share: float) -> None:
-    labels, size = np.array(table, dtype=np.int8), max(1, int(share * len(table)))
-    found = strata(labels, size)
-    assert found.shape == (len(table),)
-    counts = np.unique(found, return_counts=True)[1]
-    assert counts.min() >= min(len(table), max(2, len(table) / size))
-    assert len(counts) <= size
-    rows = movable(labels, size, seed=0)
-    assert len(rows) > size
-    assert stratification(strata(labels[rows], size), size) is not None or len(rows) < 2 * size or size < 1
-
-
 def test_a_limit_keeps_the_shares_of_combinations() -> None:
     few = limited(with_sets({(): 50, (0,): 100, (0, 1): 50}, 2), 20, seed=0)
     assert Counter(map(tuple, few["label"])) == {(0, 0): 5, (1, 0): 10, (1, 1): 5}
@@ -216,13 +174,7 @@ def test_a_limit_keeps_the_shares_of_combinations() -> None:
 # --- one label, and classes that are rare ---
 
 
-def test_one_class_a_text_is_stratified_by_as_it_is() -> None:
-    labels = np.array([0, 0, 0, 1, 1, 1])
-    assert strata(labels, 2) is labels
-    assert movable(labels, 2, seed=0).tolist() == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("classes", "texts"), [(50, 5), (20, 3), (30, 4)])
 def test_no_class_is_lost_where_there_are_more_classes_than_texts_to_cut_off(
     classes: int, texts: int, seed: int
@@ -236,7 +188,7 @@ def test_no_class_is_lost_where_there_are_more_classes_than_texts_to_cut_off(
     assert min(left.values()) >= 2
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_class_of_one_text_repeated_stays_and_hinders_no_other(seed: int) -> None:
     rows = [{"text": letters(row), "label": row % 2 if row < 90 else 2} for row in range(100)]
     stays, off, _ = cut(Dataset.from_list([*rows, *({"text": f"meh {n}", "label": 3} for n in range(3))]), 0.1, seed)

@@ -1,14 +1,17 @@
-"""Tokenizers of three kinds: text comes back as it was, special tokens are never made from a text, files are reused."""
+"""Tokenizers: text comes back as it was, special tokens are never made from a text, and tokens are shown as written."""
 
-import json
 import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from headscope.data import tokenizer as module
 from headscope.data.config import TOKENIZERS, TokenizerConfig
-from headscope.data.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer, trained_tokenizer
+from headscope.data.display import shown_tokens, visible
+from headscope.data.tokenizer import SPECIAL_TOKENS, train_tokenizer, trained_tokenizer
 from headscope.errors import ConfigError
 
 TEXTS = [
@@ -46,11 +49,6 @@ def test_a_text_comes_back_as_nfkc_makes_it(tmp_path: Path, config: TokenizerCon
 @pytest.mark.parametrize("text", TEXTS[:2])
 def test_text_without_spaces_is_cut_into_several_pieces(tmp_path: Path, config: TokenizerConfig, text: str) -> None:
     assert len(trained(config, tmp_path).encode(text).ids) >= 7
-
-
-def test_each_ideograph_is_a_word_of_its_own_to_wordpiece(tmp_path: Path) -> None:
-    tokenizer = trained(TokenizerConfig(kind="wordpiece"), tmp_path)
-    assert tokenizer.encode("名字猫").tokens == ["[CLS]", "名", "字", "猫", "[SEP]"]
 
 
 def test_bytes_stand_for_what_was_never_seen(tmp_path: Path) -> None:
@@ -113,21 +111,9 @@ def test_lower_case_is_a_choice(tmp_path: Path, config: TokenizerConfig) -> None
     assert trained(config, tmp_path).encode("The CAT").ids != trained(config, tmp_path).encode("the cat").ids
 
 
-def test_what_was_trained_once_is_not_trained_again(
-    tmp_path: Path, config: TokenizerConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = trained(config, tmp_path)
-    monkeypatch.setattr(module, "train_tokenizer", lambda *_: pytest.fail("trained again"))
-    again = trained(config, tmp_path)
-    assert again.to_str() == first.to_str()
-    assert again.encode(TEXTS[2]).ids == first.encode(TEXTS[2]).ids
-    with pytest.raises(pytest.fail.Exception, match="trained again"):
-        trained(config, tmp_path, [*TEXTS, "one more"])
-
-
 def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
-    for settings in (
+    for arguments in (
         (TEXTS, config, 128),
         (TEXTS[:-1], config, 128),
         ([*TEXTS[1:], TEXTS[0]], config, 128),
@@ -137,13 +123,8 @@ def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> 
         (TEXTS, config, 64),
         (TEXTS, config, 128),
     ):
-        trained_tokenizer(*settings, tmp_path)
+        trained_tokenizer(*arguments, tmp_path)
     assert len(list((tmp_path / "tokenizers").iterdir())) == 7
-
-
-def test_bpe_trained_anew_on_the_same_texts_is_the_same(tmp_path: Path) -> None:
-    first, second = (trained(TokenizerConfig("bpe", 400), tmp_path / name) for name in ("a", "b"))
-    assert first.to_str() == second.to_str()
 
 
 def test_a_vocabulary_too_small_for_the_characters_is_refused_with_advice(tmp_path: Path) -> None:
@@ -155,7 +136,115 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused_with_advice(tmp_pa
     assert tokenizer.decode(tokenizer.encode(ideographs[3]).ids) == ideographs[3]
 
 
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
-    with pytest.raises(ValueError, match=r"tokenizer\.json: is not a tokenizer\.json"):
-        load_tokenizer(tmp_path / "tokenizer.json")
+# --- a token is shown as the letters that it stands for, and nothing in a text can hide or turn what is shown ---
+
+
+SHOWN = ["the cat and the dog", "猫である。犬である。"] * 20
+
+
+@pytest.fixture(scope="module")
+def by_kind() -> dict[str, Tokenizer]:
+    return {
+        kind: train_tokenizer(iter(SHOWN), TokenizerConfig(kind=kind, vocab_size=400, lowercase=False))
+        for kind in TOKENIZERS
+    }
+
+
+def shown(tokenizer: Tokenizer, *texts: str) -> list[str]:
+    return shown_tokens(tokenizer, tokenizer.encode(*texts), texts)
+
+
+def test_what_cannot_be_seen_is_shown_as_a_sign_and_letters_as_they_are() -> None:
+    unseen = " \n\t\r\x00\x1b\x7f\x85\u200b\u202e\u2066\u2028\ufeff\U000e0041\ud800"
+    signs = [
+        "␣",
+        "⏎",
+        "⇥",
+        "␍",
+        "␀",
+        "␛",
+        "␡",
+        "<U+0085>",
+        "<U+200B>",
+        "<U+202E>",
+        "<U+2066>",
+        "<U+2028>",
+        "<U+FEFF>",
+        "<U+E0041>",
+        "<U+D800>",
+    ]
+    for text, sign in zip([*unseen, "Ġ", "Ċ", "▁", "猫é<b>"], [*signs, "Ġ", "Ċ", "▁", "猫é<b>"], strict=True):
+        assert visible(f"a{text}b{text}") == f"a{sign}b{sign}"
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_no_control_character_and_no_change_of_direction_is_left(text: str) -> None:
+    controls = [
+        *range(0x21),
+        *range(0x7F, 0xA0),
+        *range(0x200B, 0x2010),
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    ]
+    assert not set(visible(text)) & set(map(chr, controls))
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_pieces_put_together_are_the_text(by_kind: dict[str, Tokenizer], kind: str) -> None:
+    text = "the dog. 猫である。"
+    pieces = "".join(shown(by_kind[kind], text)[1:-1])
+    wanted = {
+        "words": "thedog.猫である。",
+        "bpe": "the␣dog.␣猫である。",
+        "wordpiece": "thedog.猫である。",
+        "unigram": "␣the␣dog.␣猫である。",
+    }
+    assert pieces == wanted[kind]
+
+
+def test_a_character_split_into_bytes_is_numbered(by_kind: dict[str, Tokenizer]) -> None:
+    assert shown(by_kind["bpe"], "鬱🦔") == ["[CLS]", "鬱₁", "鬱₂", "鬱₃", "🦔₁", "🦔₂", "🦔₃", "🦔₄", "[SEP]"]
+    assert shown(by_kind["bpe"], "鬱鬱") == ["[CLS]", "鬱₁", "鬱₂", "鬱₃", "鬱₁", "鬱₂", "鬱₃", "[SEP]"]
+
+
+def test_a_text_is_shown_as_it_was_written_and_not_as_nfkc_makes_it(by_kind: dict[str, Tokenizer]) -> None:
+    assert shown(by_kind["bpe"], "ｄ①") == ["[CLS]", "ｄ", "①", "[SEP]"]
+    assert shown(by_kind["bpe"], "㍿") == [
+        "[CLS]",
+        *(f"㍿{sign}" for sign in "₁₂₃₄₅₆₇₈₉"),
+        "㍿₁₀",
+        "㍿₁₁",
+        "㍿₁₂",
+        "[SEP]",
+    ]
+
+
+def test_an_unknown_word_is_shown_by_its_letters(by_kind: dict[str, Tokenizer]) -> None:
+    encoding = by_kind["wordpiece"].encode("the zebra")
+    assert encoding.tokens == ["[CLS]", "the", "[UNK]", "[SEP]"]
+    assert shown(by_kind["wordpiece"], "the zebra") == ["[CLS]", "the", "zebra", "[SEP]"]
+
+
+def test_each_token_of_a_pair_is_shown_from_its_own_text(by_kind: dict[str, Tokenizer]) -> None:
+    assert shown(by_kind["bpe"], "the cat", "cat dog") == ["[CLS]", "the", "␣cat", "[SEP]", "cat", "␣dog", "[SEP]"]
+    assert shown(by_kind["bpe"], "鬱", "鬱")[1:4] == ["鬱₁", "鬱₂", "鬱₃"] == shown(by_kind["bpe"], "鬱", "鬱")[5:8]
+
+
+def test_the_letters_of_a_separator_are_not_shown_as_one(tmp_path: Path) -> None:
+    for kind in TOKENIZERS:
+        tokenizer = trained_tokenizer(["a [SEP] b"] * 5, TokenizerConfig(kind=kind), 64, tmp_path)
+        assert shown(tokenizer, "a [SEP] b").count("[SEP]") == 1
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(first=st.text(max_size=20), second=st.none() | st.text(max_size=20))
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_there_are_as_many_shown_tokens_as_ids(
+    by_kind: dict[str, Tokenizer], kind: str, first: str, second: str | None
+) -> None:
+    texts = (first,) if second is None else (first, second)
+    tokens = shown(by_kind[kind], *texts)
+    assert len(tokens) == len(by_kind[kind].encode(*texts).ids)
+    assert all(tokens)

@@ -52,14 +52,6 @@ def test_rows_are_chosen_before_anything_is_computed(rows: list[int] | slice) ->
     assert torch.equal(chosen[""], everything[""][rows])
 
 
-def test_low_precision_models_get_maps_in_float32() -> None:
-    model, tokens = layer(dtype=torch.bfloat16), torch.randn(B, T, H * E, dtype=torch.bfloat16)
-    with capture(model) as maps:
-        model(tokens, tokens, tokens, need_weights=False)
-    assert maps[""].dtype == torch.float32
-    torch.testing.assert_close(maps[""].sum(-1), torch.ones(B, H, T))
-
-
 def test_gradients_and_training_go_on_as_before() -> None:
     model, tokens = layer(), torch.randn(B, T, H * E)
     gradients = []

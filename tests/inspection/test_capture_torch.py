@@ -103,9 +103,10 @@ def test_low_precision_gives_maps_in_float32() -> None:
 
 def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
     model = encoder()
-    with pytest.raises(RuntimeError, match="on purpose"), capture(model):
+    with pytest.raises(RuntimeError, match="on purpose"), capture(model) as maps:
         raise RuntimeError("on purpose")
-    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+    model(torch.randn(B, K, D))
+    assert maps == {}
 
 
 def test_weights_times_values_are_what_the_layer_gave() -> None:
@@ -178,7 +179,6 @@ def test_nested_tensors_shorter_than_the_batch_are_padded_to_it() -> None:
     weights = maps["layers.1.self_attn"]
     assert weights.shape == (B, H, K + 3, K + 3)
     assert (weights.masked_select(mask[:, None, None]) == 0).all()
-    assert not model.layers[0].self_attn._forward_pre_hooks
 
 
 def test_a_watched_encoder_still_packs_padded_texts() -> None:

@@ -1,13 +1,17 @@
-"""The network: padding changes nothing, places matter, and every part has the parameters it should."""
+"""The network and its kinds of attention, pooling and masks: padding changes nothing, places matter."""
 
 import pytest
 import torch
 
+from headscope.attention.heads import HeadedAttention
+from headscope.attention.scored import ScoredAttention
 from headscope.inspection.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import POOLINGS, POSITIONS, ModelConfig
 from headscope.model.embedding import sinusoidal_positions
-from headscope.model.pooling import first_pooling, max_pooling, mean_pooling
+from headscope.model.encoder import Encoder
+from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
+from headscope.settings import problems
 
 VOCABULARY, CLASSES, LENGTH = 53, 3, 29
 
@@ -99,3 +103,127 @@ def test_capture_sees_every_layer_and_changes_nothing() -> None:
         pass
     model(ids)
     assert none_yet == {}
+
+
+# --- the kinds of attention, of pooling and of masks that a configuration can ask for ---
+
+
+T = 13
+ATTENDING = ["additive", "dot", "general", "concat"]
+KINDS: dict[str, dict[str, object]] = {
+    "multi_head": {},
+    "shared_projection": {"attention": "shared_projection"},
+    "grouped": {"num_kv_heads": 3},
+    "multi-query": {"num_kv_heads": 1},
+    "causal": {"causal": True},
+    "window": {"window": 2},
+    "causal window": {"causal": True, "window": 2},
+    "causal, shared": {"causal": True, "attention": "shared_projection"},
+}
+
+
+def config(**options: object) -> ModelConfig:
+    return ModelConfig(
+        **{"d_model": 36, "num_heads": 6, "feedforward_size": 31, "evidence": False, "pooling": "mean", **options}
+    )
+
+
+def attending(**options: object) -> TextClassifier:
+    torch.manual_seed(0)
+    return TextClassifier(config(**options), VOCABULARY, 3, LENGTH).double().eval()
+
+
+def texts() -> tuple[torch.Tensor, torch.Tensor]:
+    lengths = torch.tensor([[5], [13], [7]])
+    ids = torch.randint(1, VOCABULARY, (3, T), generator=torch.manual_seed(1))
+    padding = torch.arange(T) >= lengths
+    return ids.masked_fill(padding, 0), padding
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_no_logit_of_any_kind_of_attention(kind: str) -> None:
+    model, (ids, padding) = attending(**KINDS[kind]), texts()
+    together = model(ids, padding)
+    for row in range(3):
+        alone = model(ids[row : row + 1, ~padding[row]])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
+    assert torch.isfinite(torch.autograd.grad(together.sum(), model.embedding.token.weight)[0]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_are_zero_where_nothing_may_be_seen_and_sum_to_one(kind: str) -> None:
+    model, (ids, padding) = attending(**KINDS[kind]), texts()
+    with capture(model, kind=HeadedAttention) as maps:
+        model(ids, padding)
+    place = torch.arange(T)
+    hidden = padding[:, None].expand(-1, T, -1)
+    if model.encoder.causal:
+        hidden = hidden | (place > place[:, None])
+    if model.encoder.window is not None:
+        hidden = hidden | ((place[:, None] - place).abs() > 2)
+    assert len(maps) == 2
+    for weights in maps.values():
+        assert weights.shape == (3, 6, T, T)
+        assert (weights[hidden[:, None].expand_as(weights)] == 0).all()
+        seen = weights[1].sum(-1)  # the text without padding
+        torch.testing.assert_close(seen, torch.ones_like(seen))
+
+
+def test_a_causal_encoder_does_not_look_ahead() -> None:
+    encoder = Encoder(config(causal=True), LENGTH).double().eval()
+    tokens = torch.randn(2, T, 36, dtype=torch.float64)
+    changed = tokens.clone()
+    changed[:, 7:] = torch.randn(2, T - 7, 36, dtype=torch.float64)
+    torch.testing.assert_close(encoder(changed)[:, :7], encoder(tokens)[:, :7], rtol=0, atol=1e-12)
+    assert not torch.allclose(encoder(changed)[:, 7:], encoder(tokens)[:, 7:])
+
+
+def test_a_window_reaches_as_far_as_window_times_layers() -> None:
+    encoder = Encoder(config(window=2), LENGTH).double().eval()
+    tokens = torch.randn(2, T, 36, dtype=torch.float64)
+    changed = tokens.clone()
+    changed[:, 8] = 0.5
+    difference = (encoder(changed) - encoder(tokens)).abs().amax(dim=(0, 2))
+    assert (difference[:4] < 1e-12).all()  # two layers of two tokens each
+    assert (difference[4:13] > 1e-9).all()
+
+
+@pytest.mark.parametrize("pooling", ATTENDING)
+def test_the_texts_vector_is_the_tokens_weighted_as_recorded(pooling: str) -> None:
+    torch.manual_seed(0)
+    pool = attending(pooling=pooling).pool
+    assert isinstance(pool, AttentionPooling)
+    torch.nn.init.normal_(pool.query)
+    tokens, (_, padding) = torch.randn(3, T, 36, dtype=torch.float64), texts()
+    with capture(pool, kind=ScoredAttention) as maps:
+        vector = pool(tokens, padding)
+    weights = maps["attention"]
+    assert weights.shape == (3, 1, 1, T)
+    assert (weights[:, 0, 0][padding] == 0).all()
+    assert weights.std() > 1e-3
+    torch.testing.assert_close(torch.einsum("bt,btd->bd", weights[:, 0, 0], tokens), vector)
+    vector.square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in pool.parameters())
+
+
+@pytest.mark.parametrize("pooling", ATTENDING)
+def test_a_model_shows_its_pooling_beside_its_heads(pooling: str) -> None:
+    model, (ids, padding) = attending(pooling=pooling), texts()
+    with capture(model) as maps:
+        model(ids, padding)
+    assert list(maps) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention", "pool.attention"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_kv_heads": 4}, "num_kv_heads: got 4, takes a divisor of model.num_heads=6"),
+        ({"num_kv_heads": 2, "attention": "shared_projection"}, "num_kv_heads: the heads of model.attention=shared"),
+        ({"attention": "sparse"}, "attention: got 'sparse', takes one of multi_head, shared_projection"),
+        ({"window": 0}, "window: got 0, takes at least 1"),
+        ({"pooling": "last"}, "pooling: got 'last', takes one of first, mean, max, pooler, additive"),
+    ],
+    ids=["no divisor", "shared twice", "unknown", "no window", "no pooling"],
+)
+def test_what_cannot_work_is_refused_with_its_key(options: dict[str, object], words: str) -> None:
+    assert any(words in problem for problem in problems(config(**options)))

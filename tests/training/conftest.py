@@ -1,52 +1,87 @@
-"""Small data and small configurations for trainings that take seconds."""
+"""Configurations of small trainings, and runs that are trained once for all workers."""
 
-import csv
-import random
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from headscope.data.config import DataConfig, TokenizerConfig
-from headscope.inspection.config import InspectionConfig
-from headscope.model.config import ModelConfig
-from headscope.training.config import OptimizerConfig, TrainConfig, TrainerConfig
-
-GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
-FILLER = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of", "with"]
-
-
-def write_reviews(path: Path, rows: int = 240) -> Path:
-    """Write a csv file of made-up reviews that a small model learns: the label is told by one word among filler."""
-    rng = random.Random(0)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        for number in range(rows):
-            words = rng.choices(FILLER, k=rng.randint(3, 17))
-            words.insert(rng.randrange(len(words)), rng.choice(GOOD if number % 2 else BAD))
-            writer.writerow([" ".join(words), "good" if number % 2 else "bad"])
-    return path
+from headscope.training.config import TrainConfig
+from headscope.training.module import ClassifierModule
+from training_runs import HOSTILE, Rows, Trained, comments, configured, once, pairs, reviews
 
 
 @pytest.fixture
 def small_config(tmp_path: Path) -> Callable[..., TrainConfig]:
-    """Return a maker of configurations whose trainings take about two seconds."""
+    """Return a maker of configurations on the reviews; `rows`, `name` and settings of the trainer may be given."""
 
-    def make(name: str = "run", **trainer: object) -> TrainConfig:
-        path = tmp_path / "reviews.csv"
-        if not path.exists():
-            write_reviews(path)
-        return TrainConfig(
-            name=name,
-            outputs_dir=str(tmp_path / "outputs"),
-            baseline=False,
-            data=DataConfig(path=str(path), max_length=32, tokens_per_batch=256, cache_dir=str(tmp_path / "cache")),
-            tokenizer=TokenizerConfig(vocab_size=300),
-            model=ModelConfig(d_model=12, num_heads=3, num_layers=2, feedforward_size=24, dropout=0.1),
-            optimizer=OptimizerConfig(learning_rate=1e-2),
-            trainer=TrainerConfig(**({"max_epochs": 3, "accelerator": "cpu"} | trainer)),
-            inspection=InspectionConfig(num_probes=2, max_tokens=16),
-        )
+    def make(name: str = "run", rows: Rows | None = None, **trainer: object) -> TrainConfig:
+        return configured(tmp_path, rows, name, **trainer)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return a run that has learned, with everything that can be recorded."""
+
+    def make(folder: Path) -> TrainConfig:
+        config = configured(folder, max_epochs=4)
+        config.baseline, config.inspection.every, config.inspection.causes = True, 7, 24
+        return config
+
+    return once(tmp_path_factory, "plain", make)
+
+
+@pytest.fixture(scope="session")
+def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return a run that was hardly trained, and makes mistakes: two steps, and no word that counting knows already."""
+
+    def make(folder: Path) -> TrainConfig:
+        config = configured(
+            folder, [row | {"text": row["text"].replace("film", HOSTILE)} for row in reviews()], max_steps=2
+        )
+        config.model.evidence, config.inspection.max_tokens = False, 5
+        return config
+
+    return once(tmp_path_factory, "mistaken", make)
+
+
+@pytest.fixture(scope="session")
+def of_pairs(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return a run of one epoch on pairs of texts."""
+    return once(tmp_path_factory, "of_pairs", lambda folder: configured(folder, pairs(), max_epochs=1))
+
+
+@pytest.fixture(scope="session")
+def any_classes(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return a run that has learned texts with any number of labels."""
+
+    def make(folder: Path) -> TrainConfig:
+        config = configured(folder, comments(), max_epochs=12)
+        config.baseline, config.inspection.causes = True, 24
+        return config
+
+    return once(tmp_path_factory, "any_classes", make)
+
+
+@pytest.fixture
+def interrupt_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return what has Ctrl-C pressed, once, in the middle of a training, after so many batches."""
+    step = ClassifierModule.training_step
+
+    def press(batches: int) -> None:
+        left = iter(range(batches - 1, -1, -1))
+
+        def pressed(module: ClassifierModule, *args: Any) -> torch.Tensor:
+            loss = step(module, *args)
+            if next(left, None) == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+            return loss
+
+        monkeypatch.setattr(ClassifierModule, "training_step", pressed)
+
+    return press

@@ -1,4 +1,4 @@
-"""What evaluate refuses, and under which name it keeps scores."""
+"""What evaluate refuses, what it shows, and under which name it keeps scores."""
 
 import io
 import json
@@ -16,15 +16,32 @@ from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.run import train
 from headscope.training.run_data import data_of
+from training_runs import Trained, write
 
 
-def score(folder: Path, data: DataConfig | None = None) -> None:
-    evaluate(EvaluateConfig(str(folder), accelerator="cpu", data=data), Console(file=io.StringIO()))
+def score(folder: Path, data: DataConfig | None = None) -> tuple[object, str]:
+    output = io.StringIO()
+    return evaluate(EvaluateConfig(str(folder), accelerator="cpu", data=data), Console(file=output)), output.getvalue()
 
 
-def test_own_data_with_other_labels_are_refused(small_config: Callable[..., TrainConfig]) -> None:
-    config = small_config(max_epochs=1)
-    folder, source = train(config).folder, Path(config.data.path)
+def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(mistaken: Trained, tmp_path: Path) -> None:
+    folder = mistaken.copy(tmp_path)
+    kept, metrics = folder / "evaluations/reviews-test.json", json.loads((folder / "metrics.json").read_text())
+    assert score(folder)[0] == mistaken.report.test
+    expected = {name: metrics["calibration"][name] for name in ("temperature", "test")}
+    assert json.loads(kept.read_text())["calibration"] == expected
+    (folder / "calibration.json").unlink()
+    found, shown = score(folder)
+    assert found == mistaken.report.test
+    assert "at temperature 1.000" in shown
+    without = json.loads(kept.read_text())["calibration"]
+    assert without["temperature"] == 1
+    assert without["test"]["loss"]["before"] == without["test"]["loss"]["after"] == mistaken.report.test.loss
+
+
+def test_own_data_with_other_labels_are_refused(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    source = Path(load_run(folder).config.data.path)
     source.write_text(source.read_text().replace(",bad", ",unfavourable"))
     with pytest.raises(RunError, match=r"was trained on the labels bad, good, and .*reviews\.csv now has good, unf"):
         score(folder)
@@ -34,49 +51,37 @@ def test_own_data_with_other_labels_are_refused(small_config: Callable[..., Trai
 
 
 def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
-    small_config: Callable[..., TrainConfig], tmp_path: Path
+    plain: Trained, small_config: Callable[..., TrainConfig], tmp_path: Path
 ) -> None:
-    config = small_config(max_epochs=1)
-    source = Path(config.data.path)
-    (tmp_path / "test.csv").write_text("text,label\nwhy,good\nhow,bad\n")
-    cut = train(config).folder
-    config.name, config.data.test_path, config.data.validation_path = "given", *[str(tmp_path / "test.csv")] * 2
+    cut, config = plain.copy(tmp_path), small_config(max_steps=1)
+    config.data.test_path = config.data.validation_path = write(
+        tmp_path / "test.csv", [{"text": "why", "label": "good"}, {"text": "how", "label": "bad"}]
+    )
+    config.inspection.enabled = False
     given = train(config).folder
-    score(cut)
-    with source.open("a") as file:
-        file.writelines(f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green", "blue"))
+    for folder in (cut, given):
+        with Path(load_run(folder).config.data.path).open("a") as file:
+            file.writelines(f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green", "blue"))
     with pytest.raises(RunError, match=r"has changed: its splits had train \d+, test \d+, validation \d+, and would"):
         score(cut)
     score(given)  # its test is a file of its own
     assert len(list((given / "evaluations").iterdir())) == 1
 
 
-def test_pairs_and_single_texts_are_not_taken_for_each_other(
-    small_config: Callable[..., TrainConfig], tmp_path: Path
-) -> None:
-    other = tmp_path / "pairs.csv"
-    other.write_text("text,answer,label\nwhy,so,good\nhow,thus,bad\n")
+def test_pairs_and_single_texts_are_not_taken_for_each_other(plain: Trained, of_pairs: Trained, tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.csv", [{"text": "why", "answer": "so", "label": "good"}])
     with pytest.raises(ConfigError, match="was trained on single texts; leave it out"):
-        score(train(small_config(max_epochs=1)).folder, DataConfig(path=str(other), text_pair_column="answer"))
-    config = small_config("pairs", max_epochs=1)
-    lines = Path(config.data.path).read_text().splitlines()
-    (tmp_path / "both.csv").write_text(
-        "\n".join([f"{lines[0]},answer", *(f"{line},a{n}" for n, line in enumerate(lines[1:]))])
-    )
-    config.data.path, config.data.text_pair_column = str(tmp_path / "both.csv"), "answer"
+        score(plain.folder, DataConfig(path=path, text_pair_column="answer"))
     with pytest.raises(ConfigError, match="was trained on pairs of texts; name the column with the second"):
-        score(train(config).folder, DataConfig(path=str(other)))
+        score(of_pairs.folder, DataConfig(path=path))
 
 
-def test_scores_of_two_files_of_one_name_are_both_kept(
-    small_config: Callable[..., TrainConfig], tmp_path: Path
-) -> None:
-    report = train(small_config(max_epochs=1))
+def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
     for month in ("jan", "feb", "jan"):
-        path = tmp_path / month / "news.csv"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("text,label\nwhy,good\nhow,bad\n")
-        score(report.folder, DataConfig(path=str(path)))
-    found = [json.loads(path.read_text()) for path in (report.folder / "evaluations").iterdir()]
+        (tmp_path / month).mkdir(exist_ok=True)
+        rows = [{"text": "why", "label": "good"}, {"text": "how", "label": "bad"}]
+        score(folder, DataConfig(path=write(tmp_path / month / "news.csv", rows)))
+    found = [json.loads(path.read_text()) for path in (folder / "evaluations").iterdir()]
     assert sorted(Path(each["path"]).parent.name for each in found) == ["feb", "jan"]
-    assert {each["step"] for each in found} == {report.facts_of_training["kept step"]}
+    assert {each["step"] for each in found} == {plain.report.facts_of_training["kept step"]}

@@ -1,20 +1,219 @@
-"""What the callback writes into TensorBoard's event file."""
+"""What a training records of every head, in its record and for TensorBoard."""
 
+import io
+import json
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
+from headscope.data.batching import TextBatches
+from headscope.data.datamodule import TextDataModule
+from headscope.inspection.capture import capture
+from headscope.inspection.measures import HeadStatistics
+from headscope.inspection.record import read_index, read_step, weights_from
+from headscope.training.config import TrainConfig, TrainerConfig
+from headscope.training.folder import load_run
+from headscope.training.logits import split_logits
 from headscope.training.pictures import add_picture
+from headscope.training.precision import chosen_precision
+from headscope.training.probes import make_probe
+from headscope.training.run import train
+from headscope.training.study import sample
+from training_runs import Trained, events_of
+
+Maker = Callable[..., TrainConfig]
+
+
+def arrays_of(folder: Path, place: int = -1, prefix: str = "") -> dict[str, np.ndarray]:
+    """Return what is recorded of one step, the last if it isn't said which."""
+    return read_step(folder / "heads" / read_index(folder / "heads").steps[place].file, prefix)
 
 
 def test_a_picture_is_written_to_the_last_pixel(tmp_path: Path) -> None:
     picture = np.random.default_rng(0).integers(0, 256, (7, 11, 3), dtype=np.uint8)
     with SummaryWriter(tmp_path) as writer:
         add_picture(writer, "attention/probe_0", picture, 503)
-    (found,) = EventAccumulator(str(tmp_path)).Reload().Images("attention/probe_0")
+    (found,) = events_of(tmp_path).Images("attention/probe_0")
     assert (found.step, found.height, found.width) == (503, 7, 11)
     np.testing.assert_array_equal(np.asarray(Image.open(BytesIO(found.encoded_image_string))), picture)
+
+
+def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Trained) -> None:
+    events, last = events_of(plain.folder), plain.report.facts_of_training["steps"]
+    tags, steps = events.Tags(), [number * last // 4 for number in range(5)]
+    for layer in range(2):
+        for head in range(3):
+            for number in ("entropy", "mean_distance", "self", "previous", "next", "first"):
+                scalars = events.Scalars(f"heads/layer_{layer}/head_{head}/{number}")
+                assert [scalar.step for scalar in scalars] == steps
+    assert [image.step for image in events.Images("attention/probe_1")] == steps
+    assert events.Images("attention/probe_0")[0].encoded_image_string.startswith(b"\x89PNG")
+    assert [image.step for image in events.Images("tokens/probe_0/layer_1")] == steps[-1:]
+    assert [tensor.step for tensor in events.Tensors("probe_0/text_summary")] == steps
+    assert {"test/confusion"} <= set(tags["images"])
+    assert {"test/accuracy", "validation/macro_f1", "train/loss"} <= set(tags["scalars"])
+    assert {"test/bad", "test/good"} <= set(tags["tensors"])
+    assert {"_hparams_/session_start_info", "heads"} <= set(events.summary_metadata)
+    # Of single texts nothing is said that only a pair has.
+    assert not [tag for tag in tags["scalars"] if "crossing" in tag]
+
+
+def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_as_wished(plain: Trained) -> None:
+    index, last = read_index(plain.folder / "heads"), plain.report.facts_of_training["steps"]
+    validations = [number * last // 4 for number in range(5)]
+    assert [step.step for step in index.steps] == sorted({*validations, *range(7, last + 1, 7)})
+    assert [(text.label, text.segments) for text in index.texts] == [("bad", None), ("good", None)]
+    assert (index.layers, index.heads, index.classes) == (["layer 0", "layer 1"], [3, 3], ["bad", "good"])
+    assert index.notes["precision"] == "32-true"  # that of the maps, which are made for the record
+    assert index.notes["trained in"] == chosen_precision(TrainerConfig())
+    assert index.notes["dropout"] == "off"
+    assert index.notes["numbers"] == "over all 24 validation texts"
+    assert index.notes["causes"].endswith("whose weights were kept, on 24 texts")
+    arrays, events = arrays_of(plain.folder), events_of(plain.folder)
+    for text in range(2):
+        assert arrays[f"text_{text}/check"] < 1e-6
+        assert arrays[f"text_{text}/probabilities"].sum() == pytest.approx(1)
+    for head in range(3):
+        scalar = events.Scalars(f"heads/layer_1/head_{head}/entropy")[-1].value
+        assert arrays["numbers/entropy/mean"][1, head] == pytest.approx(scalar)
+    assert not [name for name in arrays if "crossing" in name or "quadrants" in name or "pooling" in name]
+    between = read_step(plain.folder / "heads" / "step_000000000007.npz")
+    assert "numbers/entropy/mean" not in between
+    assert "text_1/layer_1/levels" in between
+
+
+def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
+    run, index = load_run(plain.folder), read_index(plain.folder / "heads")
+    arrays = read_step(plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz")
+    with capture(run.model) as maps:
+        probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16, run.evidence)
+        run.model(probe.token_ids, None, None, probe.evidence)
+    assert probe.tokens == index.texts[1].tokens
+    for layer, weights in enumerate(maps.values()):
+        name = f"text_1/layer_{layer}"
+        found = weights_from(arrays[f"{name}/levels"], arrays[f"{name}/scales"])
+        np.testing.assert_allclose(found, weights[0].numpy(), atol=3e-3)
+
+
+def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> None:
+    arrays = arrays_of(plain.folder)
+    for place, text in enumerate(read_index(plain.folder / "heads").texts):
+        numbers = {name: arrays[f"text_{place}/nats/{name}"] for name in ("heads", "keys", "by_key", "feedforward")}
+        assert [values.shape for values in numbers.values()] == [(2, 3), (2, 3, 5), (2, 3, 5), (2,)]
+        assert arrays[f"text_{place}/nats/class"] == arrays[f"text_{place}/probabilities"].argmax()
+        assert 0 <= numbers["keys"].min() <= numbers["keys"].max() < len(text.tokens)
+        total = numbers["heads"].sum() + numbers["feedforward"].sum() + arrays[f"text_{place}/nats/constant"]
+        logits = np.log(arrays[f"text_{place}/probabilities"])
+        assert total == pytest.approx(logits.max() - logits.mean(), abs=1e-5)
+    put = json.loads((plain.folder / "metrics.json").read_text())["training"]["nats put for the predicted class"]
+    assert put["texts"] == 24
+    run, config = load_run(plain.folder), plain.report.config
+    data = TextDataModule(config.data, config.tokenizer, 0, run.tokenizer, run.evidence or False)
+    logits, _ = split_logits(run.model, data.loader("validation"), torch.device("cpu"))
+    expected = (logits.amax(dim=-1) - logits.mean(dim=-1)).mean().item()
+    assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(expected, abs=1e-5)
+    assert "put for the predicted class, in nats, mean over 24 validation texts: layer " in plain.screen
+    kept = read_step(plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz")
+    np.testing.assert_allclose(kept["numbers/nats/mean"], put["heads"], atol=1e-6)
+
+
+def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> None:
+    index, kept = read_index(plain.folder / "heads"), plain.report.facts_of_training["kept step"]
+    studied = [step.step for step in index.steps if "studied" in read_step(plain.folder / "heads" / step.file)]
+    assert studied == [kept]
+    arrays = read_step(plain.folder / "heads" / f"step_{kept:012d}.npz")
+    assert arrays["studied"] == 24
+    measured = ("loss_zeroed", "accuracy_averaged", "gate_gradient", "comprehensiveness", "position_only", "entropy")
+    for name in measured:
+        assert arrays[f"numbers/{name}/mean"].shape == (2, 3)
+        assert np.isfinite(arrays[f"numbers/{name}/error"]).all()
+    assert (arrays["numbers/gate_gradient/mean"] > 0).any()
+    assert arrays["likeness"].shape == (6, 6)
+    assert arrays["faithfulness/chance"].shape == (2, 2)
+    scalars = events_of(plain.folder).Scalars("heads/layer_0/head_2/loss_zeroed")
+    assert [scalar.step for scalar in scalars] == [kept]
+    assert plain.report.seconds["causes (after training)"] > 0
+
+
+def test_the_texts_that_stand_out_are_recorded_with_what_they_say(plain: Trained) -> None:
+    first, last = (arrays_of(plain.folder, place, "examples/") for place in (0, -1))
+    assert "examples/changed/rows" not in first
+    texts = dict(zip(last["examples/rows"].tolist(), last["examples/texts"].tolist(), strict=True))
+    for kind in ("focused", "changed"):
+        rows, scores = last[f"examples/{kind}/rows"], last[f"examples/{kind}/scores"]
+        assert rows.shape == scores.shape == (2, 3, 5)
+        assert (np.diff(scores, axis=-1) <= 0).all()
+        assert set(rows.ravel().tolist()) <= set(texts)
+    assert all(len(text.split()) > 2 for text in texts.values())
+
+
+@pytest.mark.parametrize("pooling", ["additive", pytest.param("dot", marks=pytest.mark.slow)])
+def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker, pooling: str) -> None:
+    config, output = small_config(max_steps=2), io.StringIO()
+    config.model.pooling = pooling
+    config.model.attention, config.model.causal = "shared_projection", True
+    folder = train(config, Console(file=output, width=200)).folder
+    events, arrays = events_of(folder), arrays_of(folder)
+    steps = [scalar.step for scalar in events.Scalars("pooling/entropy")]
+    assert steps == [image.step for image in events.Images("attention/probe_0")] == [0, 2]
+    assert 0 <= events.Scalars("pooling/first")[-1].value <= 1
+    assert len(events.Images("tokens/probe_1/pooling")) == 1
+    assert arrays["text_1/pooling"].sum() == pytest.approx(1)
+    # Tokens reach the answer past the last heads: what these put is not all that there is, and is not said.
+    assert not [name for name in arrays if "nats" in name]
+    assert "put for the predicted class" not in output.getvalue()
+
+
+def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: Maker) -> None:
+    config = small_config(max_epochs=1, precision="32-true")
+    config.inspection.texts = 10
+    report = train(config)
+    index = read_index(report.folder / "heads")
+    assert index.notes["numbers"] == "over 10 of 24 validation texts, drawn at random"
+    run = load_run(report.folder)
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
+    chosen = sample(TextBatches(data.encoded["validation"], data.labels("validation")), 10, 256, config.seed)
+    rows = {row for batch in chosen for row in batch.rows.tolist()}
+    statistics = HeadStatistics()
+    for batch in chosen:
+        with capture(run.model) as maps, torch.no_grad():
+            run.model(*batch.inputs)
+        for layer, weights in maps.items():
+            statistics.update(layer, weights, batch.key_padding_mask)
+    last = arrays_of(report.folder)
+    for layer, measures in enumerate(statistics.summary().values()):
+        for name, (means, errors) in measures.items():
+            np.testing.assert_allclose(last[f"numbers/{name}/mean"][layer], means, atol=1e-5)
+            np.testing.assert_allclose(last[f"numbers/{name}/error"][layer], errors, atol=1e-5)
+    assert set(last["examples/rows"].tolist()) <= rows
+    assert last["examples/changed/rows"].min() >= 0  # step 0 was over the same texts
+
+
+def test_probes_of_ones_own_are_shown_safely_and_of_a_long_one_the_largest_weights_are_kept(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.training.closing.MOST_CLASSES", 1)
+    config = small_config(max_steps=2)
+    config.inspection.probes, config.inspection.max_tokens = ["a lovely day and " * 6, "日本語 <b>bold</b>"], 17
+    config.inspection.numbers = False
+    folder = train(config).folder
+    assert [step.step for step in read_index(folder / "heads").steps] == [0, 2]  # maps are recorded, numbers are not
+    assert "numbers" not in read_index(folder / "heads").notes
+    tokens = len(read_index(folder / "heads").texts[0].tokens)
+    assert tokens > 20
+    assert arrays_of(folder)["text_0/layer_0/top_keys"].shape == (3, tokens, 16)
+    events = events_of(folder)
+    assert events.Images("attention/probe_0")[-1].height == events.Images("attention/probe_0")[0].height
+    assert events.Images("tokens/probe_0/layer_0")[0].width < 2 * (17 * 15 + 120)
+    assert b"a lovely day" in events.Tensors("probe_0/text_summary")[0].tensor_proto.string_val[0]
+    assert b"<b>" not in events.Tensors("probe_1/text_summary")[0].tensor_proto.string_val[0]
+    # Of too many classes no picture of a confusion matrix is drawn.
+    assert "test/confusion" not in events.Tags()["images"]
+    assert "test/confusion/text_summary" in events.Tags()["tensors"]

@@ -10,7 +10,6 @@ from headscope.data.batching import Batch
 from headscope.model.classifier import TextClassifier
 from headscope.model.config import ModelConfig
 from headscope.model.objective import OneClass
-from headscope.settings import described
 from headscope.training.config import OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule
 from headscope.training.precision import chosen_precision
@@ -53,8 +52,6 @@ def test_learned_places_and_tokens_are_decayed_as_in_bert() -> None:
     decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
     tables = (model.embedding.token.weight, model.embedding.position, model.embedding.segment.weight)
     assert [decay[id(table)] for table in tables] == [0.3] * 3
-    meaning = {key: rule.meaning for key, _, rule in described(OptimizerConfig())}["weight_decay"]
-    assert "tables of tokens and places among them" in meaning  # what the help says is what is done
 
 
 def test_a_layer_learns_slower_the_deeper_it_lies() -> None:

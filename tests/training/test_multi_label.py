@@ -1,0 +1,179 @@
+"""Whole runs on texts with any number of labels: what is learned, kept and shown, and every command on such a run."""
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
+from headscope.commands.evaluate import evaluate
+from headscope.commands.inspect import inspect
+from headscope.commands.measure import measure
+from headscope.commands.predict import predict
+from headscope.data.config import DataConfig
+from headscope.errors import ConfigError, DataError, RunError
+from headscope.inspection.record import read_index, read_step
+from headscope.model.objective import AnyClasses
+from headscope.training.config import TrainConfig
+from headscope.training.folder import load_run
+from headscope.training.report import Report
+from headscope.training.run import train
+from headscope.training.scoring import MultiLabelScores
+from training_runs import Trained, changed, comments, events_of, write
+
+Maker = Callable[..., TrainConfig]
+LABELS = ["food", "place", "staff"]
+
+
+@pytest.fixture
+def report(any_classes: Trained) -> Report:
+    return any_classes.report
+
+
+def test_what_is_easy_is_learned_and_everything_is_kept(report: Report) -> None:
+    assert isinstance(report.test, MultiLabelScores)
+    assert isinstance(report.baseline, MultiLabelScores)
+    assert report.test.macro_f1 > 0.9
+    assert report.test.micro_f1 > 0.9
+    assert report.test.accuracy > 0.75
+    assert report.baseline.macro_f1 > 0.9
+    metrics = json.loads((report.folder / "metrics.json").read_text())
+    assert metrics["test"]["micro_f1"] == report.test.micro_f1
+    assert np.array(metrics["test"]["confusion"]).shape == (3, 2, 2)
+    assert np.array(metrics["test"]["confusion"]).sum() == 3 * len(report.targets)
+    assert metrics["data"]["mean labels of a text"] == pytest.approx(1.5, abs=0.05)
+    thresholds = json.loads((report.folder / "thresholds.json").read_text())
+    assert list(thresholds) == report.labels == LABELS
+    assert all(0 < threshold < 1 for threshold in thresholds.values())
+    objective = load_run(report.folder).objective
+    assert isinstance(objective, AnyClasses)
+    assert objective.thresholds is not None
+    assert objective.thresholds.tolist() == list(thresholds.values())
+
+
+def test_the_screen_and_tensorboard_have_a_table_for_each_class(any_classes: Trained, report: Report) -> None:
+    shown = any_classes.screen
+    assert "micro-F1" in shown
+    assert all(label in shown for label in LABELS)
+    events = events_of(report.folder)
+    tags = events.Tags()
+    assert {f"test/confusion/{label}" for label in LABELS} <= set(tags["images"])
+    assert {f"test/{label}" for label in LABELS} <= set(tags["tensors"])
+    assert {"test/micro_f1", "baseline/micro_f1", "validation/macro_f1", "validation/accuracy"} <= set(tags["scalars"])
+    assert "_hparams_/session_start_info" in events.summary_metadata
+    texts = [events.Tensors(f"probe_{number}/text_summary")[-1].tensor_proto.string_val[0] for number in range(2)]
+    assert b"food" in texts[0]  # the classes in turn
+    assert b"place" in texts[1]
+
+
+def test_the_kept_weights_are_those_of_the_best_macro_f1_at_the_best_thresholds(
+    any_classes: Trained, report: Report, tmp_path: Path
+) -> None:
+    events = events_of(report.folder)
+    scored = {scalar.step: scalar.value for scalar in events.Scalars("validation/macro_f1")}
+    best = max(scored, key=scored.__getitem__)
+    assert report.facts_of_training["best validation macro-F1"] == pytest.approx(scored[best])
+    found = evaluate(EvaluateConfig(run=str(any_classes.copy(tmp_path)), split="validation", accelerator="cpu"))
+    assert found.macro_f1 == pytest.approx(scored[best], abs=1e-6)
+
+
+def test_the_record_says_which_classes_a_text_is_given(report: Report) -> None:
+    index = read_index(report.folder / "heads")
+    assert index.classes == LABELS
+    assert all(text.label is not None and set(text.label.split(", ")) <= {*LABELS, "none"} for text in index.texts)
+    arrays = read_step(report.folder / "heads" / index.steps[-1].file)
+    given = arrays["text_0/probabilities"] >= 0.5  # until the thresholds are chosen
+    assert arrays["text_0/given"].tolist() == given.astype(int).tolist()
+    kept = read_step(report.folder / "heads" / f"step_{report.facts_of_training['kept step']:012d}.npz")
+    for name in ("loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness"):
+        assert np.isfinite(kept[f"numbers/{name}/mean"]).all()
+    assert (kept["numbers/gate_gradient/mean"] > 0).any()
+
+
+def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
+    any_classes: Trained, report: Report, tmp_path: Path
+) -> None:
+    folder = str(any_classes.copy(tmp_path))
+    assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
+    path = write(tmp_path / "new.csv", [row | {"label": ";".join(row["label"])} for row in comments(40, seed=1)])
+    data = DataConfig(path=path, cache_dir=str(tmp_path))
+    found = evaluate(EvaluateConfig(run=folder, accelerator="cpu", data=data))
+    assert isinstance(found, MultiLabelScores)
+    assert found.macro_f1 > 0.8
+    assert (Path(folder) / "evaluations/new-train.json").exists()
+
+
+def test_predictions_are_lists_or_joined_and_follow_the_thresholds(report: Report, tmp_path: Path) -> None:
+    rows = comments(60, seed=2)
+    source, folder = write(tmp_path / "in.jsonl", rows), str(report.folder)
+    for ending in ("jsonl", "csv"):
+        predict(PredictConfig(folder, source, str(tmp_path / f"out.{ending}"), accelerator="cpu"))
+    lists = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    thresholds = json.loads((report.folder / "thresholds.json").read_text())
+    for row, cell in zip(lists, cells, strict=True):
+        given = [label for label in LABELS if row[f"probability_{label}"] >= thresholds[label]]
+        assert row["prediction"] == given
+        assert cell["prediction"] == ";".join(given)
+    assert sum(row["prediction"] == row["label"] for row in lists) > 45
+    assert [] in [row["prediction"] for row in lists]
+
+
+def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path: Path) -> None:
+    folder, source = any_classes.copy(tmp_path), write(tmp_path / "in.jsonl", comments(9))
+    (folder / "thresholds.json").write_text(json.dumps({"food": 0.0, "place": 1.1, "staff": 0.0}))
+    predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert {line.split('"prediction": ')[1][:17] for line in (tmp_path / "out.jsonl").read_text().splitlines()} == {
+        '["food", "staff"]'
+    }
+    for broken in ("{}", "[", '{"food": "a", "place": 1, "staff": 1}'):
+        (folder / "thresholds.json").write_text(broken)
+        with pytest.raises(RunError, match="a file there is broken"):
+            load_run(folder)
+
+
+def test_a_text_is_inspected_with_all_that_it_is_given(any_classes: Trained, tmp_path: Path) -> None:
+    folder = any_classes.copy(tmp_path)
+    config = InspectConfig(run=str(folder), text="the soup and the cook", label="staff; food", accelerator="cpu")
+    page = inspect(config).read_text(encoding="utf-8")
+    assert '"label":"food, staff"' in page
+    assert '"prediction":"food, staff"' in page
+    newest = max((folder / "inspect").glob("*/heads"))
+    assert read_step(newest / read_index(newest).steps[0].file)["text_0/given"].tolist() == [1, 0, 1]
+    nothing = replace(config, text="it was and very", label="", output=str(tmp_path / "none.html"))
+    assert '"label":"none","prediction":"none"' in inspect(nothing).read_text(encoding="utf-8")
+    measured = json.loads(measure(InspectConfig(run=str(folder), texts=16, accelerator="cpu")).read_text())
+    assert measured["texts"] == 16
+    head = measured["heads"]["layer 1"][2]
+    assert {"loss_zeroed", "accuracy_averaged", "gate_gradient", "sufficiency"} <= set(head)
+    assert set(measured["choosers"]) == {"rollout", "gradient", "chance"}
+
+
+def test_weights_and_smoothing_are_used(small_config: Maker) -> None:
+    # Half of the texts have each class, so balanced weights are near 1: a rarer class tells them apart.
+    rows, found = [row | {"label": row["label"] if n % 3 else ["food"]} for n, row in enumerate(comments())], []
+    for key, value in (("seed", 0), ("optimizer.class_weights", "none"), ("optimizer.label_smoothing", 0.3)):
+        config = changed(small_config(key, rows, max_steps=3), key, value)
+        config.inspection.enabled = False
+        found.append(load_run(train(config).folder).model.state_dict())
+    for other in found[1:]:
+        assert any(not torch.equal(tensor, other[name]) for name, tensor in found[0].items())
+
+
+def test_pairs_of_texts_with_any_number_of_labels_are_trained_on(small_config: Maker) -> None:
+    rows = [{**row, "other": one["text"]} for row, one in zip(comments(160), comments(160, seed=3), strict=True)]
+    assert isinstance(train(small_config(rows=rows, max_steps=3)).test, MultiLabelScores)
+
+
+def test_labels_that_a_run_was_not_trained_on_are_refused(plain: Trained, small_config: Maker) -> None:
+    config = small_config(rows=comments())
+    with pytest.raises(DataError, match=r"set data\.multi_label=true"):
+        train(replace(config, data=replace(config.data, multi_label=False)))
+    with pytest.raises(ConfigError, match=r"data\.multi_label: .* was trained on texts of one label each"):
+        evaluate(EvaluateConfig(run=str(plain.folder), accelerator="cpu", data=config.data))

@@ -1,0 +1,183 @@
+"""A run that begins with a checkpoint: its tokenizer, its sizes, its weights, and a folder that needs no checkpoint."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from bert_family import HEADS, HIDDEN, LAYERS, PLACES, WIDTH
+from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
+from headscope.commands.evaluate import evaluate
+from headscope.commands.inspect import inspect
+from headscope.commands.measure import measure
+from headscope.commands.predict import predict
+from headscope.errors import ConfigError, RunError
+from headscope.inspection.record import read_index, read_step
+from headscope.model.classifier import TextClassifier
+from headscope.model.config import ModelConfig
+from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
+from headscope.settings import problems
+from headscope.training.config import OptimizerConfig, TrainConfig
+from headscope.training.folder import load_run
+from headscope.training.run import train
+from headscope.training.study import special_tokens
+from training_runs import from_checkpoint
+
+
+def quick(config: TrainConfig, steps: int = 2) -> TrainConfig:
+    """Leave out what takes longest."""
+    config.inspection.enabled, config.trainer.max_steps = False, steps
+    return config
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["xlm-roberta", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "distilbert", "roberta"))],
+)
+def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(family: str, tmp_path: Path) -> None:
+    config = from_checkpoint(tmp_path, family)
+    config.trainer.max_steps = 3
+    report = train(config)
+    shutil.rmtree(tmp_path / "checkpoint")
+    run, folder = load_run(report.folder), str(report.folder)
+    assert run.config == config
+    model = run.config.model
+    assert (model.d_model, model.num_heads, model.num_layers, model.feedforward_size) == (WIDTH, HEADS, LAYERS, HIDDEN)
+    assert (run.config.data.max_length, model.positions) == (PLACES, "learned")
+    assert run.tokenizer.truncation["max_length"] == PLACES
+    assert run.tokenizer.padding is None
+    index = read_index(report.folder / "heads")
+    assert (len(index.layers), index.heads, index.steps[0].step) == (LAYERS, [HEADS] * LAYERS, 0)
+    first, last = ("<s>", "</s>") if "roberta" in family else ("[CLS]", "[SEP]")
+    assert (index.texts[0].tokens[0], index.texts[0].tokens[-1]) == (first, last)
+    special = special_tokens(run.tokenizer)
+    assert special.fixed == (run.tokenizer.token_to_id(first), run.tokenizer.token_to_id(last))
+    assert special.separators == (run.tokenizer.token_to_id(last),)
+    assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
+    (tmp_path / "texts.txt").write_text("a lovely film\nan awful day with rain\n")
+    output = str(tmp_path / "labels.csv")
+    assert predict(PredictConfig(folder, str(tmp_path / "texts.txt"), output, accelerator="cpu")) == 2
+    page = inspect(InspectConfig(run=folder, text="a lovely film", accelerator="cpu"))
+    assert f"{LAYERS} layers, {HEADS} heads, width {WIDTH}" in page.read_text(encoding="utf-8")
+    measured = json.loads(measure(InspectConfig(run=folder, texts=8, accelerator="cpu")).read_text())
+    assert len(measured["heads"]) == LAYERS
+
+
+def test_training_begins_with_the_checkpoints_weights_and_tokenizer(tmp_path: Path) -> None:
+    config = quick(from_checkpoint(tmp_path, "roberta"))
+    config.optimizer = OptimizerConfig(learning_rate=1e-20, weight_decay=0.0)
+    config.data.max_length = 16
+    folder, weights = train(config).folder, load_file(tmp_path / "checkpoint/model.safetensors")
+    model = load_run(folder).model
+    assert torch.equal(model.embedding.token.weight, weights["embeddings.word_embeddings.weight"])
+    block = "encoder.layer.2.attention"
+    heads = [weights[f"{block}.self.{name}.weight"] for name in ("query", "key", "value")]
+    assert torch.equal(model.encoder.blocks[2].attention.in_proj_weight, torch.cat(heads))
+    assert torch.equal(model.encoder.blocks[2].attention.out_proj.bias, weights[f"{block}.output.dense.bias"])
+    kept, theirs = (
+        json.loads(Tokenizer.from_file(str(path / "tokenizer.json")).to_str())
+        for path in (folder, tmp_path / "checkpoint")
+    )
+    assert kept["truncation"]["max_length"] == 16
+    assert {**kept, "truncation": 0, "padding": 0} == {**theirs, "truncation": 0, "padding": 0}
+    (folder / "encoder.json").write_text("[]")
+    with pytest.raises(RunError, match=r"encoder\.json: does not describe an encoder"):
+        load_run(folder)
+    (folder / "encoder.json").unlink()
+    with pytest.raises(RunError, match=r"encoder\.json missing"):
+        load_run(folder)
+
+
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_frozen_layers_stay_as_they_are_and_the_others_learn(frozen: int, tmp_path: Path) -> None:
+    config = quick(from_checkpoint(tmp_path, model=ModelConfig(frozen_layers=frozen)))
+    model, checkpoint = load_run(train(config).folder).model, find_checkpoint(str(tmp_path / "checkpoint"))
+    before = TextClassifier(ModelConfig(), 1, 2, 1, architecture=checkpoint.architecture)
+    load_weights(before, checkpoint)
+    parts = ["embedding", *(f"encoder.blocks.{number}" for number in range(LAYERS))]
+    changed = [
+        any(not torch.equal(new, old) for new, old in zip(one.parameters(), other.parameters(), strict=True))
+        for one, other in ((model.get_submodule(part), before.get_submodule(part)) for part in parts)
+    ]
+    assert changed == [False] * (frozen + 1) + [True] * (LAYERS - frozen)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_path: Path) -> None:
+    words = [a + b for a in "abcdefghi" for b in "jklmnopqr"]
+    rows = [
+        {"text": f"a {word} film", "other": f"the {word[::-1]} day", "label": "xy"[number % 2]}
+        for number, word in enumerate(words)
+    ]
+    config = from_checkpoint(tmp_path, family, rows)
+    config.trainer.max_steps = 2
+    report = train(config)
+    index = read_index(report.folder / "heads")
+    shown = zip(index.texts[0].tokens, index.texts[0].segments or [], strict=True)
+    start, end = ("[CLS]", "[SEP]") if family == "bert" else ("<s>", "</s>")
+    assert [token for token, segment in shown if segment is None] == [start, *[end] * (2 if family == "bert" else 3)]
+    crossing = read_step(report.folder / "heads" / index.steps[-1].file)["numbers/crossing/mean"]
+    assert ((crossing > 0) & (crossing < 1)).all()
+    types = load_run(report.folder).model.embedding.segment
+    assert types.num_embeddings == (2 if family == "bert" else 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_heads": 11}, "model.num_heads: got 11, and the checkpoint of model.path has 3"),
+        ({"frozen_layers": 4}, "model.frozen_layers: got 4, and the checkpoint has 3 layers"),
+    ],
+)
+def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
+    options: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        train(from_checkpoint(tmp_path, model=ModelConfig(**options)))
+    assert str(refusal.value).startswith(words)
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"path": ""}, "model.path: is missing; give it as model.path=..."),
+        ({"path": "./nowhere"}, "model.path: got './nowhere', takes a folder that exists"),
+        ({"frozen_layers": 1}, "model.frozen_layers: got 1, takes null without model.path"),
+        ({"revision": "v1"}, "model.revision: got 'v1', takes null without model.path"),
+        ({"path": "some/id", "window": 3}, "model.window: got 3, but model.path was trained with None"),
+        ({"path": "some/id", "attention": "shared_projection"}, "model.attention: got 'shared_projection'"),
+    ],
+)
+def test_what_does_not_go_with_a_checkpoint_is_refused_early(options: dict[str, object], words: str) -> None:
+    assert any(words in problem for problem in problems(TrainConfig(model=ModelConfig(**options))))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(1.0, 0.5), *(pytest.param(0.5, after, marks=pytest.mark.slow) for after in (1.0, 0.8))]
+)
+def test_a_resumed_run_needs_no_checkpoint_and_takes_other_rates_for_its_layers(
+    before: float, after: float, tmp_path: Path
+) -> None:
+    config = quick(from_checkpoint(tmp_path), steps=3)
+    config.optimizer.layer_decay = before
+    folder = train(config).folder
+    shutil.rmtree(tmp_path / "checkpoint")
+    again = replace(
+        config,
+        resume=str(folder),
+        trainer=replace(config.trainer, max_steps=5),
+        optimizer=replace(config.optimizer, layer_decay=after, learning_rate=0.25),
+    )
+    assert list(problems(again)) == []
+    assert train(again).facts_of_training["steps"] == 5
+    last = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+    (state,) = last["optimizer_states"]
+    peaks = {group["initial_lr"] for group in state["param_groups"]}
+    assert sorted(peaks) == pytest.approx(sorted({0.25 * after**distance for distance in range(LAYERS + 2)}))
+    assert {int(memory["step"]) for memory in state["state"].values()} == {last["global_step"]}

@@ -1,0 +1,243 @@
+"""A run that goes on: it ends as an unbroken one, keeps what its weights need, and is refused before it is touched."""
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+
+from headscope.data.datamodule import TextDataModule
+from headscope.errors import ConfigError, RunError
+from headscope.settings import described
+from headscope.training.checkpoint import RunCheckpoint
+from headscope.training.config import TrainConfig
+from headscope.training.folder import load_run, save_weights
+from headscope.training.kept import CALIBRATION, MADE_OF_WEIGHTS, METRICS, MOST_WRONG, WEIGHTS
+from headscope.training.resuming import FREE, KEPT, PATHS, check_kept
+from headscope.training.run import train
+from training_runs import Rows, Trained, changed, comments, reviews
+
+Maker = Callable[..., TrainConfig]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "ema_decay", "accumulate"),
+    [
+        (reviews(), 0.9, 3),
+        pytest.param(reviews(), None, 1, marks=pytest.mark.slow),
+        pytest.param(reviews(), 0.9, 1, marks=pytest.mark.slow),
+        pytest.param(reviews(), None, 3, marks=pytest.mark.slow),
+        pytest.param(comments(), None, 1, marks=pytest.mark.slow),
+    ],
+    ids=["average of three batches", "plain", "average", "three batches", "any number of labels"],
+)
+def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
+    small_config: Maker,
+    interrupt_at: Callable[[int], None],
+    rows: Rows,
+    ema_decay: float | None,
+    accumulate: int,
+) -> None:
+    handler = signal.getsignal(signal.SIGINT)  # none in a shell's background
+    settings = {"rows": rows, "max_epochs": 2, "ema_decay": ema_decay, "accumulate": accumulate}
+    unbroken, broken = (small_config(name, **settings) for name in ("unbroken", "broken"))
+    unbroken.inspection.enabled = broken.inspection.enabled = False
+    whole = train(unbroken)
+    steps = whole.facts_of_training["steps"]
+    # Of three batches of a step the second: the third is gone through, since gradients are not kept.
+    interrupt_at(steps // 2 - 1 if accumulate == 1 else 5)
+    with pytest.raises(KeyboardInterrupt, match=f"step {steps // 2 - 1 if accumulate == 1 else 2};"):
+        train(broken)
+    folder = Path(broken.outputs_dir) / "broken"
+    assert load_run(folder).labels == whole.labels  # what was learned can be used
+    assert (folder / "thresholds.json").exists() == broken.data.multi_label
+    assert signal.getsignal(signal.SIGINT) is handler
+    resumed = train(replace(broken, resume=str(folder)))
+    assert resumed.facts_of_training["steps"] == steps
+    last = [torch.load(path / "checkpoints/last.ckpt", weights_only=True) for path in (folder, whole.folder)]
+    # Not bit by bit: sums in a kernel may end differently in their last digit where memory is laid out otherwise.
+    for kept in ("state_dict", *(["current_model_state"] if ema_decay else [])):
+        torch.testing.assert_close(last[0][kept], last[1][kept], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.num_heads", 2),
+        ("model.causal", True),
+        ("tokenizer.vocab_size", 400),
+        ("data.text_column", "other"),
+        ("data.multi_label", True),
+        ("data.split_seed", 1),
+        ("seed", 1),
+        ("name", "other"),
+    ],
+)
+def test_what_the_weights_were_trained_with_is_kept(small_config: Maker, key: str, value: object) -> None:
+    before = small_config()
+    old = next(old for name, old, _ in described(before) if name == key)
+    with pytest.raises(ConfigError) as caught:
+        check_kept(changed(replace(before, resume="outputs/mine"), key, value), before)
+    assert str(caught.value).startswith(
+        f"{key}: got {value!r}, but resume=outputs/mine was trained with {old!r}; leave it out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.num_heads", 3),
+        ("model.dropout", 0.3),
+        ("model.frozen_layers", 1),
+        ("data.tokens_per_batch", 512),
+        ("data.cache_dir", None),
+        ("optimizer.learning_rate", 0.5),
+        ("trainer.max_epochs", 9),
+        ("inspection.enabled", False),
+        ("baseline", True),
+    ],
+)
+def test_the_same_again_and_what_does_no_harm_may_be_given(small_config: Maker, key: str, value: object) -> None:
+    check_kept(changed(replace(small_config(), resume="outputs/mine"), key, value), small_config())
+
+
+def test_a_file_that_was_moved_may_be_given_anew(small_config: Maker, tmp_path: Path) -> None:
+    before, moved = small_config(), tmp_path / "moved.csv"
+    given = changed(replace(before, resume="outputs/mine"), "data.path", str(moved))
+    with pytest.raises(ConfigError, match=r"data\.path: got"):
+        check_kept(given, before)
+    Path(before.data.path).rename(moved)
+    check_kept(given, before)
+
+
+def test_the_rules_are_about_keys_that_there_are() -> None:
+    keys = [key for key, _, _ in described(TrainConfig())]
+    assert {*FREE, *PATHS} <= {*keys}
+    assert [kept for kept in KEPT if not any(key == kept or key.startswith(kept) for key in keys)] == []
+
+
+def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    config, steps = load_run(folder).config, plain.report.facts_of_training["steps"]
+    again, before = replace(config, resume=str(folder)), contents(folder)
+    for key, value, words in (
+        ("model.num_heads", 2, r"model\.num_heads: got 2"),
+        ("trainer.max_epochs", 3, rf"trainer\.max_epochs: got 3, but resume={folder} has done 4 epochs; take more"),
+        ("trainer.max_steps", 5, rf"trainer\.max_steps: got 5, but resume={folder} has done {steps} steps; take more"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            train(changed(again, key, value))
+    texts = Path(config.data.path)
+    texts.write_text(texts.read_text().replace(",good", ",splendid"))
+    with pytest.raises(RunError, match="trained on the labels bad, good, and its data now have bad, splendid"):
+        train(again)
+    assert contents(folder) == before
+
+
+def test_batches_of_another_size_wait_for_the_end_of_an_epoch(
+    small_config: Maker, interrupt_at: Callable[[int], None]
+) -> None:
+    config, stopped = small_config(max_epochs=1), small_config("stopped")
+    config.inspection.enabled = stopped.inspection.enabled = False
+    again = replace(config, resume=str(train(config).folder))
+    report = train(changed(changed(again, "data.tokens_per_batch", 64), "trainer.max_epochs", 2))
+    assert report.facts_of_training["epochs"] == 2  # between epochs it may change
+    interrupt_at(2)
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped)
+    stopped.resume = str(Path(stopped.outputs_dir) / "stopped")
+    with pytest.raises(ConfigError, match=r"got 64, but .* stopped within an epoch of batches of 256"):
+        train(changed(stopped, "data.tokens_per_batch", 64))
+
+
+def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_interrupted(
+    mistaken: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = mistaken.copy(tmp_path)
+    again = replace(load_run(folder).config, resume=str(folder))
+    names = ("checkpoints/last.ckpt", CALIBRATION, MOST_WRONG, METRICS, WEIGHTS)
+    before, loader = [(folder / name).read_bytes() for name in names], TextDataModule.loader
+
+    def interrupted(data: TextDataModule, role: str) -> object:
+        if role == "test":
+            raise KeyboardInterrupt
+        return loader(data, role)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextDataModule, "loader", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(again)
+    assert [(folder / name).read_bytes() for name in names] == before
+    report = train(again)
+    assert report.facts_of_training["steps"] == mistaken.report.facts_of_training["steps"] == 2
+    assert report.test == mistaken.report.test
+    assert (folder / "checkpoints/last.ckpt").read_bytes() == before[0]
+
+
+def test_new_weights_have_nothing_that_was_made_of_older_ones(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    model = load_run(folder).model
+    for name in MADE_OF_WEIGHTS:
+        (folder / name).write_text(json.dumps({"temperature": 2}))
+    save_weights(folder, model)  # the same ones: all of it is still true
+    assert [name for name in MADE_OF_WEIGHTS if not (folder / name).exists()] == []
+    torch.nn.init.zeros_(next(model.parameters()))
+    save_weights(folder, model)
+    assert [name for name in MADE_OF_WEIGHTS if (folder / name).exists()] == []
+    assert load_run(folder).temperature == 1
+
+
+class Validated(Trainer):
+    """A trainer after a validation, of whom nothing but its loss is asked."""
+
+    def __init__(self, loss: float) -> None:
+        super().__init__(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        self.loss = loss
+
+    @property
+    def callback_metrics(self) -> dict[str, torch.Tensor]:
+        return {"validation/loss": torch.tensor(self.loss)}
+
+
+def kept(folder: Path, validations: list[tuple[float, float]], checkpoint: RunCheckpoint | None = None) -> list[int]:
+    """Return which validations, of (macro-F1, loss), would have been written."""
+    checkpoint, written = checkpoint or RunCheckpoint(folder), []
+    for number, (macro_f1, loss) in enumerate(validations):
+        score = torch.tensor(macro_f1)
+        if checkpoint.check_monitor_top_k(Validated(loss), score):
+            written.append(number)
+            checkpoint.best_k_models = {f"{number}": score}
+            checkpoint.kth_best_model_path, checkpoint.best_model_score = f"{number}", score
+    return written
+
+
+@pytest.mark.parametrize(
+    ("validations", "wanted"),
+    [
+        ([(0.5, 0.1), (0.6, 0.9)], [0, 1]),
+        ([(0.6, 0.1), (0.5, 0.0)], [0]),
+        ([(1.0, 0.9), (1.0, 0.5), (1.0, 0.7), (1.0, 0.4)], [0, 1, 3]),
+        ([(1.0, 0.5), (1.0, 0.5)], [0]),
+    ],
+)
+def test_of_equals_the_lower_loss_is_kept(
+    tmp_path: Path, validations: list[tuple[float, float]], wanted: list[int]
+) -> None:
+    assert kept(tmp_path, validations) == wanted
+
+
+def test_a_resumed_run_knows_the_loss_of_the_best(tmp_path: Path) -> None:
+    before = RunCheckpoint(tmp_path)
+    kept(tmp_path, [(1.0, 0.5)], before)
+    after = RunCheckpoint(tmp_path)
+    after.load_state_dict(before.state_dict())
+    after.best_k_models, after.kth_best_model_path = before.best_k_models, before.kth_best_model_path
+    assert kept(tmp_path, [(1.0, 0.6), (1.0, 0.4)], after) == [1]

@@ -1,0 +1,311 @@
+"""Scores, temperature, thresholds and baseline: against scikit-learn, grids, known factors and counts by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, DatasetDict, Features, List, Value
+from scipy.special import log_softmax
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss, multilabel_confusion_matrix
+from torch import Tensor
+
+from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
+from headscope.data.token_ids import EncodedTexts
+from headscope.model.classifier import TextClassifier
+from headscope.model.config import ModelConfig
+from headscope.model.objective import AnyClasses
+from headscope.training.baseline import baseline_scores
+from headscope.training.calibration import LARGEST, calibrate, fitted_temperature
+from headscope.training.folder import load_run
+from headscope.training.kept import CALIBRATION, load_temperature
+from headscope.training.logits import split_logits
+from headscope.training.scoring import MultiLabelScores, scores
+from headscope.training.thresholds import AtBestThresholds, best_thresholds
+from training_runs import Trained, events_of
+
+# --- scores ---
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(997, 5), torch.randint(0, 5, (997,))
+    found, predicted = scores(logits, labels), logits.argmax(1)
+    assert found.accuracy == pytest.approx(accuracy_score(labels, predicted))
+    assert found.macro_f1 == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert found.loss == pytest.approx(log_loss(labels, logits.double().softmax(1)), abs=1e-5)
+    assert found.confusion == confusion_matrix(labels, predicted).tolist()
+
+
+def test_calibration_error_counted_by_hand() -> None:
+    # 10 texts at confidence 0.9, of which 6 are right; 10 at 0.7, of which 7 are: (0.3 * 10 + 0 * 10) / 20.
+    probabilities = torch.tensor([[0.9, 0.1]] * 10 + [[0.7, 0.3]] * 10)
+    labels = torch.tensor([0] * 6 + [1] * 4 + [0] * 7 + [1] * 3)
+    assert scores(probabilities.log(), labels).calibration_error == pytest.approx(0.15, abs=1e-6)
+
+
+def test_logits_come_in_the_splits_own_order_and_padding_does_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(2, 30, 43)
+    ids = rng.integers(1, 17, lengths.sum()).astype(np.int32)
+    texts = EncodedTexts(ids, np.concatenate([[0], np.cumsum(lengths)]), None, 0)
+    model = TextClassifier(
+        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False), 17, 3, 30
+    ).eval()
+    labels = rng.integers(0, 3, 43)
+    loader = BatchLoader(TextBatches(texts, labels), TokenBudgetSampler(lengths, 64, seed=5))
+    ticks = []
+    logits, targets = split_logits(model, loader, torch.device("cpu"), tick=lambda: ticks.append(1))
+    assert len(ticks) == len(loader) > 5
+    assert targets.tolist() == labels.tolist()
+    for row in (0, 7, 42):
+        alone = torch.from_numpy(ids[texts.starts[row] : texts.starts[row + 1]].astype(np.int64))[None]
+        torch.testing.assert_close(logits[row], model(alone)[0])
+
+
+def test_scores_of_any_number_of_labels_are_those_of_scikit_learn() -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(997, 5), torch.randint(0, 2, (997, 5), dtype=torch.int8)
+    thresholds = torch.tensor([0.5, 0.2, 0.9, 0.4, 0.6], dtype=torch.float64)
+    found, given = scores(logits, labels, AnyClasses(thresholds)), logits.double().sigmoid() >= thresholds
+    assert isinstance(found, MultiLabelScores)
+    assert found.accuracy == pytest.approx(accuracy_score(labels, given))
+    assert found.micro_f1 == pytest.approx(f1_score(labels, given, average="micro"))
+    assert found.macro_f1 == pytest.approx(f1_score(labels, given, average="macro"))
+    columns = zip(labels.T.double(), logits.double().sigmoid().T, strict=True)
+    assert found.loss == pytest.approx(np.mean([log_loss(truth, share) for truth, share in columns]), abs=1e-5)
+    assert found.confusion == multilabel_confusion_matrix(labels, given).tolist()
+    tables = found.tables(["a", "b", "c", "d", "e"])
+    assert list(tables)[3] == "confusion/d"
+    assert tables["confusion/d"] == (["not d", "d"], found.confusion[3])
+
+
+def test_classes_that_no_text_has_or_is_given_are_left_out_of_macro_f1() -> None:
+    labels = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
+    given = torch.tensor([[1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0]])
+    found = scores((given * 2 - 1).double(), labels, AnyClasses()).macro_f1
+    assert found == pytest.approx(f1_score(labels, given, average="macro", zero_division=np.nan))
+    assert found == pytest.approx((2 / 3 + 1 + 0) / 3)
+    assert scores(-torch.ones(3, 4), torch.zeros(3, 4, dtype=torch.int8), AnyClasses()).macro_f1 == 0
+
+
+def test_calibration_error_of_any_number_of_labels_counted_by_hand() -> None:
+    # 10 pairs at probability 0.9, of which 6 are there; 10 at 0.3, of which 3 are: (0.3 * 10 + 0 * 10) / 20.
+    probabilities = torch.tensor([[0.9, 0.3]] * 10)
+    labels = torch.tensor([[1, 1]] * 3 + [[1, 0]] * 3 + [[0, 0]] * 4)
+    assert scores(probabilities.logit(), labels, AnyClasses()).calibration_error == pytest.approx(0.15, abs=1e-6)
+
+
+# --- temperature ---
+
+
+def calibrated_logits(texts: int, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return logits, and labels drawn by the probabilities that they stand for: a calibrated model."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(texts, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)[:, 0]
+
+
+def losses_of(logits: Tensor, labels: Tensor, temperatures: np.ndarray) -> np.ndarray:
+    found = log_softmax(logits.numpy() / temperatures[:, None, None], axis=-1)
+    return -found[:, range(len(labels)), labels].mean(axis=1)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_temperature_of_a_grid_is_better(factor: float, seed: int) -> None:
+    logits, labels = calibrated_logits(200, seed=seed)
+    found = fitted_temperature(factor * logits, labels)
+    temperatures = np.geomspace(1 / LARGEST, LARGEST, 4001)
+    losses = losses_of(factor * logits, labels, temperatures)
+    best = int(losses.argmin())
+    assert temperatures[best - 1] < found < temperatures[best + 1]
+    assert losses_of(factor * logits, labels, np.array([found]))[0] <= losses[best]
+
+
+@pytest.mark.parametrize("factor", [0.25, 3.0])
+def test_a_model_that_is_too_sure_by_a_known_factor_gets_that_factor_back(factor: float) -> None:
+    logits, labels = calibrated_logits(20_000)
+    assert fitted_temperature(factor * logits, labels) == pytest.approx(factor, rel=0.03)
+    # Whatever the sample says of the factor 1, it says of every other in proportion.
+    assert fitted_temperature(factor * logits, labels) / fitted_temperature(logits, labels) == pytest.approx(factor)
+
+
+def test_the_calibration_error_falls_and_no_label_changes() -> None:
+    logits, labels = calibrated_logits(5_000)
+    validation, test = slice(0, 2_500), slice(2_500, None)
+    temperature = fitted_temperature(3 * logits[validation], labels[validation])
+    before, after = (scores(3 * logits[test] / divisor, labels[test]) for divisor in (1.0, temperature))
+    assert after.calibration_error < 0.3 * before.calibration_error
+    assert after.loss < before.loss
+    assert (after.accuracy, after.macro_f1, after.confusion) == (before.accuracy, before.macro_f1, before.confusion)
+
+
+def test_a_temperature_stays_within_its_bounds() -> None:
+    generator = torch.Generator().manual_seed(0)
+    noise = 1000 * torch.randn(300, 3, generator=generator)
+    labels = torch.randint(3, (300,), generator=generator)
+    assert fitted_temperature(noise, labels) == pytest.approx(LARGEST, rel=1e-3)
+    almost = 1e-3 * torch.nn.functional.one_hot(labels, 3).float()  # hardly sure at all, and right but for one text
+    almost[0] = -almost[0]
+    assert 1 / LARGEST <= fitted_temperature(almost, labels) < 0.051
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 100.0])
+def test_it_is_1_where_the_texts_say_nothing(scale: float) -> None:
+    labels = torch.arange(60) % 3
+    logits = scale * torch.nn.functional.one_hot(labels, 3).float()  # all right, or at 0 all alike
+    assert fitted_temperature(logits, labels) == 1.0
+
+
+def test_logits_that_are_no_numbers_give_1() -> None:
+    assert fitted_temperature(torch.full((4, 2), float("nan")), torch.tensor([0, 1, 1, 1])) == 1.0
+
+
+def test_the_file_holds_the_temperature_and_what_it_does(tmp_path: Path) -> None:
+    logits, labels = calibrated_logits(1_000)
+    found = calibrate(tmp_path, 2 * logits, labels)
+    kept = json.loads((tmp_path / CALIBRATION).read_text())
+    assert kept == found.content()
+    assert list(kept) == ["temperature", "validation"]
+    assert kept["temperature"] == load_temperature(tmp_path) == pytest.approx(2, rel=0.2)
+    shares = (2 * logits).softmax(dim=-1), (2 * logits / kept["temperature"]).softmax(dim=-1)
+    for when, probabilities in zip(("before", "after"), shares, strict=True):
+        assert kept["validation"]["loss"][when] == pytest.approx(log_loss(labels, probabilities), abs=1e-5)
+        error = scores(probabilities.log(), labels).calibration_error
+        assert kept["validation"]["calibration_error"][when] == pytest.approx(error, abs=1e-5)
+    assert found.with_split("test", logits, labels).row("test").keys() == {f"at temperature {kept['temperature']:.3f}"}
+
+
+def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) -> None:
+    report = mistaken.report
+    kept = json.loads((report.folder / CALIBRATION).read_text())
+    metrics = json.loads((report.folder / "metrics.json").read_text())
+    tempered = scores(report.logits.double() / kept["temperature"], report.targets)
+    assert metrics["calibration"]["temperature"] == kept["temperature"] == report.temperature != 1
+    assert metrics["calibration"]["validation"] == kept["validation"]
+    assert kept["validation"]["loss"]["after"] < kept["validation"]["loss"]["before"]
+    assert metrics["calibration"]["test"] == {
+        name: {"before": getattr(report.test, name), "after": getattr(tempered, name)}
+        for name in ("calibration_error", "loss")
+    }
+    row = next(line for line in mistaken.screen.splitlines() if f"at temperature {report.temperature:.3f}" in line)
+    assert f"{tempered.calibration_error:.4f}" in row
+    assert load_run(report.folder).temperature == kept["temperature"]
+    events = events_of(report.folder)
+    assert events.Scalars("test/temperature")[0].value == pytest.approx(report.temperature)
+    for name in ("calibration_error", "loss"):
+        (scalar,) = events.Scalars(f"test/calibrated/{name}")
+        assert scalar.value == pytest.approx(getattr(tempered, name), abs=1e-6)
+    assert len(events.Images("test/reliability")) == 1
+
+
+# --- thresholds ---
+
+
+def labelled_logits(texts: int = 120, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    labels = (torch.rand(texts, classes, generator=random) < torch.tensor([0.5, 0.3, 0.1, 0.03])).to(torch.int8)
+    logits = torch.randn(texts, classes, generator=random) + 1.5 * labels - torch.tensor([0.0, 1.0, 4.0, 6.0])
+    return logits, labels
+
+
+def test_no_threshold_has_a_higher_f1() -> None:
+    logits, labels = labelled_logits()
+    probabilities, found = logits.double().sigmoid().numpy(), best_thresholds(logits, labels)
+    for number, threshold in enumerate(found.tolist()):
+        column, truth = probabilities[:, number], labels[:, number].numpy().astype(bool)
+        reached = f1_score(truth, column >= threshold)
+        given = column >= column[:, None]  # [threshold, text]: at the probability of each text
+        assert reached == pytest.approx((2 * (given & truth).sum(axis=1) / (given.sum(axis=1) + truth.sum())).max())
+        assert np.abs(column - threshold).min() > 1e-9  # none lies so near that rounding would decide
+        assert f1_score(truth, column >= 0.5, zero_division=0.0) <= reached
+
+
+def test_a_class_that_no_text_has_keeps_a_half_and_one_that_all_have_is_given_to_all() -> None:
+    logits = torch.tensor([[-3.0, -9.0, 1.0], [-2.0, -8.0, -1.0]])
+    labels = torch.tensor([[0, 1, 1], [0, 1, 0]])
+    found = best_thresholds(logits, labels)
+    assert found[0] == 0.5
+    assert AnyClasses(found).given(logits.sigmoid()).tolist() == [[False, True, True], [False, True, False]]
+
+
+def test_validation_is_scored_at_its_own_best_thresholds_whatever_the_batches() -> None:
+    logits, labels = labelled_logits()
+    given = AnyClasses(best_thresholds(logits, labels)).given(logits.double().sigmoid())
+    for size in (7, 120):
+        metric = AtBestThresholds()
+        for rows in torch.arange(120).split(size):
+            metric.update(logits[rows], labels[rows])
+        assert metric.compute()["accuracy"].item() == pytest.approx(accuracy_score(labels, given))
+        assert metric.compute()["macro_f1"].item() == pytest.approx(f1_score(labels, given, average="macro"))
+        metric.reset()
+        assert metric.logits == []
+
+
+# --- baseline ---
+
+WORDS = ["lion", "bear", "wolf"]
+
+
+def splits(train: int = 60, test: int = 30, **columns: str) -> DatasetDict:
+    def table(rows: int) -> Dataset:
+        texts = [f"the {WORDS[row % 3]} number {row % 7} of {row % 5}" for row in range(rows)]
+        extra = {name: [value] * rows for name, value in columns.items()}
+        return Dataset.from_dict({"text": texts, "label": [row % 3 for row in range(rows)], **extra})
+
+    return DatasetDict({"train": table(train), "test": table(test)})
+
+
+def test_words_that_tell_the_classes_apart_are_found() -> None:
+    found, name, seconds = baseline_scores(splits())
+    assert found.accuracy == 1
+    assert name == "TF-IDF (words 1-2) + logistic regression"
+    assert seconds > 0
+
+
+def test_a_class_that_no_text_has_keeps_its_column() -> None:
+    """A ClassLabel may have names that no text is of."""
+    rows = {
+        "text": [f"the {WORDS[row % 2]} of {row % 7}" for row in range(40)],
+        "label": [row % 2 * 2 for row in range(40)],
+    }
+    found = baseline_scores(DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)}))[0]
+    assert (found.accuracy, found.confusion) == (1, [[20, 0, 0], [0, 0, 0], [0, 0, 20]])
+
+
+def test_scores_do_not_depend_on_how_many_texts_are_scored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = baseline_scores(splits(text_pair="and a second text"))[0]
+    monkeypatch.setattr("headscope.training.baseline.SCORED_AT_ONCE", 7)
+    assert baseline_scores(splits(text_pair="and a second text"))[0] == whole
+
+
+def test_of_too_many_texts_a_sample_is_learned_from_and_the_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headscope.training.baseline.MOST_TEXTS", 30)
+    found, name, _ = baseline_scores(splits())
+    assert found.accuracy == 1
+    assert name == "TF-IDF (words 1-2) + logistic regression on 30 of 60 training texts"
+    assert sum(map(sum, found.confusion)) == 30  # every test text is scored
+
+
+def test_texts_without_spaces_are_read_by_characters() -> None:
+    rows = {"text": ["吾輩は猫である", "我是一只狗"] * 10, "label": [0, 1] * 10}
+    _, name, _ = baseline_scores(DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)}))
+    assert name == "TF-IDF (characters 1-3) + logistic regression"
+
+
+def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
+    def table(rows: int) -> Dataset:
+        sets = [{number for number in range(3) if row >> number & 1} for row in range(rows)]
+        texts = [" ".join(["the", *(WORDS[number] for number in sorted(found)), str(row % 5)])
+                 for row, found in enumerate(sets)]  # fmt: skip
+        labels = [[int(number in found) for number in range(4)] for found in sets]  # the fourth class has no text
+        features = Features({"text": Value("string"), "label": List(Value("int8"), length=4)})
+        return Dataset.from_dict({"text": texts, "label": labels}, features)
+
+    found, name, _ = baseline_scores(DatasetDict({"train": table(96), "validation": table(32), "test": table(40)}))
+    assert isinstance(found, MultiLabelScores)
+    assert (found.accuracy, found.macro_f1, found.micro_f1) == (1, 1, 1)
+    assert np.array(found.confusion).sum() == 4 * 40
+    assert name == "TF-IDF (words 1-2) + logistic regression"

@@ -1,0 +1,162 @@
+"""Small data and configurations for trainings of a second or two, and runs that are trained once for all workers."""
+
+import csv
+import io
+import json
+import os
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from bert_family import write_checkpoint
+from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.inspection.config import InspectionConfig
+from headscope.model.config import ModelConfig
+from headscope.training.config import OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.training.report import Report
+from headscope.training.run import train
+
+GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
+FILLER = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of", "with"]
+DETERMINERS = ["the", "a", "one", "this", "that", "my", "our", "his", "her", "no"]
+NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
+KINDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
+HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
+Rows = list[dict[str, Any]]
+
+
+def reviews(rows: int = 240) -> Rows:
+    """Return made-up reviews that a small model learns: the label is told by one word among filler."""
+    rng, found = random.Random(0), []
+    for number in range(rows):
+        words = rng.choices(FILLER, k=rng.randint(3, 17))
+        words.insert(rng.randrange(len(words)), rng.choice(GOOD if number % 2 else BAD))
+        found.append({"text": " ".join(words), "label": "good" if number % 2 else "bad"})
+    return found
+
+
+def pairs(each: int = 120) -> Rows:
+    """Return pairs of texts whose label is whether both name the same animal: neither text alone tells it."""
+    combinations, rng = list(product(DETERMINERS, NAMES, DETERMINERS, NAMES)), random.Random(0)
+    same = rng.sample([words for words in combinations if words[1] == words[3]], each)
+    other = rng.sample([words for words in combinations if words[1] != words[3]], each)
+    found = [
+        {"text": f"{a} {first}", "other": f"{b} {second}", "label": str(first == second)}
+        for a, first, b, second in same + other
+    ]
+    rng.shuffle(found)
+    return found
+
+
+def comments(rows: int = 320, seed: int = 0) -> Rows:
+    """Return texts whose labels are each told by one word among filler; an eighth of them has no label."""
+    draw, found = random.Random(seed), []
+    for number in range(rows):
+        labels = [label for place, label in enumerate(KINDS) if number >> place & 1]
+        words = draw.choices(FILLER, k=draw.randint(3, 9)) + [draw.choice(KINDS[label]) for label in labels]
+        draw.shuffle(words)
+        found.append({"text": " ".join(words), "label": labels})
+    return found
+
+
+def write(path: Path, rows: Rows) -> str:
+    """Write rows as csv, or as lines of JSON, and return the path."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        else:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return str(path)
+
+
+def configured(folder: Path, rows: Rows | None = None, name: str = "run", **trainer: object) -> TrainConfig:
+    """Return a small configuration of a run on these rows, all of whose files lie in the folder."""
+    rows = rows or reviews()
+    is_pair, is_multi = "other" in rows[0], isinstance(rows[0]["label"], list)
+    path = folder / ("rows.jsonl" if is_multi else "reviews.csv")
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write(path, rows)
+    data = DataConfig(path=str(path), max_length=32, tokens_per_batch=256, cache_dir=str(folder / "cache"))
+    return TrainConfig(
+        name=name,
+        outputs_dir=str(folder / "outputs"),
+        baseline=False,
+        data=replace(data, text_pair_column="other" if is_pair else None, multi_label=is_multi),
+        tokenizer=TokenizerConfig("wordpiece" if is_pair else "words", vocab_size=300),
+        model=ModelConfig(d_model=12, num_heads=3, num_layers=2, feedforward_size=24, dropout=0.1),
+        optimizer=OptimizerConfig(learning_rate=1e-2),
+        trainer=TrainerConfig(**({"max_epochs": 3, "accelerator": "cpu"} | trainer)),
+        inspection=InspectionConfig(num_probes=2, max_tokens=16),
+    )
+
+
+@dataclass
+class Trained:
+    """A run that many tests read and none writes to, what its training returned, and what it printed."""
+
+    report: Report
+    screen: str
+
+    @property
+    def folder(self) -> Path:
+        return self.report.folder
+
+    def copy(self, place: Path) -> Path:
+        """Copy the run with its texts, for tests that write, and return the folder of the copy."""
+        base = self.folder.parents[1]
+        shutil.copytree(base, place / "copy")
+        folder = place / "copy" / self.folder.relative_to(base)
+        config = folder / "config.yaml"
+        config.write_text(config.read_text().replace(str(base), str(place / "copy")))
+        return folder
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], TrainConfig]) -> Trained:
+    """Train a run in the first worker that asks for it; the other waits, and reads it."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    kept = base / name / "trained.pickle"
+    with FileLock(base / f"{name}.lock"):
+        if not kept.exists():
+            shutil.rmtree(base / name, ignore_errors=True)  # what a training that failed has left
+            config, output = make(base / name), io.StringIO()
+            report = train(config, Console(file=output, width=200))
+            kept.write_bytes(pickle.dumps(Trained(report, output.getvalue())))
+    found: Trained = pickle.loads(kept.read_bytes())
+    return found
+
+
+def from_checkpoint(
+    folder: Path, family: str = "bert", rows: Rows | None = None, model: ModelConfig | None = None
+) -> TrainConfig:
+    """Return a configuration of a run of one epoch that begins with a tiny checkpoint in `folder / "checkpoint"`."""
+    config = configured(folder, rows, max_epochs=1)
+    checkpoint = write_checkpoint(folder / "checkpoint", family, [row["text"] for row in rows or reviews()])
+    return replace(config, model=replace(model or ModelConfig(), path=str(checkpoint), evidence=False))
+
+
+def events_of(folder: Path) -> EventAccumulator:
+    """Return all that a run has written for TensorBoard."""
+    sizes = {"images": 0, "scalars": 0, "tensors": 0}
+    return EventAccumulator(str(folder), size_guidance=sizes).Reload()
+
+
+def changed(config: TrainConfig, key: str, value: object) -> TrainConfig:
+    """Return a configuration with one key changed, such as "model.num_heads"."""
+    group, _, name = key.rpartition(".")
+    if not group:
+        return replace(config, **{name: value})  # type: ignore[arg-type]
+    return replace(config, **{group: replace(getattr(config, group), **{name: value})})
