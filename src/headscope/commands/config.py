@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headscope.benchmark.config import BenchmarkConfig as BenchmarkConfig
 from headscope.data.config import DataConfig
 from headscope.settings import setting
 from headscope.training.config import ACCELERATORS
