@@ -154,7 +154,10 @@ def _run(name: str, words: Sequence[str]) -> int:
             _refuse_sweeps(overrides)
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(Job(run, schema, given))()
+        job = Job(run, schema, given)
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(job)()
+        if job.error is not None:
+            raise job.error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explained(error, schema)) from None
     failures = folder.glob("*/failure.json") if folder else ()
@@ -166,6 +169,7 @@ class Job:
 
     def __init__(self, run: Callable[[Any], None], schema: type, given: Sequence[str]) -> None:
         self.run, self.schema, self.given = run, schema, {argument.lower() for argument in given}
+        self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
 
     def __call__(self, composed: DictConfig) -> None:
         """Check and run; a sweep goes on after a job that fails."""
@@ -177,7 +181,8 @@ class Job:
             self.run(config)
         except Exception as error:
             if folder is None or isinstance(error, BrokenPipeError):
-                raise
+                self.error = error
+                return
             if isinstance(error, OmegaConfBaseException):
                 error = ConfigError(_explained(error, self.schema))
             message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
@@ -188,7 +193,8 @@ class Job:
         settings = HydraConfig.get()
         # Hydra writes False for the command line's false.
         swept = [override for override in settings.overrides.task if override.lower() not in self.given]
-        name = re.sub(r"[^\w.=,-]+", "_", f"{settings.job.num}-{','.join(swept)}")[:120].rstrip("-,")
+        # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/0-model.causal_true
+        name = re.sub(r"[^\w.-]+", "_", f"{settings.job.num}-{','.join(swept)}")[:120].rstrip("-_")
         composed.outputs_dir, composed.name = settings.sweep.dir, name
         folder = Path(settings.sweep.dir) / name
         _save(folder / "job.json", {"overrides": dict(entry.split("=", 1) for entry in settings.overrides.task)})
@@ -234,7 +240,7 @@ def _resumed(composed: DictConfig, schema: type) -> Any:
     return config
 
 
-def _options(words: Sequence[str], schema: type) -> tuple[list[str], list[str]]:
+def _options(words: Sequence[str], schema: Any) -> tuple[list[str], list[str]]:
     """Return the options, each with its value, and the keys: Hydra takes options in front of keys alone."""
     options, given = [], []
     remaining = iter(words)
@@ -264,7 +270,7 @@ def _parsed(argument: str) -> Override:
         return OverridesParser.create().parse_override(argument)
     except HydraException:
         quoted = shlex.quote(f"{key}={_quoted(value)}")
-        raise ConfigError(f"{argument}: cannot be read; a text with signs of its own is quoted: {quoted}") from None
+        raise ConfigError(f"{argument}: Hydra cannot read the value; put it in quotes: {quoted}") from None
 
 
 def _quoted(value: str) -> str:
@@ -287,8 +293,8 @@ def _refuse_sweeps(overrides: Iterable[Override]) -> None:
 def _sweep_folder(overrides: Iterable[Override]) -> Path:
     """Return the folder of a sweep: what outputs_dir and name, one for all its jobs, say."""
     given = {entry.key_or_group: entry.value() for entry in overrides if not entry.is_sweep_override()}
-    if folder := given.get("hydra.sweep.dir"):
-        return Path(str(folder))
+    if "hydra.sweep.dir" in given:
+        return Path(str(given["hydra.sweep.dir"]))
     name = given.get("name") or f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder = Path(str(given.get("outputs_dir", "outputs")), str(name))
     if (folder / "sweep.csv").exists():
@@ -296,13 +302,13 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     return folder
 
 
-def _needs_data(overrides: Iterable[Override], schema: type) -> bool:
+def _needs_data(overrides: Iterable[Override], schema: Any) -> bool:
     """Tell whether keys of other data are given to a command that has no data unless it is told."""
     has_none = any(entry.name == "data" and entry.default is None for entry in fields(schema))
     return has_none and not any(entry.key_or_group == "data" for entry in overrides)
 
 
-def _keys(schema: type, prefix: str = "") -> dict[str, Any]:
+def _keys(schema: Any, prefix: str = "") -> dict[str, Any]:
     """Return every key that a configuration class takes, groups among them, with its type."""
     found = {}
     for name, kind in get_type_hints(schema).items():
@@ -332,11 +338,11 @@ def _check_keys(overrides: Iterable[Override], name: str, schema: type, has_othe
 
 
 def _check_choice(entry: Override, known: Sequence[str]) -> None:
-    is_sweep = entry.is_sweep_override()
-    values = [entry.value()] if not is_sweep else getattr(entry.value(), "list", [])
-    for value in (getattr(value, "text", value) for value in values):
-        if isinstance(value, str | int | float) and str(value) not in known:
-            raise ConfigError(_unknown_choice(entry.key_or_group, str(value), known))
+    given: Any = entry.value()
+    for value in getattr(given, "list", []) if entry.is_sweep_override() else [given]:
+        name = "null" if value is None else str(getattr(value, "text", value))
+        if not isinstance(value, list | dict) and name not in known:
+            raise ConfigError(_unknown_choice(entry.key_or_group, name, known))
 
 
 def _unknown_choice(group: str, given: str, known: Sequence[str]) -> str:
