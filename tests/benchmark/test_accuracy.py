@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from headscope.commands.benchmark import benchmark
 from rich.console import Console
 
 from headscope.benchmark.accuracy import kept as kept_module
@@ -30,7 +31,6 @@ from headscope.benchmark.accuracy.tables import origins, percent
 from headscope.benchmark.config import BenchmarkConfig
 from headscope.benchmark.page import Table
 from headscope.benchmark.process import Finished
-from headscope.commands.benchmark import benchmark
 from headscope.data.config import DataConfig
 from headscope.data.corpus import Corpus, load_corpus
 from headscope.errors import ConfigError

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from headscope.commands.command_line import prepared
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from headscope.commands.command_line import prepared
 from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.errors import ConfigError
 from headscope.training.config import TrainConfig

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from headscope.commands.arguments import quoted
+from headscope.commands.messages import explain
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
@@ -10,8 +12,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.benchmark.config import BenchmarkConfig
-from headscope.commands.arguments import quoted
-from headscope.commands.messages import explain
 from headscope.errors import ConfigError
 from headscope.settings import check
 from headscope.training.config import TrainConfig
