@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from headscope.commands.rows import read_rows, row_writer
 
+from headscope.commands.predict import read_rows, row_writer
 from headscope.errors import DataError
 
 

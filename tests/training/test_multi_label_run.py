@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from headscope.commands.measure import measure
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
-from headscope.commands.inspect import inspect
+from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
 from headscope.data.config import DataConfig
 from headscope.errors import ConfigError, DataError, RunError

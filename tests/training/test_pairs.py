@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from headscope.commands.measure import measure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.commands.config import InspectConfig
-from headscope.commands.inspect import inspect
+from headscope.commands.inspect import inspect, measure
 from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import read_index, read_step, weights_from
 from headscope.model.config import ModelConfig

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from headscope.commands.measure import measure
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from bert_family import FAMILIES, HEADS, HIDDEN, LAYERS, PLACES, WIDTH, write_checkpoint
 from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
-from headscope.commands.inspect import inspect
+from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
 from headscope.errors import ConfigError
 from headscope.inspection.record import read_index, read_step

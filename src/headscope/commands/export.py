@@ -26,6 +26,9 @@ from headscope.training.folder import Run, load_run, save_tokenizer
 from headscope.training.kept import kept_architecture, save_json
 from headscope.training.study import special_tokens
 
+# What checkpoints of BERT's family call these; those around a text are asked of the tokenizer itself.
+NAMES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
+
 
 def export(config: ExportConfig, console: Console | None = None) -> Path:
     """Write a finished run, which began with a checkpoint, as a folder for `transformers`; return the folder.
@@ -87,10 +90,6 @@ def _write(folder: Path, run: Run, architecture: Architecture) -> None:
     tensors = bert_tensors(run.model, architecture)
     # Without this entry `transformers` refuses the file: it might be another library's.
     write_whole(folder / "model.safetensors", lambda path: save_file(tensors, path, {"format": "pt"}))
-
-
-# What checkpoints of BERT's family call these; those around a text are asked of the tokenizer itself.
-NAMES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
 
 
 def tokenizer_settings(tokenizer: Tokenizer, max_positions: int, with_types: bool) -> dict[str, Any]:

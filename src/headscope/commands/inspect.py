@@ -1,4 +1,4 @@
-"""inspect(config): every head's map and numbers for one text, into TensorBoard and a self-contained HTML file."""
+"""What every head of a finished run does: with one text (`inspect`), or over validation texts (`measure`)."""
 
 import json
 import time
@@ -35,6 +35,16 @@ from headscope.training.recording import keep_readings, new_recorder, numbers_of
 from headscope.training.run_data import data_of
 from headscope.training.study import Study, causes, sample, special_tokens
 from headscope.training.text_report import head_numbers, reading_numbers, text_report
+
+# Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
+SHOWN = {
+    "what it looks at": (
+        *("entropy_share", "mean_distance", "self", "previous", "next", "first", "separator", "crossing"),
+    ),
+    "what depends on it": (
+        *("nats", "loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness", "sufficiency"),
+    ),
+}
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
@@ -128,29 +138,6 @@ def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[d
         for head, values in enumerate(heads):
             table.add_row(str(layer), str(head), *(f"{values[name]:.3f}" for name in names))
     console.print(table)
-
-
-# Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
-SHOWN = {
-    "what it looks at": (
-        "entropy_share",
-        "mean_distance",
-        "self",
-        "previous",
-        "next",
-        "first",
-        "separator",
-        "crossing",
-    ),
-    "what depends on it": (
-        "nats",
-        "loss_zeroed",
-        "accuracy_zeroed",
-        "gate_gradient",
-        "comprehensiveness",
-        "sufficiency",
-    ),
-}
 
 
 def measure(config: InspectConfig, console: Console | None = None) -> Path:

@@ -34,13 +34,11 @@ ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding;
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows, so that its memory is bounded too
 # On a CPU a hidden layer of 8192 positions no longer fits the cache, and each batch waits for fresh pages.
 TOKENS_PER_BATCH = {"cpu": 2048}
-# Said at a terminal, where it would otherwise look as if nothing happened.
-TYPING = {
-    "lines": "reads standard input, one text a line, ended by Ctrl-D (for a file: input=...)",
-    "csv": "reads standard input as csv, ended by Ctrl-D (for a file: input=...)",
-    "jsonl": "reads standard input, one JSON object a line, ended by Ctrl-D (for a file: input=...)",
-}
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
+Row = dict[str, Any]
+RowWriter = Callable[[Mapping[str, Any]], None]  # writes one row; the first fixes a csv file's columns
+BEYOND = "\0"  # key of the cells that a row has beyond the columns
+ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 def predict(config: PredictConfig) -> int:
@@ -66,7 +64,9 @@ def predict(config: PredictConfig) -> int:
     console = Console(stderr=True)
     is_typed = config.input == "-" and sys.stdin.isatty()
     if is_typed:
-        console.print(TYPING.get(config.format, TYPING["lines"]), highlight=False, markup=False, soft_wrap=True)
+        form = {"csv": "csv", "tsv": "tsv", "jsonl": "one JSON object a line"}.get(config.format, "one text a line")
+        note = f"reads standard input, {form}, ended by Ctrl-D (for a file: input=...)"  # it would seem to hang
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
     look = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
@@ -185,12 +185,6 @@ def labelled(
         if join is not None and isinstance(answer, list):
             answer = join(answer)
         yield {**row, "prediction": answer, **dict(zip(names, values, strict=True))}
-
-
-Row = dict[str, Any]
-RowWriter = Callable[[Mapping[str, Any]], None]  # writes one row; the first fixes a csv file's columns
-BEYOND = "\0"  # key of the cells that a row has beyond the columns
-ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
