@@ -154,7 +154,7 @@ def _run(name: str, words: Sequence[str]) -> int:
             _refuse_sweeps(overrides)
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
-        job = Job(run, schema, given)
+        job = Job(run, schema, [entry.key_or_group for entry in overrides if not entry.is_sweep_override()])
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(job)()
         if job.error is not None:
             raise job.error
@@ -167,8 +167,8 @@ def _run(name: str, words: Sequence[str]) -> int:
 class Job:
     """One run, or one of a sweep's, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, run: Callable[[Any], None], schema: type, given: Sequence[str]) -> None:
-        self.run, self.schema, self.given = run, schema, {argument.lower() for argument in given}
+    def __init__(self, run: Callable[[Any], None], schema: type, fixed: Sequence[str]) -> None:
+        self.run, self.schema, self.fixed = run, schema, fixed  # fixed: keys with one value for all jobs
         self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
 
     def __call__(self, composed: DictConfig) -> None:
@@ -191,8 +191,7 @@ class Job:
     def _folder(self, composed: DictConfig) -> Path:
         """Give the job a folder named after its number and what differs from job to job; write its overrides down."""
         settings = HydraConfig.get()
-        # Hydra writes False for the command line's false.
-        swept = [override for override in settings.overrides.task if override.lower() not in self.given]
+        swept = [entry for entry in settings.overrides.task if entry.partition("=")[0].lstrip("+") not in self.fixed]
         # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/0-model.causal_true
         name = re.sub(r"[^\w.-]+", "_", f"{settings.job.num}-{','.join(swept)}")[:120].rstrip("-_")
         composed.outputs_dir, composed.name = settings.sweep.dir, name
@@ -386,6 +385,8 @@ def _explained(error: BaseException, schema: type) -> str:
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
         options = get_args(kind) or (kind,)
         return f"{key}: {first}; takes " + " or ".join(words.get(option, str(option)) for option in options)
+    if key:
+        return f"{key}: {first}"
     return " ".join(str(error).split("\nConfig search path")[0].split())
 
 
