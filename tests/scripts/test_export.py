@@ -33,6 +33,7 @@ def tuned(script: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_transformers_gives_the_probabilities_that_predict_gives(script: Command, tuned: Path, tmp_path: Path) -> None:
     texts = ["the film was quite rather so", "a", "it was a day of books, with rain in it", "the day " * 40]
     done = script("export", f"run={tuned}", f"output={tmp_path / 'exported'}")

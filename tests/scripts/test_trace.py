@@ -135,4 +135,4 @@ def test_a_device_that_is_not_there_is_named(script: Command) -> None:
 def test_help_lists_every_key_with_its_meaning(script: Command) -> None:
     shown = script("trace", "--help").stdout
     assert "must divide d_model" in shown
-    assert "scripts/trace.py" in shown
+    assert "headscope trace" in shown
