@@ -1,17 +1,20 @@
-# Two commands: `make train` and `make test`. Each sets up .venv by itself; ARGS are handed on, as in
+# Each target sets up .venv by itself; ARGS are handed on, as in
 #   make train ARGS="data=ag_news model=base"
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: train test check format
+.PHONY: train test test-slow check format
 
 train: $(VENV)/.run
-	$(BIN)/python scripts/train.py $(ARGS)
+	$(BIN)/headscope train $(ARGS)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.test
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -26,7 +29,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
-	$(INSTALL) .
+	$(INSTALL) ".[demo]"
 	@touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt

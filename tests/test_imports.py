@@ -8,35 +8,24 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "headscope"
-FOUNDATION = {"settings", "errors", "files", "extension"}
+FOUNDATION = {"settings", "errors", "files"}
 MAY_IMPORT = {
-    "__init__": {"attention", "inspection", "model", "training"},  # and these when a name is asked for, or typed
     "attention": set(),
     "model": {"attention"},
     "data": set(),
     "tensorboard": {"inspection"},
     "inspection": {"attention", "model"},
-    "proof": {"attention", "model", "inspection", "commands"},  # commands.config alone: what verify and trace take
+    "tracing": {"attention"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
-    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "training"},
-    "commands": {
-        "benchmark",
-        "proof",
-        "attention",
-        "model",
-        "data",
-        "inspection",
-        "tensorboard",
-        "training",
-    },
+    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "tracing", "training"},
+    "proof": {"attention", "model", "inspection", "commands"},  # of the commands, their configuration
+    "commands": {"proof", "tracing", "attention", "model", "data", "inspection", "tensorboard", "training"},
+    "cli": {"commands", "proof", "training"},
+    "__main__": {"cli"},
 }
+BANNED = {"tensorboard": {"torch"}, "attention": {"lightning"}, "model": {"lightning"}}
 # Known before the configuration is: these must not bring anything heavy.
-LIGHT = [
-    "headscope.commands.entry",
-    "headscope.commands.config",
-    "headscope.training.config",
-    "headscope.training.sweep",
-]
+LIGHT = ["headscope.cli", "headscope.commands.config", "headscope.training.config", "headscope.training.sweep"]
 HEAVY = ["torch", "lightning", "datasets", "tokenizers", "sklearn", "numpy", "pyarrow", "tensorboard"]
 
 
@@ -52,23 +41,15 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-FILES = sorted(SOURCE.rglob("*.py"))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_down_only(path: Path) -> None:
-    folder = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    ours = {name.split(".")[1] for name in imported(path) if name.startswith("headscope.")} - {folder} - FOUNDATION
-    assert ours <= MAY_IMPORT.get(folder, set())
-
-
-@pytest.mark.parametrize(
-    ("folder", "banned"), [("tensorboard", "torch"), ("attention", "lightning"), ("model", "lightning")]
-)
-def test_some_folders_stay_free_of_what_is_heavy(folder: str, banned: str) -> None:
-    assert [
-        path for path in (SOURCE / folder).rglob("*.py") for name in imported(path) if name.split(".")[0] == banned
-    ] == []
+def test_imports_point_down_only_and_folders_stay_free_of_what_is_heavy() -> None:
+    faults = []
+    for path in SOURCE.rglob("*.py"):
+        folder, names = path.relative_to(SOURCE).parts[0].removesuffix(".py"), imported(path)
+        ours = {name.split(".")[1] for name in names if name.startswith("headscope.")} - {folder} - FOUNDATION
+        faults += [f"{path}: imports headscope.{name}" for name in ours - MAY_IMPORT.get(folder, set())]
+        theirs = {name.split(".")[0] for name in names}
+        faults += [f"{path}: imports {name}" for name in theirs & BANNED.get(folder, set())]
+    assert faults == []
 
 
 def test_attention_imports_torch_alone() -> None:
@@ -76,13 +57,12 @@ def test_attention_imports_torch_alone() -> None:
     assert {name.split(".")[0] for path in (SOURCE / "attention").rglob("*.py") for name in imported(path)} <= allowed
 
 
-def test_nothing_heavy_is_loaded_before_the_configuration_is_known() -> None:
-    code = f"import sys, {', '.join(LIGHT)}; print(*[name for name in {HEAVY} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
-
-
-def test_predicting_loads_neither_lightning_nor_datasets() -> None:
-    code = "import sys, headscope.commands.predict; print(*{'lightning', 'datasets', 'sklearn'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("modules", "banned"),
+    [(LIGHT, HEAVY), (["headscope.commands.predict"], ["lightning", "datasets", "sklearn", "beartype"]),
+     (["headscope.commands.export"], ["transformers"])],
+)  # fmt: skip
+def test_nothing_heavy_is_loaded_before_it_is_needed(modules: list[str], banned: list[str]) -> None:
+    code = f"import sys, {', '.join(modules)}; print(*[name for name in {banned} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []

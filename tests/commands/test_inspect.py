@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from headscope.commands.config import InspectConfig
-from headscope.commands.inspect import inspect
-from headscope.commands.measure import measure
+from headscope.commands.inspect import inspect, measure
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError

@@ -14,8 +14,7 @@ from tokenizers import Tokenizer
 
 from headscope.commands import predict as module
 from headscope.commands.config import PredictConfig
-from headscope.commands.predict import by_length, labelled, predict
-from headscope.commands.rows import Row
+from headscope.commands.predict import Row, by_length, labelled, predict
 from headscope.data.batching import TextBatches
 from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headscope.commands.rows import read_rows, row_writer
+from headscope.commands.predict import read_rows, row_writer
 from headscope.errors import DataError
 
 

@@ -43,4 +43,6 @@ def test_a_device_that_is_not_there_is_named(script: Command, name: str) -> None
 
 
 def test_help_lists_every_key_with_its_meaning(script: Command) -> None:
-    assert "must divide d_model" in script("trace", "--help").stdout
+    shown = script("trace", "--help").stdout
+    assert "must divide d_model" in shown
+    assert "headscope trace" in shown

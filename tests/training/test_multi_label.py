@@ -12,8 +12,7 @@ import torch
 
 from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
-from headscope.commands.inspect import inspect
-from headscope.commands.measure import measure
+from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
 from headscope.data.config import DataConfig
 from headscope.errors import ConfigError, DataError, RunError

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from headscope.commands.config import InspectConfig
-from headscope.commands.inspect import inspect
-from headscope.commands.measure import measure
+from headscope.commands.inspect import inspect, measure
 from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import read_index, read_step, weights_from
 from headscope.model.config import ModelConfig

@@ -13,8 +13,7 @@ from tokenizers import Tokenizer
 from bert_family import HEADS, HIDDEN, LAYERS, PLACES, WIDTH
 from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
-from headscope.commands.inspect import inspect
-from headscope.commands.measure import measure
+from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
 from headscope.errors import ConfigError, RunError
 from headscope.inspection.record import read_index, read_step

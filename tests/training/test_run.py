@@ -12,6 +12,8 @@ from rich.console import Console
 
 from headscope.commands.config import InspectConfig
 from headscope.commands.measure import measure
+from headscope.commands.inspect import measure
+from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError
 from headscope.settings import problems

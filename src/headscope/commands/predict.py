@@ -4,10 +4,14 @@ The file is taken in windows of a few thousand rows. A window's texts are sorted
 saves most of the padding, and while the network reads one window, another thread cuts the next one into tokens.
 """
 
+import csv
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -16,10 +20,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from headscope.commands.config import PredictConfig
-from headscope.commands.rows import Row, read_rows, row_writer
 from headscope.data.batching import TextBatches
+from headscope.data.separators import separator_hint
 from headscope.data.token_ids import EncodedTexts, encode_texts
 from headscope.errors import DataError
+from headscope.files import replacing
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.folder import Run, best_device, load_run
@@ -29,13 +34,11 @@ ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding;
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows, so that its memory is bounded too
 # On a CPU a hidden layer of 8192 positions no longer fits the cache, and each batch waits for fresh pages.
 TOKENS_PER_BATCH = {"cpu": 2048}
-# Said at a terminal, where it would otherwise look as if nothing happened.
-TYPING = {
-    "lines": "reads standard input, one text a line, ended by Ctrl-D (for a file: input=...)",
-    "csv": "reads standard input as csv, ended by Ctrl-D (for a file: input=...)",
-    "jsonl": "reads standard input, one JSON object a line, ended by Ctrl-D (for a file: input=...)",
-}
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
+Row = dict[str, Any]
+RowWriter = Callable[[Mapping[str, Any]], None]  # writes one row; the first fixes a csv file's columns
+BEYOND = "\0"  # key of the cells that a row has beyond the columns
+ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 def predict(config: PredictConfig) -> int:
@@ -61,7 +64,9 @@ def predict(config: PredictConfig) -> int:
     console = Console(stderr=True)
     is_typed = config.input == "-" and sys.stdin.isatty()
     if is_typed:
-        console.print(TYPING.get(config.format, TYPING["lines"]), highlight=False, markup=False, soft_wrap=True)
+        form = {"csv": "csv", "tsv": "tsv", "jsonl": "one JSON object a line"}.get(config.format, "one text a line")
+        note = f"reads standard input, {form}, ended by Ctrl-D (for a file: input=...)"  # it would seem to hang
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
     look = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
@@ -180,3 +185,127 @@ def labelled(
         if join is not None and isinstance(answer, list):
             answer = join(answer)
         yield {**row, "prediction": answer, **dict(zip(names, values, strict=True))}
+
+
+def read_rows(path: str, form: str, text_column: str) -> Iterator[Row]:
+    """Yield the rows of a file or, for `-`, of standard input.
+
+    Args:
+        path: a file, or `-`.
+        form: lines (each is a text), csv, tsv, jsonl, or auto: by the file's ending, else lines.
+        text_column: the name under which a line is handed on.
+
+    Raises:
+        DataError: for what is not UTF-8 or not of that form; it names the file and the line.
+    """
+    form = ENDINGS.get(Path(path).suffix.lower(), "lines") if form == "auto" else form
+    shown = "standard input" if path == "-" else path
+    with _opened(path) as file:
+        try:
+            yield from _parsed(file, form, text_column, shown)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{shown}: is not UTF-8 ({error.reason}); convert it, e.g. with iconv") from error
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Iterable[str]]:
+    if path == "-":
+        sys.stdin.reconfigure(encoding="utf-8-sig", newline="")  # type: ignore[union-attr]
+        yield sys.stdin
+    else:
+        # utf-8-sig: a byte order mark, as spreadsheets write it, is not part of the first column's name.
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            yield file
+
+
+def _parsed(file: Iterable[str], form: str, text_column: str, shown: str) -> Iterator[Row]:
+    if form == "lines":
+        yield from ({text_column: line.rstrip("\r\n")} for line in file)
+    elif form == "jsonl":
+        yield from _json_rows(file, shown)
+    else:
+        csv.field_size_limit(2**31 - 1)  # a text may be longer than the 131,072 characters that csv allows by default
+        reader = csv.DictReader(file, delimiter="\t" if form == "tsv" else ",", restkey=BEYOND, strict=True)
+        try:
+            for row in reader:
+                _check_cells(row, reader, "tab" if form == "tsv" else "comma", shown)
+                yield row
+        except csv.Error as error:
+            raise DataError(f"{shown}, line {reader.line_num}: is not {form}: {error}") from error
+
+
+def _check_cells(row: Row, reader: "csv.DictReader[str]", mark: str, shown: str) -> None:
+    """Refuse a row with more cells than columns: a text with a comma and no quotes would be cut at it.
+
+    Empty cells at the end, as spreadsheets leave them, are dropped.
+    """
+    beyond = row.pop(BEYOND, [])
+    if any(beyond):
+        names = list(reader.fieldnames or [])
+        raise DataError(
+            f"{shown}, line {reader.line_num}: has {len(names) + len(beyond)} cells, the first line has {len(names)}; "
+            f"put quotes around a text with a {mark} in it{separator_hint(','.join(names))}"
+        )
+
+
+def _json_rows(file: Iterable[str], shown: str) -> Iterator[Row]:
+    for number, line in enumerate(file, start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{shown}, line {number}: is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise DataError(f'{shown}, line {number}: takes an object such as {{"text": "..."}}, got {line[:60]!r}')
+        broken = [name for name, value in row.items() if isinstance(value, str) and not _is_whole(value)]
+        if broken:  # of all forms JSON's escapes alone can write it
+            raise DataError(
+                f"{shown}, row {number}: column {broken[0]!r} holds half a character (a surrogate such as "
+                "\\ud83d alone), which no encoding has; mend or drop the row"
+            )
+        yield row
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def row_writer(path: str) -> Iterator[RowWriter]:
+    """Give a function that writes rows to a csv or jsonl file, or to standard output as jsonl for `-`.
+
+    The file appears, whole, when the block is left without an error.
+    """
+    if path == "-":
+        yield _jsonl(sys.stdout)
+        return
+    target = Path(path)
+    with replacing(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        yield _csv(file) if target.suffix == ".csv" else _jsonl(file)
+
+
+def _jsonl(file: TextIO) -> RowWriter:
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder anew for every row
+
+    def write(row: Mapping[str, Any]) -> None:
+        file.write(encode(row) + "\n")
+
+    return write
+
+
+def _csv(file: TextIO) -> RowWriter:
+    writers: list[csv.DictWriter[str]] = []
+
+    def write(row: Mapping[str, Any]) -> None:
+        if not writers:
+            writers.append(csv.DictWriter(file, list(row)))
+            writers[0].writeheader()
+        try:
+            writers[0].writerow(row)
+        except ValueError as error:
+            raise DataError(f"a csv file has the same columns in every row: {error}; write a .jsonl file") from error
+
+    return write

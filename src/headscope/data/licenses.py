@@ -47,7 +47,8 @@ def _package_folder() -> Path:
     folder = Path(next(iter(places))) / "data" if places else None
     if folder is None or not (folder / "rules").is_dir():
         raise DataError(
-            "data.path=licenses: the package licensedcode-data is not installed (pip install licensedcode-data==32.1.0)"
+            "data.path=licenses: needs the package licensedcode-data: pip install 'headscope[demo]'; "
+            "or train on texts of your own: data=files data.path=reviews.csv"
         )
     return folder
 

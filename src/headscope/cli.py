@@ -1,0 +1,418 @@
+"""The command `headscope`: Hydra composes the configuration, it is checked, and only then is anything heavy imported.
+
+What stands here is what Hydra lacks: bounds of values, help with meanings, errors of one line, exit codes, and a
+folder for each job of a sweep. The grammar of the command line is Hydra's own.
+
+Exit codes: 0 done; 1 it could not be done, such as a NaN loss; 2 a mistake in the command, the configuration or the
+data; 130 stopped by Ctrl-C.
+"""
+
+import difflib
+import json
+import os
+import re
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, MissingMandatoryValue, OmegaConfBaseException, ValidationError
+
+from headscope.commands.config import (
+    EvaluateConfig,
+    ExportConfig,
+    InspectConfig,
+    PredictConfig,
+    TraceConfig,
+    VerifyConfig,
+)
+from headscope.errors import ConfigError, UserError
+from headscope.files import write_whole
+from headscope.settings import check, described
+from headscope.training.config import TrainConfig
+from headscope.training.resuming import check_kept
+
+INSTALLED = Path(__file__).parent / "configs"
+CONFIGS = INSTALLED if INSTALLED.is_dir() else Path(__file__).parents[2] / "configs"  # of a checkout
+FLAGS = ("--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", "--shell-completion", "-sc")
+WITH_VALUE = (
+    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
+    "--experimental-rerun", "--info", "-i",
+)  # fmt: skip
+OTHER_CONFIGS = {"--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
+
+
+def train(config: TrainConfig) -> None:
+    """Train a Transformer text classifier and record what every attention head does."""
+    from headscope.training.run import train
+
+    train(config)
+
+
+def evaluate(config: EvaluateConfig) -> None:
+    """Score a finished run on its test split, or on other data with the same labels."""
+    from headscope.commands.evaluate import evaluate
+
+    evaluate(config)
+
+
+def predict(config: PredictConfig) -> None:
+    """Label texts with a finished run, in order, whatever the file's size."""
+    from headscope.commands.predict import predict
+
+    predict(config)
+
+
+def inspect(config: InspectConfig) -> None:
+    """Show what every attention head does with one text, or measure every head over a sample of validation texts."""
+    from headscope.commands.inspect import inspect, measure
+
+    measure(config) if config.text is None else inspect(config)
+
+
+def verify(config: VerifyConfig) -> None:
+    """Check the attention against torch and independent implementations; exit with 1 if a property does not hold."""
+    from headscope.commands.verify import verify
+
+    verify(config)
+
+
+def trace(config: TraceConfig) -> None:
+    """Print the computation of multi-head attention, step by step, or how each step grows with the text."""
+    from headscope.commands.trace import trace_attention
+
+    trace_attention(config)
+
+
+def export(config: ExportConfig) -> None:
+    """Write a finished run that began with a checkpoint as a folder that `transformers` loads as BERT."""
+    from headscope.commands.export import export
+
+    export(config)
+
+
+COMMANDS: dict[str, tuple[Callable[[Any], None], type]] = {
+    "train": (train, TrainConfig), "evaluate": (evaluate, EvaluateConfig), "predict": (predict, PredictConfig),
+    "inspect": (inspect, InspectConfig), "verify": (verify, VerifyConfig), "trace": (trace, TraceConfig),
+    "export": (export, ExportConfig),
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `headscope <command> [key=value ...]` and exit.
+
+    Args:
+        arguments: the command and what follows it; those of the process by default.
+    """
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+    try:
+        if name in ("--help", "-h"):
+            print(_commands_help())
+        elif name in COMMANDS:
+            sys.exit(_run(name, rest))
+        else:
+            raise ConfigError(f"{name}: unknown command; {_did_you_mean(name, COMMANDS)}takes {', '.join(COMMANDS)}")
+    except UserError as error:
+        sys.exit(_tell(error))
+    except KeyboardInterrupt as stop:
+        print(f"\ninterrupted: {stop}" if str(stop) else "\ninterrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # of `| head`: the rest of the output, and its flush at the end, go nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    """Read the command line, hand it to Hydra, and return the exit code."""
+    run, schema = COMMANDS[name]
+    store = ConfigStore.instance()
+    store.store("schema", schema)
+    options, given = _options(words, schema)
+    overrides = [_parsed(argument) for argument in given]
+    _check_keys(overrides, name, schema, bool(OTHER_CONFIGS & {*options}))
+    if any(entry.key_or_group.startswith("data.") for entry in overrides) and _needs_data(overrides, schema):
+        given.append("data=files")
+    try:
+        if "--help" in options:
+            print(_help(name, given))
+            return 0
+        sweeps = {"-m", "--multirun"} & {*options} or any(entry.key_or_group == "hydra.mode" for entry in overrides)
+        folder = _sweep_folder(overrides) if sweeps and schema is TrainConfig else None
+        if not sweeps:
+            _refuse_sweeps(overrides)
+        sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
+        job = Job(run, schema, [entry.key_or_group for entry in overrides if not entry.is_sweep_override()])
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(job)()
+        if job.error is not None:
+            raise job.error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explained(error, schema)) from None
+    failures = folder.glob("*/failure.json") if folder else ()
+    return max((json.loads(path.read_text(encoding="utf-8"))["exit_code"] for path in failures), default=0)
+
+
+class Job:
+    """One run, or one of a sweep's, in whatever process Hydra's launcher starts it."""
+
+    def __init__(self, run: Callable[[Any], None], schema: type, fixed: Sequence[str]) -> None:
+        self.run, self.schema, self.fixed = run, schema, fixed  # fixed: keys with one value for all jobs
+        self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
+
+    def __call__(self, composed: DictConfig) -> None:
+        """Check and run; a sweep goes on after a job that fails."""
+        is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
+        folder = self._folder(composed) if is_in_sweep else None
+        try:
+            config = _resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
+            check(config)
+            self.run(config)
+        except Exception as error:
+            if folder is None or isinstance(error, BrokenPipeError):
+                self.error = error
+                return
+            if isinstance(error, OmegaConfBaseException):
+                error = ConfigError(_explained(error, self.schema))
+            message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            _save(folder / "failure.json", {"message": message.split("\n")[0], "exit_code": _tell(error)})
+
+    def _folder(self, composed: DictConfig) -> Path:
+        """Give the job a folder named after its number and what differs from job to job; write its overrides down."""
+        settings = HydraConfig.get()
+        swept = [entry for entry in settings.overrides.task if entry.partition("=")[0].lstrip("+") not in self.fixed]
+        # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/0-model.causal_true
+        name = re.sub(r"[^\w.-]+", "_", f"{settings.job.num}-{','.join(swept)}")[:120].rstrip("-_")
+        composed.outputs_dir, composed.name = settings.sweep.dir, name
+        folder = Path(settings.sweep.dir) / name
+        _save(folder / "job.json", {"overrides": dict(entry.split("=", 1) for entry in settings.overrides.task)})
+        return folder
+
+
+def _save(path: Path, content: dict[str, Any]) -> None:
+    write_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
+
+
+def _tell(error: Exception) -> int:
+    """Print one message and return the exit code."""
+    kind = "error" if isinstance(error, UserError) else f"error: {type(error).__name__}"
+    print(f"{kind}: {error}", file=sys.stderr)
+    return error.exit_code if isinstance(error, UserError) else 1
+
+
+def _resumed(composed: DictConfig, schema: type) -> Any:
+    """Return the configuration of the run to go on with; keys on the command line override it.
+
+    Raises:
+        ConfigError: if there is no such run, if a whole group (model=small) is overridden, or a key that the run's
+            weights depend on.
+    """
+    path = Path(composed.resume) / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"resume: got {composed.resume!r}, takes a run folder with a config.yaml in it")
+    kept = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))
+    before: Any = OmegaConf.to_object(kept)
+    settings = HydraConfig.get()
+    for entry in (_parsed(argument) for argument in settings.overrides.task if not argument.startswith("~")):
+        key = entry.key_or_group
+        if key in settings.runtime.choices or isinstance(OmegaConf.select(composed, key), DictConfig):
+            raise ConfigError(
+                f"{key}=...: a resumed run keeps its groups; override single keys, such as trainer.max_epochs=20"
+            )
+        value: Any = OmegaConf.to_container(composed)  # interpolations are read among the run's own settings
+        for part in key.split("."):
+            value = value[part]
+        OmegaConf.update(kept, key, value)
+    config: Any = OmegaConf.to_object(kept)
+    check_kept(config, before)
+    return config
+
+
+def _options(words: Sequence[str], schema: Any) -> tuple[list[str], list[str]]:
+    """Return the options, each with its value, and the keys: Hydra takes options in front of keys alone."""
+    options, given = [], []
+    remaining = iter(words)
+    for word in remaining:
+        option, sign, value = word.partition("=")
+        if word in WITH_VALUE:
+            options += [word, next(remaining, "")]
+        elif word in ("--help", "-h"):
+            options.append("--help")
+        elif word in FLAGS or (sign and option in WITH_VALUE):
+            options.append(word)
+        elif not word.startswith("-"):
+            given.append(word)
+        elif (key := option.lstrip("-")) in _keys(schema):
+            raise ConfigError(f"{word}: keys are given without dashes: {key}={value or '...'}")
+        else:
+            raise ConfigError(f"{word}: unknown option; settings are given as key=value, and --help lists them")
+    return options, given
+
+
+def _parsed(argument: str) -> Override:
+    """Return an argument as Hydra's grammar reads it."""
+    key, sign, value = argument.partition("=")
+    if not key or not (sign or key.startswith("~")):
+        raise ConfigError(f'{argument}: takes the form key=value, a text with spaces in quotes: "text=two words"')
+    try:
+        return OverridesParser.create().parse_override(argument)
+    except HydraException:
+        quoted = shlex.quote(f"{key}={_quoted(value)}")
+        raise ConfigError(f"{argument}: Hydra cannot read the value; put it in quotes: {quoted}") from None
+
+
+def _quoted(value: str) -> str:
+    """Return a text in the quotes of Hydra's grammar."""
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)  # backslashes count in front of a quote alone
+    return '"' + re.sub(r"(\\+)$", r"\1\1", escaped) + '"'
+
+
+def _refuse_sweeps(overrides: Iterable[Override]) -> None:
+    """Refuse several values for a key where no sweep was asked for."""
+    for entry in overrides:
+        if entry.is_sweep_override():
+            quoted = shlex.quote(f"{entry.key_or_group}={_quoted(entry.get_value_string())}")
+            raise ConfigError(
+                f"{entry.input_line}: has a comma; as one text: {quoted}, as a list: {entry.key_or_group}=[a,b], "
+                "for a run with each value: add -m"
+            )
+
+
+def _sweep_folder(overrides: Iterable[Override]) -> Path:
+    """Return the folder of a sweep: what outputs_dir and name, one for all its jobs, say."""
+    given = {entry.key_or_group: entry.value() for entry in overrides if not entry.is_sweep_override()}
+    if "hydra.sweep.dir" in given:
+        return Path(str(given["hydra.sweep.dir"]))
+    name = given.get("name") or f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    folder = Path(str(given.get("outputs_dir", "outputs")), str(name))
+    if (folder / "sweep.csv").exists():
+        raise ConfigError(f"name={name}: {folder} holds a sweep already; take another name")
+    return folder
+
+
+def _needs_data(overrides: Iterable[Override], schema: Any) -> bool:
+    """Tell whether keys of other data are given to a command that has no data unless it is told."""
+    has_none = any(entry.name == "data" and entry.default is None for entry in fields(schema))
+    return has_none and not any(entry.key_or_group == "data" for entry in overrides)
+
+
+def _keys(schema: Any, prefix: str = "") -> dict[str, Any]:
+    """Return every key that a configuration class takes, groups among them, with its type."""
+    found = {}
+    for name, kind in get_type_hints(schema).items():
+        found[f"{prefix}{name}"] = kind
+        for option in (kind, *get_args(kind)):
+            if is_dataclass(option):
+                found |= _keys(option, f"{prefix}{name}.")
+    return found
+
+
+def _groups(name: str) -> dict[str, list[str]]:
+    """Return the groups that a command's configuration is made of, each with the names of its files."""
+    defaults = OmegaConf.load(CONFIGS / f"{name}.yaml").defaults
+    names = [str(key).removeprefix("optional ") for entry in defaults if isinstance(entry, DictConfig) for key in entry]
+    return {name: sorted(path.stem for path in (CONFIGS / name).glob("*.yaml")) for name in names if "/" not in name}
+
+
+def _check_keys(overrides: Iterable[Override], name: str, schema: type, has_other_configs: bool) -> None:
+    """Refuse a key or a file of a group that there is not; Hydra passes over the files of optional groups."""
+    groups, keys = _groups(name), _keys(schema)
+    for entry in overrides:
+        key = entry.key_or_group
+        if key in groups and not has_other_configs:
+            _check_choice(entry, groups[key])
+        elif key not in keys and key not in groups and not key.startswith("hydra") and not entry.package:
+            raise ConfigError(_unknown_key(key, schema))
+
+
+def _check_choice(entry: Override, known: Sequence[str]) -> None:
+    given: Any = entry.value()
+    for value in getattr(given, "list", []) if entry.is_sweep_override() else [given]:
+        name = "null" if value is None else str(getattr(value, "text", value))
+        if not isinstance(value, list | dict) and name not in known:
+            raise ConfigError(_unknown_choice(entry.key_or_group, name, known))
+
+
+def _unknown_choice(group: str, given: str, known: Sequence[str]) -> str:
+    hint = _did_you_mean(given, known, f"{group}=")
+    return f"{group}: got {given!r}; {hint}takes one of {', '.join(known)}"
+
+
+def _did_you_mean(given: str, known: Iterable[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(given, [*known], n=1)
+    return f"did you mean {prefix}{close[0]}? " if close else ""
+
+
+def _unknown_key(key: str, schema: type) -> str:
+    """Say that there is no such key, and which ones of the whole tree are called nearly so."""
+    known, (group, _, last) = _keys(schema), key.rpartition(".")
+    names = {name.rpartition(".")[2] for name in known}
+    close = difflib.get_close_matches(last, names, n=1)
+    found = [name for name in known if close and name.rpartition(".")[2] == close[0]]
+    found = [name for name in found if name.rpartition(".")[0] == group] or found
+    hint = f"did you mean {' or '.join(found)}? " if found else ""
+    return f"{key}: unknown key; {hint}--help lists all keys"
+
+
+def _explained(error: BaseException, schema: type) -> str:
+    """Return one line for what Hydra or OmegaConf raises."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, given = error.missing_cfg_file.rpartition("/")
+        if group in ("hydra/launcher", "hydra/sweeper"):
+            package = f"hydra-{given.partition('_')[0]}-{group.partition('/')[2]}"
+            return f"{group}={given}: is not installed; pip install {package} brings it"
+        return _unknown_choice(group, given, sorted(error.options))
+    while not isinstance(error, OmegaConfBaseException) and error.__cause__ is not None:
+        error = error.__cause__
+    key, first = str(getattr(error, "full_key", "") or ""), str(error).strip().split("\n")[0]
+    if isinstance(error, ConfigAttributeError):
+        return _unknown_key(key, schema)
+    if isinstance(error, MissingMandatoryValue):
+        return f"{key}: is missing; give it as {key}=..."
+    if isinstance(error, ValidationError):
+        kind = _keys(schema).get(key.split("[")[0])
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+        options = get_args(kind) or (kind,)
+        return f"{key}: {first}; takes " + " or ".join(words.get(option, str(option)) for option in options)
+    if key:
+        return f"{key}: {first}"
+    return " ".join(str(error).split("\nConfig search path")[0].split())
+
+
+def _commands_help() -> str:
+    lines = [f"  {name:10}{run.__doc__}" for name, (run, _) in COMMANDS.items()]
+    return "\n".join(
+        ["Usage: headscope <command> [key=value ...]", "", *lines, "", "headscope <command> --help lists its keys."]
+    )
+
+
+def _help(name: str, given: list[str]) -> str:
+    """Return what a command does, its groups, and every key with its value here, its bounds and its meaning."""
+    run, schema = COMMANDS[name]
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = hydra.compose(name, given)
+    return "\n".join(_help_lines(name, str(run.__doc__), schema, composed))
+
+
+def _help_lines(name: str, purpose: str, schema: type, composed: DictConfig) -> Iterator[str]:
+    yield f"{purpose}\n\nUsage: headscope {name} [key=value ...]   (-m for a sweep: key=a,b,c)\n"
+    if groups := _groups(name):
+        yield "Groups, chosen as group=name:"
+        yield from (f"  {group}: {', '.join(names)}" for group, names in groups.items())
+        yield ""
+    yield "Keys, with their values in this configuration:"
+    for key, default, rule in described(schema()):
+        value = "(must be given)" if default == "???" else repr(OmegaConf.select(composed, key))
+        yield f"  {key} = {value}" + (f" [{rule.takes()}]" if rule.takes() else "")
+        yield f"      {rule.meaning}"

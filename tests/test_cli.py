@@ -1,0 +1,199 @@
+"""The command line: help, what Hydra's grammar takes, errors of one line, exit codes and the folders of a sweep."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import headscope.training.run
+from headscope import cli
+from headscope.training.config import TrainConfig
+from headscope.training.folder import save_config
+
+COMMANDS = ["train", "evaluate", "predict", "inspect", "verify", "trace", "export"]
+
+
+@pytest.fixture(autouse=True)
+def _process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Undo what a process of its own would take to its end."""
+    monkeypatch.setattr("sys.argv", ["headscope"])
+    monkeypatch.setattr("warnings.showwarning", None)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> int:
+    try:
+        cli.main(arguments)
+    except SystemExit as end:
+        return int(str(end.code or 0))
+    return 0
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
+    """Return the configurations that train was called with; it keeps them, and learns nothing."""
+    configs: list[TrainConfig] = []
+
+    def train(config: TrainConfig) -> None:
+        configs.append(config)
+        save_config(Path(config.outputs_dir) / str(config.name), config)
+
+    monkeypatch.setattr(headscope.training.run, "train", train)
+    return configs
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == run("--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [name for name in COMMANDS if not any(line.startswith(f"  {name} ") for line in lines)] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(name, "--help") == 0
+    shown = capsys.readouterr().out
+    for key, meaning in (
+        {
+            "train": ("model.num_heads = 4", "must divide d_model"),
+            "evaluate": ("split", "validation or test"),
+            "predict": ("input", "standard input"),
+            "inspect": ("max_tokens", "cut the text"),
+            "verify": ("dtype = 'float64' [one of", "type"),
+            "trace": ("num_heads", "must divide d_model"),
+            "export": ("run = (must be given)", "run folder"),
+        }[name],
+    ):
+        assert f"\n  {key}" in shown
+        assert meaning in shown
+    assert ("experiment: attention" in shown) == (name == "train")
+    assert ("data: ag_news" in shown) == (name in ("train", "evaluate"))
+
+
+def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "--help", "model=base", "seed=3") == 0
+    shown = capsys.readouterr().out
+    assert "model.d_model = 768 [at least 1]" in shown
+    assert "\n  seed = 3 " in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("trian", "trian: unknown command; did you mean train?"),
+        ("train learning_rate=3", "learning_rate: unknown key; did you mean optimizer.learning_rate?"),
+        ("train lerning_rate=3", "lerning_rate: unknown key; did you mean optimizer.learning_rate?"),
+        ("train path=a", "path: unknown key; did you mean data.path or model.path?"),
+        ("train model.d_modl=8", "model.d_modl: unknown key; did you mean model.d_model?"),
+        ("train modle.d_model=8", "modle.d_model: unknown key; did you mean model.d_model?"),
+        ("train surprise=1", "surprise: unknown key; --help lists"),
+        ("train +model.depth=3", "model.depth: unknown key"),
+        ("evaluate run=. model=tiny", "model: unknown key"),
+        ("predict split=test", "split: unknown key"),
+        ("train model.d_model=wide", "model.d_model: Value 'wide' .* takes a whole number"),
+        ("train model.d_model=null", "model.d_model: .*; takes a whole number"),
+        ("train baseline=perhaps", "baseline: .*'perhaps'.*; takes true or false"),
+        ("train optimizer.learning_rate=fast", "optimizer.learning_rate: .*; takes a number"),
+        ("train inspection.probes=3", "inspection.probes: "),
+        ("train model.num_heads=3", "model.num_heads: got 3, takes a divisor of model.d_model=128"),
+        ("train model.num_heads=0", "model.num_heads: got 0, takes at least 1"),
+        ("train optimizer.learning_rate=0", "optimizer.learning_rate: got 0.0, takes more than 0"),
+        ("train model.pooling=median", "model.pooling: got 'median', takes one of first"),
+        ("train data.path=no/such/file.csv", "data.path: got 'no/such/file.csv', takes a file or folder that exists"),
+        ("train data.test_split=validation", "data.test_split: .*three splits"),
+        ("train name=../elsewhere", "name: got '../elsewhere', takes the name of a folder"),
+        ("train resume=nowhere", "resume: got 'nowhere', takes a run folder"),
+        ("train data=licences", "data: got 'licences'; did you mean data=licenses? takes one of ag_news"),
+        ("train model=null", "model: got 'null'; takes one of base"),
+        ("train -m data=licenses,licences", "data: got 'licences'; did you mean"),
+        ("train experiment=smok", "experiment: got 'smok'; did you mean experiment=smoke"),
+        ("evaluate run=. data=filez data.path=a", "data: got 'filez'; did you mean data=files"),
+        ("evaluate run=nowhere", "run: got 'nowhere', takes a folder"),
+        ("inspect text=words", "run: is missing; give it as run="),
+        ("export run=.", "output: is missing"),
+        ("train --name=foo", "--name=foo: keys are given without dashes: name=foo"),
+        ("train --fast", "--fast: unknown option"),
+        ("inspect run=. text=hello world", "world: takes the form key=value"),
+        ("train =1", "=1: takes the form key=value"),
+        ("train hydra/launcher=joblib", "hydra/launcher=joblib: is not installed; pip install hydra-joblib-launcher"),
+        ("train -m hydra/sweeper=optuna", "hydra/sweeper=optuna: is not installed; pip install hydra-optuna-sweeper"),
+        ("train data.path=${nothing}", "data.path: .*nothing"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*arguments.split(" ")) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.match(f"error: {words.replace('?', '.').replace('+', '.')}", shown.err), shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert not Path("outputs").exists()
+
+
+def test_all_wrong_values_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "model.dropout=2", "seed=-1", "trainer.max_epochs=0") == 2
+    assert capsys.readouterr().err.count(": got ") == 3
+
+
+@pytest.mark.parametrize("text", ["a, b", "映画", "x=1.csv", 'say "hi" (twice)', "it's", 'b\\"c', "~/é"])
+def test_what_hydra_cannot_read_is_refused_with_the_quotes_that_it_takes(
+    text: str, trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", f"data.text_column={text}") == 2
+    message = capsys.readouterr().err
+    start = message.index("data.text_column=", len("error: data.text_column="))
+    (quoted,) = shlex.split(message[message.rindex(" ", 0, start) + 1 :].partition(", as a list")[0])
+    assert run("train", quoted) == 0
+    assert trained[0].data.text_column == text
+
+
+def test_keys_of_data_alone_choose_files_where_a_command_has_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("evaluate", "run=.", "data.path=x.csv", "--cfg", "job", "-p", "data") == 0
+    assert "path: x.csv" in capsys.readouterr().out
+
+
+def test_a_sweep_names_its_jobs_goes_on_after_a_failure_and_returns_its_code(trained: list[TrainConfig]) -> None:
+    given = ["outputs_dir=a b", "name=heads", "baseline=false"]
+    assert run("train", *given, "-m", "model.num_heads=2,3,4") == 2
+    names = ["0-model.num_heads_2", "1-model.num_heads_3", "2-model.num_heads_4"]
+    assert sorted(path.parent.name for path in Path("a b/heads").glob("*/job.json")) == names
+    assert [path.parent.name for path in Path("a b/heads").glob("*/failure.json")] == names[1:2]
+    assert [config.name for config in trained] == [names[0], names[2]]
+    assert [config.model.num_heads for config in trained] == [2, 4]
+    assert run("train", *given, "-m", "seed=1,2") == 2  # the folder holds a sweep already
+    shutil.rmtree("a b")
+    assert run("train", "hydra.sweep.dir=elsewhere", "name=a,b", "seed=1,2", "--multirun") == 0
+    assert len(list(Path("elsewhere").glob("*/job.json"))) == 4
+
+
+def test_a_resumed_run_takes_its_settings_from_its_folder(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "name=first", "seed=7", "model=small", "trainer.max_epochs=2") == 0
+    assert run("train", "resume=outputs/first", "trainer.max_epochs=${seed}") == 0
+    assert (trained[1].seed, trained[1].model.d_model, trained[1].trainer.max_epochs) == (7, 256, 7)
+    for argument, words in {
+        "model=tiny": "model=...: a resumed run keeps its groups",
+        "experiment=smoke": "experiment=...: a resumed run keeps its groups",
+        "model.num_heads=2": "model.num_heads: got 2, but resume=outputs/first was trained with 8",
+    }.items():
+        assert run("train", "resume=outputs/first", argument) == 2
+        assert capsys.readouterr().err.startswith(f"error: {words}")
+
+
+def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def train(config: TrainConfig) -> None:
+        raise KeyboardInterrupt("go on with resume=x")
+
+    monkeypatch.setattr(headscope.training.run, "train", train)
+    assert run("train") == 130
+    assert "interrupted: go on with resume=x" in capsys.readouterr().err
+
+
+def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headscope.training.run, "train", lambda config: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["train"])
