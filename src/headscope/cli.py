@@ -84,14 +84,14 @@ def inspect(config: InspectConfig) -> None:
 
 def verify(config: VerifyConfig) -> None:
     """Check the attention against torch and independent implementations; exit with 1 if a property does not hold."""
-    from headscope.commands.verify import verify
+    from headscope.proof.verify import verify
 
     verify(config)
 
 
 def trace(config: TraceConfig) -> None:
     """Print the computation of multi-head attention, step by step, or how each step grows with the text."""
-    from headscope.commands.trace import trace_attention
+    from headscope.proof.trace import trace_attention
 
     trace_attention(config)
 

@@ -1,4 +1,4 @@
-"""What every head of a finished run does: with one text (`inspect`), or over validation texts (`measure`)."""
+"""What is written for one text, and what is measured over many: the maps and numbers of every head."""
 
 import json
 import time
@@ -22,19 +22,10 @@ from headscope.errors import ConfigError, listed
 from headscope.inspection.attribution import ONLY_FIRST
 from headscope.inspection.faithfulness import BINS
 from headscope.inspection.measures import Summary
-from headscope.inspection.record import label_text
-from headscope.tensorboard.marker import marker_summary
-from headscope.tensorboard.page import PageText, page, write_page
-from headscope.training.closing import write_labelled
-from headscope.training.folder import Run, best_device, load_run
-from headscope.training.heads import write_numbers, write_reading
-from headscope.training.probes import Probe, Reading, make_probe, read_probe, shortened
-from headscope.training.recording import keep_readings, new_recorder
-from headscope.training.text_report import head_numbers, page_text, reading_numbers
-from headscope.inspection.page import Report, write_page
 from headscope.inspection.record import FOLDER, INDEX, RecordError, label_text, read_index
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.marker import marker_summary, write_marker
+from headscope.tensorboard.page import PageText, page, write_page
 from headscope.training.closing import beyond_the_usual, write_labelled
 from headscope.training.folder import Run, best_device, load_run
 from headscope.training.heads import write_numbers, write_reading
@@ -43,7 +34,7 @@ from headscope.training.probes import Probe, Reading, choose_probes, make_probe,
 from headscope.training.recording import keep_readings, new_recorder, numbers_of
 from headscope.training.run_data import data_of
 from headscope.training.study import Study, causes, sample, special_tokens
-from headscope.training.text_report import head_numbers, reading_numbers, text_report
+from headscope.training.text_report import head_numbers, page_text, reading_numbers
 
 # Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
 SHOWN = {
