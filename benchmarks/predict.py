@@ -15,13 +15,12 @@ import torch
 from tokenizers import Tokenizer
 
 from headscope.commands.predict import TOKENS_PER_BATCH, probabilities
-from headscope.data.cache import cache_folder
-from headscope.data.config import TokenizerConfig
+from headscope.config import ModelConfig, TokenizerConfig
+from headscope.data.encoded import encode_texts
 from headscope.data.licenses import load_licenses
-from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
+from headscope.files import cache_folder
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from side_by_side import (
     SIZES,
     arguments,

@@ -9,7 +9,7 @@ import pytest
 
 import headscope.training.run
 from headscope import cli
-from headscope.training.config import TrainConfig
+from headscope.config import TrainConfig
 from headscope.training.folder import save_config
 
 COMMANDS = ["train", "evaluate", "predict", "inspect", "verify", "trace", "export"]

@@ -10,10 +10,10 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from headscope.cli import COMMANDS, CONFIGS
+from headscope.config import TrainConfig
 from headscope.data.evidence import Evidence
 from headscope.model.classifier import TextClassifier
 from headscope.settings import described, problems
-from headscope.training.config import TrainConfig
 from headscope.training.module import ClassifierModule
 
 SCHEMAS = {name: schema for name, (_, schema) in COMMANDS.items()}

@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.commands.config import VerifyConfig
-from headscope.inspection.capture import capture
-from headscope.inspection.record import read_index, read_step, weights_from
-from headscope.inspection.recorder import HeadRecorder
-from headscope.proof.verify import verify
 from headscope.attention.multi_head import MultiHeadAttention
-from headscope.commands.verify import GROUPS
 from headscope.inspection.capture import capture
 from headscope.inspection.record import read_index, read_step, weights_from
 from headscope.inspection.recorder import HeadRecorder
 from headscope.proof.claims import Terms
+from headscope.proof.verify import GROUPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/attention.md").read_text(encoding="utf-8")

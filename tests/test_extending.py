@@ -9,16 +9,14 @@ import pytest
 import torch
 
 import headscope
-from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.config import DataConfig, ModelConfig, OptimizerConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from headscope.data.source import load_source
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.extension import is_import_path
-from headscope.model.config import ModelConfig
-from headscope.model.encoder import build_attention
+from headscope.model.classifier import build_attention
 from headscope.model.pooling import build_pooling
 from headscope.settings import problems
-from headscope.training.config import OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.folder import load_config
 from headscope.training.run import train
 

@@ -25,7 +25,7 @@ MAY_IMPORT = {
 }
 BANNED = {"tensorboard": {"torch"}, "attention": {"lightning"}, "model": {"lightning"}}
 # Known before the configuration is: these must not bring anything heavy.
-LIGHT = ["headscope.cli", "headscope.commands.config", "headscope.training.config", "headscope.training.sweep"]
+LIGHT = ["headscope.cli", "headscope.config", "headscope.config", "headscope.training.sweep"]
 HEAVY = ["torch", "lightning", "datasets", "tokenizers", "sklearn", "numpy", "pyarrow", "tensorboard"]
 
 

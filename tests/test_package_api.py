@@ -17,19 +17,22 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import headscope
-from headscope.commands.config import PredictConfig
 from headscope.commands.predict import predict
+from headscope.config import DataConfig, ModelConfig, PredictConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches
-from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.encoded import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
-from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import train_tokenizer
 from headscope.inspection.record import Text, read_index, read_step, weights_from
-from headscope.model.config import ModelConfig
-from headscope.training.config import TrainConfig
-from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
-from headscope.training.kept import save_json, save_thresholds
-from headscope.training.trainer import without_needless_warnings
+from headscope.training.folder import (
+    build_model,
+    save_config,
+    save_json,
+    save_thresholds,
+    save_vocabulary,
+    save_weights,
+)
+from headscope.training.session import without_needless_warnings
 
 LABELS = ["good", "bad", "so so"]
 TEXTS = ["the cat sat", "a very long film about other cats, and then about the mat", "", "unknown wörds", "the cat sat"]

@@ -19,10 +19,15 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bert_family import write_checkpoint
-from headscope.data.config import DataConfig, TokenizerConfig
-from headscope.inspection.config import InspectionConfig
-from headscope.model.config import ModelConfig
-from headscope.training.config import OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.config import (
+    DataConfig,
+    InspectionConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainerConfig,
+)
 from headscope.training.report import Report
 from headscope.training.run import train
 

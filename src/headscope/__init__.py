@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headscope.errors import DataError as DataError
     from headscope.errors import RunError as RunError
     from headscope.errors import UserError as UserError
+    from headscope.inspection.callback import RecordHeads as RecordHeads
     from headscope.inspection.capture import capture as capture
     from headscope.inspection.record import Text as Text
     from headscope.inspection.recorder import HeadRecorder as HeadRecorder
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from headscope.training.folder import Prediction as Prediction
     from headscope.training.folder import Run as Run
     from headscope.training.folder import load_run as load
-    from headscope.training.heads import RecordHeads as RecordHeads
 
 __version__ = "0.1.0"
 
@@ -50,7 +50,7 @@ _MODULES = {
     "inspection.recorder": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),
     "training.folder": ("Explanation", "Prediction", "Run", "load"),
-    "training.heads": ("RecordHeads",),
+    "inspection.callback": ("RecordHeads",),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 

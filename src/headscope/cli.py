@@ -30,19 +30,19 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, MissingMandatoryValue, OmegaConfBaseException, ValidationError
 
-from headscope.commands.config import (
+from headscope.config import (
     EvaluateConfig,
     ExportConfig,
     InspectConfig,
     PredictConfig,
     TraceConfig,
+    TrainConfig,
     VerifyConfig,
 )
 from headscope.errors import ConfigError, UserError
 from headscope.files import write_whole
 from headscope.settings import check, described
-from headscope.training.config import TrainConfig
-from headscope.training.resuming import check_kept
+from headscope.training.resume import check_kept
 
 INSTALLED = Path(__file__).parent / "configs"
 CONFIGS = INSTALLED if INSTALLED.is_dir() else Path(__file__).parents[2] / "configs"  # of a checkout

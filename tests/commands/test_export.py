@@ -13,31 +13,28 @@ from torch import Tensor, nn
 
 from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, train_tokenizer, write_checkpoint
 from headscope.commands import export as export_module
-from headscope.commands.config import ExportConfig
 from headscope.commands.export import export
 from headscope.commands.predict import Texts
+from headscope.config import DataConfig, ExportConfig, ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches
-from headscope.data.config import DataConfig
-from headscope.data.pretrained_tokenizer import pretrained_tokenizer
-from headscope.data.token_ids import encode_texts
+from headscope.data.encoded import encode_texts
+from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import RunError
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
-from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
-from headscope.model.pretrained.export import LINEAR, _linear_pooler
+from headscope.model.export import LINEAR, _linear_pooler
+from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.settings import problems
-from headscope.training.config import TrainConfig
 from headscope.training.folder import (
     build_model,
     load_run,
     save_architecture,
     save_config,
+    save_thresholds,
     save_vocabulary,
     save_weights,
 )
-from headscope.training.kept import save_thresholds
-from headscope.training.logits import split_logits
-from headscope.training.pretrained import starting_point
+from headscope.training.predict import split_logits
+from headscope.training.run import starting_point
 
 LABELS = ["bad", "so-so", "Größe 東"]
 WORDS = "the film was lovely and quite warm a book about rain it so they say warmest day in years nobody knows why"

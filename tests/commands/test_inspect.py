@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from headscope.commands.config import InspectConfig
 from headscope.commands.inspect import inspect, measure
-from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.config import DataConfig, InspectConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError
 from headscope.inspection.attribution import ONLY_FIRST
-from headscope.model.config import ModelConfig
 from headscope.settings import described
-from headscope.training.config import TrainConfig
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
 
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]

@@ -13,16 +13,13 @@ import torch
 from tokenizers import Tokenizer
 
 from headscope.commands import predict as module
-from headscope.commands.config import PredictConfig
 from headscope.commands.predict import Row, by_length, labelled, predict
+from headscope.config import DataConfig, ModelConfig, PredictConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches
-from headscope.data.config import DataConfig, TokenizerConfig
+from headscope.data.encoded import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
-from headscope.data.token_ids import encode_texts
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import DataError
-from headscope.model.config import ModelConfig
-from headscope.training.config import TrainConfig
 from headscope.training.folder import build_model, load_run, save_config, save_vocabulary, save_weights
 
 LABELS = ["good", "bad", "so so"]

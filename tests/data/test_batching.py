@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.data.batching import BUCKET, BatchLoader, TextBatches, TokenBudgetSampler, padding_share
-from headscope.data.token_ids import EncodedTexts
+from headscope.data.encoded import EncodedTexts
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)
 some_lengths = st.lists(st.integers(1, 64), min_size=1, max_size=80).map(np.array)

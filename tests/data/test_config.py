@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headscope.data.config import DataConfig, TokenizerConfig, is_local
+from headscope.config import DataConfig, TokenizerConfig, is_local
 from headscope.errors import ConfigError
 from headscope.settings import check, problems
 

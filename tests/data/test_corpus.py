@@ -12,14 +12,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.checks import (
-    check_columns,
-    warn_of_shared_texts,
-    without_empty,
-)
+from headscope.config import DataConfig
 from headscope.data.columns import TextsOf, digests, num_known, numbers, tuples, values
-from headscope.data.config import DataConfig
-from headscope.data.corpus import Corpus, load_corpus, load_split
+from headscope.data.corpus import Corpus, check_columns, load_corpus, load_split, warn_of_shared_texts, without_empty
 from headscope.errors import DataError, UserWarningMessage
 
 NAMES = ClassLabel(names=["bad", "fair", "good"])

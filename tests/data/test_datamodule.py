@@ -8,8 +8,8 @@ import pytest
 import torch
 from datasets import Dataset
 
+from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import TextsOf
-from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import load_corpus
 from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import trained_tokenizer

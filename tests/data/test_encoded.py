@@ -9,11 +9,10 @@ import pytest
 from datasets import Dataset, Value, concatenate_datasets
 from tokenizers import Tokenizer
 
-from headscope.data.cache import cache_folder, content_key
-from headscope.data.config import TOKENIZERS, TokenizerConfig
-from headscope.data.encoded import encode
-from headscope.data.token_ids import EncodedTexts
+from headscope.config import TOKENIZERS, TokenizerConfig
+from headscope.data.encoded import EncodedTexts, encode
 from headscope.data.tokenizer import train_tokenizer
+from headscope.files import cache_folder, content_key
 
 TEXTS = ["the cat", "吾輩は猫である。名前はまだ無い。", "a [SEP] b", "", "x" * 50, "the dog and the cat " * 9, "鬱🦔"]
 DATASET = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 3 + [0]})

@@ -9,17 +9,9 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from headscope.data.config import TokenizerConfig
-from headscope.data.evidence import (
-    FOLDS,
-    Units,
-    WordTexts,
-    class_ratios,
-    folds_of,
-    known_ngrams,
-    load_evidence,
-)
-from headscope.data.token_ids import encode_texts, joined, units_of
+from headscope.config import TokenizerConfig
+from headscope.data.encoded import encode_texts, joined, units_of
+from headscope.data.evidence import FOLDS, Units, WordTexts, class_ratios, folds_of, known_ngrams, load_evidence
 from headscope.data.tokenizer import trained_tokenizer
 
 SPECIAL = None

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, LargeList, List, Value
 
+from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import class_counts, numbers
-from headscope.data.config import DataConfig, TokenizerConfig
 from headscope.data.corpus import Corpus, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import DataError

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from datasets import ClassLabel
 
+from headscope.config import DataConfig
 from headscope.data import licenses
-from headscope.data.cache import content_key
-from headscope.data.config import DataConfig
 from headscope.data.corpus import load_corpus
 from headscope.data.licenses import load_licenses
 from headscope.data.source import load_source
 from headscope.data.splits import near_duplicate_groups
 from headscope.errors import DataError
+from headscope.files import content_key
 
 LICENSES = {"mit": "Permissive", "gpl": "Copyleft", "zlib": "Permissive", "odd": "Oddity", "bare": None}
 WORDS = "this text of eight words is about licence"

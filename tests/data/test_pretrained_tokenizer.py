@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 from bert_family import FAMILIES, train_tokenizer
-from headscope.data.pretrained_tokenizer import pretrained_tokenizer
+from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError
 
 TEXTS = [

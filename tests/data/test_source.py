@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from headscope.data.config import DataConfig
+from headscope.config import DataConfig
 from headscope.data.source import load_source
 from headscope.errors import DataError
 from hub_server import HubServer
@@ -221,7 +221,7 @@ def test_a_file_without_rows_or_of_unknown_kind_is_refused(
 # prints what each of several configurations gives: its rows, or the message of the DataError
 LOAD = """
 import json, sys
-from headscope.data.config import DataConfig
+from headscope.config import DataConfig
 from headscope.data.source import load_source
 from headscope.errors import DataError
 

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from headscope.config import TOKENIZERS, TokenizerConfig
 from headscope.data import tokenizer as module
-from headscope.data.config import TOKENIZERS, TokenizerConfig
-from headscope.data.display import shown_tokens, visible
-from headscope.data.tokenizer import SPECIAL_TOKENS, train_tokenizer, trained_tokenizer
+from headscope.data.tokenizer import SPECIAL_TOKENS, shown_tokens, train_tokenizer, trained_tokenizer, visible
 from headscope.errors import ConfigError
 
 TEXTS = [

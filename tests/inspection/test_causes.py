@@ -8,11 +8,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from headscope.attention import MultiHeadAttention
+from headscope.config import ModelConfig
 from headscope.data.batching import Batch
-from headscope.inspection.causes import ablation, gate_gradient
-from headscope.inspection.intervention import headed_layers, intervene, intervening, logits_of, mean_outputs
+from headscope.inspection.causes import (
+    ablation,
+    gate_gradient,
+    headed_layers,
+    intervene,
+    intervening,
+    logits_of,
+    mean_outputs,
+)
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from headscope.model.objective import AnyClasses
 
 H, E, PLANTED, CLASSES = 3, 4, 1, 3

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from headscope.attention import MultiHeadAttention
+from headscope.config import ModelConfig
 from headscope.data.batching import Batch
 from headscope.inspection.faithfulness import BINS, faithfulness
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from headscope.model.objective import AnyClasses
 
 CLASS, SEPARATOR, OTHER, DECIDES = 2, 3, 5, 7

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.inspection.likeness import HeadLikeness, divergences
+from headscope.inspection.faithfulness import received, rollout
 from headscope.inspection.measures import (
     MEASURES,
     PAIR_MEASURES,
@@ -18,11 +18,13 @@ from headscope.inspection.measures import (
     TOKEN_MEASURES,
     Examples,
     HeadStatistics,
+    Tokens,
     TopTexts,
+    crossing_mass,
+    position_only,
 )
-from headscope.inspection.pairs import between, check_segments, numbers_of_pair, quadrants
-from headscope.inspection.patterns import Tokens, crossing_mass, position_only
-from headscope.inspection.rollout import received, rollout
+from headscope.inspection.record import between, check_segments, numbers_of_pair, quadrants
+from headscope.inspection.study import HeadLikeness, divergences
 
 B, H, T = 5, 2, 7
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from headscope.inspection.pairs import quadrants
 from headscope.inspection.record import (
     FOLDER,
     INDEX,
     RecordError,
     Text,
     levels_of,
+    quadrants,
     read_index,
     read_step,
     weights_from,

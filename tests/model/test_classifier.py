@@ -3,13 +3,11 @@
 import pytest
 import torch
 
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.scored import ScoredAttention
+from headscope.attention.multi_head import HeadedAttention
+from headscope.attention.variants import ScoredAttention
+from headscope.config import POOLINGS, POSITIONS, ModelConfig
 from headscope.inspection.capture import capture
-from headscope.model.classifier import TextClassifier
-from headscope.model.config import POOLINGS, POSITIONS, ModelConfig
-from headscope.model.embedding import sinusoidal_positions
-from headscope.model.encoder import Encoder
+from headscope.model.classifier import Encoder, TextClassifier, sinusoidal_positions
 from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
 from headscope.settings import problems
 

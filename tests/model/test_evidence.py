@@ -5,12 +5,11 @@ import torch
 from torch import Tensor
 
 from headscope.attention.multi_head import HeadedAttention
+from headscope.config import ModelConfig
 from headscope.data.evidence import Evidence
 from headscope.inspection.capture import capture
-from headscope.inspection.intervention import headed_layers, intervene
-from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
-from headscope.model.evidence import TokenEvidence
+from headscope.inspection.causes import headed_layers, intervene
+from headscope.model.classifier import TextClassifier, TokenEvidence
 
 NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7
 

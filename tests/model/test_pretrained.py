@@ -12,13 +12,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, peer, save
+from headscope.config import ModelConfig
 from headscope.errors import ConfigError
 from headscope.inspection.capture import capture
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
-from headscope.model.pretrained.architecture import architecture_json, load_architecture
-from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
-from headscope.model.pretrained.names import TOKENS, names_in_checkpoint
+from headscope.model.pretrained import (
+    TOKENS,
+    architecture_json,
+    find_checkpoint,
+    load_architecture,
+    load_weights,
+    names_in_checkpoint,
+)
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

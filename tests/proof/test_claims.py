@@ -8,7 +8,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
-from headscope.commands.config import VerifyConfig
+from headscope.config import VerifyConfig
 from headscope.errors import ProofError
 from headscope.model.classifier import TextClassifier
 from headscope.proof import claims

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from bert_family import write_checkpoint
-from headscope.training.kept import load_temperature
+from headscope.training.folder import load_temperature
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,7 +12,7 @@ from heads_server import Server, serving
 
 from chromium import colours_of, watch
 from headscope.inspection.record import levels_of, weights_from
-from headscope.tensorboard.images import colors
+from headscope.tensorboard.pictures import colors
 
 ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
 Opener = Callable[..., "Tab"]

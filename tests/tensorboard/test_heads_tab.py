@@ -14,11 +14,10 @@ import pytest
 from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of, stored
 from heads_server import Server, Step, maps_of, softmax, write_run
 
-from headscope.inspection.record import Text
+from headscope.inspection.record import Text, spoken
 from headscope.inspection.recorder import HeadRecorder
-from headscope.inspection.spoken import spoken
-from headscope.tensorboard.images import colors
-from headscope.tensorboard.marker import write_marker
+from headscope.tensorboard.pictures import colors
+from headscope.tensorboard.summaries import write_marker
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass
 WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]

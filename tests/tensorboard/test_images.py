@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headscope.tensorboard.confusion import CELL, confusion_picture
-from headscope.tensorboard.fonts import font_files, font_for
-from headscope.tensorboard.images import (
+from headscope.tensorboard.pictures import (
+    CELL,
     GAP,
     LABEL,
     MARGIN,
@@ -14,6 +13,9 @@ from headscope.tensorboard.images import (
     TILE,
     colored,
     colors,
+    confusion_picture,
+    font_files,
+    font_for,
     head_grid,
     labelled_heads,
     labelled_pooling,
@@ -87,7 +89,7 @@ def test_names_are_cut_and_never_empty() -> None:
 
 
 def test_what_no_font_has_is_shown_by_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.tensorboard.fonts.font_files", lambda: ())
+    monkeypatch.setattr("headscope.tensorboard.pictures.font_files", lambda: ())
     assert font_for("a日", 13)[1] == "a<U+65E5>"
 
 

@@ -31,11 +31,12 @@ with warnings.catch_warnings():  # what tensorboard imports warns about itself
 
 from headscope.inspection.record import Text, read_index, read_step, weights_from
 from headscope.inspection.recorder import HeadRecorder
-from headscope.tensorboard import bundle, plugin, records
+from headscope.tensorboard import bundle, plugin
+from headscope.tensorboard import plugin as records
 from headscope.tensorboard.bundle import nested, pack, read_members, unpack
 from headscope.tensorboard.loader import HeadsLoader
-from headscope.tensorboard.marker import marker_summary, write_marker
 from headscope.tensorboard.plugin import HeadsPlugin
+from headscope.tensorboard.summaries import marker_summary, write_marker
 from pages import texts_of
 
 LONG = 24  # tokens; the recorder is told to summarize texts of more than 20

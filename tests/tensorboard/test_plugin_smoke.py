@@ -21,7 +21,7 @@ import pytest
 from headscope.inspection.record import Text
 from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.bundle import unpack
-from headscope.tensorboard.marker import write_marker
+from headscope.tensorboard.summaries import write_marker
 
 PATIENCE = 120  # seconds; two busy cores may be slow
 START = "from tensorboard.main import run_main; import sys; sys.argv[0] = 'tensorboard'; sys.exit(run_main())"

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.tensorboard.images import BACKGROUND, MARGIN
-from headscope.tensorboard.reliability import (
+from headscope.tensorboard.pictures import (
+    BACKGROUND,
     BINS,
     BOTH,
     CELL,
     COUNTS,
     DIFFERENCE,
     LEFT,
+    MARGIN,
     SIDE,
     TEXTS,
     TOP,
@@ -21,7 +22,7 @@ from headscope.tensorboard.reliability import (
     reliability,
     reliability_picture,
 )
-from headscope.training.scoring import scores
+from headscope.training.scores import scores
 
 
 def test_a_bin_holds_what_is_above_its_lower_and_up_to_its_upper_end() -> None:

@@ -11,7 +11,7 @@ with warnings.catch_warnings():  # what tensorboard imports warns about itself
     warnings.simplefilter("ignore")
     from tensorboard import plugin_util
 
-from headscope.tensorboard.text import literal, probe_markdown, table_markdown
+from headscope.tensorboard.summaries import literal, probe_markdown, table_markdown
 
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headscope.commands.config import EvaluateConfig
 from headscope.commands.evaluate import evaluate
-from headscope.data.config import DataConfig
+from headscope.config import DataConfig, EvaluateConfig, TrainConfig
 from headscope.errors import ConfigError, RunError
-from headscope.training.config import TrainConfig
-from headscope.training.folder import load_run
+from headscope.training.folder import data_of, load_run
 from headscope.training.run import train
-from headscope.training.run_data import data_of
 from training_runs import Trained, write
 
 

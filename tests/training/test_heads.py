@@ -13,19 +13,19 @@ from PIL import Image
 from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
+from headscope.config import TrainConfig, TrainerConfig
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.inspection.capture import capture
 from headscope.inspection.measures import HeadStatistics
+from headscope.inspection.probes import make_probe
 from headscope.inspection.record import read_index, read_step, weights_from
-from headscope.training.config import TrainConfig, TrainerConfig
+from headscope.inspection.study import sample
+from headscope.tensorboard.summaries import add_picture
 from headscope.training.folder import load_run
-from headscope.training.logits import split_logits
-from headscope.training.pictures import add_picture
-from headscope.training.precision import chosen_precision
-from headscope.training.probes import make_probe
+from headscope.training.module import chosen_precision
+from headscope.training.predict import split_logits
 from headscope.training.run import train
-from headscope.training.study import sample
 from training_runs import Trained, events_of
 
 Maker = Callable[..., TrainConfig]
@@ -199,7 +199,7 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
 def test_probes_of_ones_own_are_shown_safely_and_of_a_long_one_the_largest_weights_are_kept(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.training.closing.MOST_CLASSES", 1)
+    monkeypatch.setattr("headscope.training.report.MOST_CLASSES", 1)
     config = small_config(max_steps=2)
     config.inspection.probes, config.inspection.max_tokens = ["a lovely day and " * 6, "日本語 <b>bold</b>"], 17
     config.inspection.numbers = False

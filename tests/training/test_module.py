@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from headscope.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from headscope.model.objective import OneClass
-from headscope.training.config import OptimizerConfig, TrainerConfig
-from headscope.training.module import ClassifierModule
-from headscope.training.precision import chosen_precision
+from headscope.training.module import ClassifierModule, chosen_precision
 
 
 def module(total: int = 100, **options: float) -> ClassifierModule:

@@ -14,13 +14,13 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from headscope.config import TrainConfig
 from headscope.inspection.measures import HeadStatistics
-from headscope.inspection.pairs import quadrants
+from headscope.inspection.probes import JOIN, make_probe, read_probe
+from headscope.inspection.record import quadrants
 from headscope.training import most_wrong as module
-from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
-from headscope.training.probes import JOIN, make_probe, read_probe
 from headscope.training.run import train
 from pages import Shown, texts_of
 

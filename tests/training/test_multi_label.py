@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
 from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
-from headscope.data.config import DataConfig
+from headscope.config import DataConfig, EvaluateConfig, InspectConfig, PredictConfig, TrainConfig
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.inspection.record import read_index, read_step
 from headscope.model.objective import AnyClasses
-from headscope.training.config import TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.report import Report
 from headscope.training.run import train
-from headscope.training.scoring import MultiLabelScores
+from headscope.training.scores import MultiLabelScores
 from training_runs import Trained, changed, comments, events_of, write
 
 Maker = Callable[..., TrainConfig]

@@ -6,12 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headscope.commands.config import InspectConfig
 from headscope.commands.inspect import inspect, measure
-from headscope.inspection.pairs import quadrants
-from headscope.inspection.record import read_index, read_step, weights_from
-from headscope.model.config import ModelConfig
-from headscope.training.config import TrainConfig
+from headscope.config import InspectConfig, ModelConfig, TrainConfig
+from headscope.inspection.record import quadrants, read_index, read_step, weights_from
 from headscope.training.run import train
 from training_runs import Trained, events_of, pairs
 

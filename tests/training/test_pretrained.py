@@ -11,20 +11,18 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from bert_family import HEADS, HIDDEN, LAYERS, PLACES, WIDTH
-from headscope.commands.config import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
 from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
+from headscope.config import EvaluateConfig, InspectConfig, ModelConfig, OptimizerConfig, PredictConfig, TrainConfig
 from headscope.errors import ConfigError, RunError
 from headscope.inspection.record import read_index, read_step
+from headscope.inspection.study import special_tokens
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
-from headscope.model.pretrained.checkpoint import find_checkpoint, load_weights
+from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.settings import problems
-from headscope.training.config import OptimizerConfig, TrainConfig
 from headscope.training.folder import load_run
 from headscope.training.run import train
-from headscope.training.study import special_tokens
 from training_runs import from_checkpoint
 
 

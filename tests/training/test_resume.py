@@ -10,14 +10,13 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
+from headscope.config import TrainConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError
 from headscope.settings import described
-from headscope.training.checkpoint import RunCheckpoint
-from headscope.training.config import TrainConfig
-from headscope.training.folder import load_run, save_weights
-from headscope.training.kept import CALIBRATION, MADE_OF_WEIGHTS, METRICS, MOST_WRONG, WEIGHTS
-from headscope.training.resuming import FREE, KEPT, PATHS, check_kept
+from headscope.training.callbacks import RunCheckpoint
+from headscope.training.folder import CALIBRATION, MADE_OF_WEIGHTS, METRICS, MOST_WRONG, WEIGHTS, load_run, save_weights
+from headscope.training.resume import FREE, KEPT, PATHS, check_kept
 from headscope.training.run import train
 from training_runs import Rows, Trained, changed, comments, reviews
 

@@ -10,20 +10,17 @@ import pytest
 import torch
 from rich.console import Console
 
-from headscope.commands.config import InspectConfig
-from headscope.commands.measure import measure
 from headscope.commands.inspect import measure
-from headscope.data.batching import TextBatches
+from headscope.config import InspectConfig, TrainConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError
 from headscope.settings import problems
-from headscope.training.config import TrainConfig
+from headscope.training.callbacks import Patience
 from headscope.training.folder import load_run
-from headscope.training.logits import split_logits
 from headscope.training.module import ClassifierModule
+from headscope.training.predict import split_logits
 from headscope.training.run import train
-from headscope.training.scoring import scores
-from headscope.training.stopping import Patience
+from headscope.training.scores import scores
 from training_runs import Trained, changed, events_of, reviews
 
 Maker = Callable[..., TrainConfig]

@@ -11,18 +11,23 @@ from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss, multilabel_confusion_matrix
 from torch import Tensor
 
+from headscope.config import ModelConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.token_ids import EncodedTexts
+from headscope.data.encoded import EncodedTexts
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from headscope.model.objective import AnyClasses
 from headscope.training.baseline import baseline_scores
-from headscope.training.calibration import LARGEST, calibrate, fitted_temperature
-from headscope.training.folder import load_run
-from headscope.training.kept import CALIBRATION, load_temperature
-from headscope.training.logits import split_logits
-from headscope.training.scoring import MultiLabelScores, scores
-from headscope.training.thresholds import AtBestThresholds, best_thresholds
+from headscope.training.folder import CALIBRATION, load_run, load_temperature
+from headscope.training.predict import split_logits
+from headscope.training.scores import (
+    LARGEST,
+    AtBestThresholds,
+    MultiLabelScores,
+    best_thresholds,
+    calibrate,
+    fitted_temperature,
+    scores,
+)
 from training_runs import Trained, events_of
 
 # --- scores ---

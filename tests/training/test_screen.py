@@ -11,11 +11,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from headscope.training.scoring import MultiLabelScores, Scores
-from headscope.training.screen import show_confusion, show_scores
+from headscope.training.scores import MultiLabelScores, Scores
+from headscope.training.screen import broken, headings, show_confusion, show_scores, show_sweep
 from headscope.training.sweep import write_table
-from headscope.training.sweep_screen import headings, show_sweep
-from headscope.training.widths import broken
 
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Proprietary Free", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]

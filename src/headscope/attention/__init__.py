@@ -4,10 +4,8 @@ Where to begin: `multi_head.py` is the layer, `functional.py` its formula and ma
 `reference.py` the textbooks' forms.
 """
 
-from headscope.attention.functional import attend, attention_weights
-from headscope.attention.heads import HeadedAttention
-from headscope.attention.masks import merge_masks
-from headscope.attention.multi_head import MultiHeadAttention
+from headscope.attention.functional import attend, attention_weights, merge_masks
+from headscope.attention.multi_head import HeadedAttention, MultiHeadAttention
 from headscope.attention.rotary import RotaryPositions
 from headscope.attention.variants import (
     AdditiveAttention,

@@ -8,20 +8,16 @@ from datasets import Dataset
 from rich.console import Console
 from torch import Tensor
 
-from headscope.commands.config import EvaluateConfig
+from headscope.config import DataConfig, EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.cache import cache_folder, content_key
 from headscope.data.columns import numbers
-from headscope.data.config import DataConfig
 from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded import encode
 from headscope.errors import ConfigError, DataError
-from headscope.training.calibration import Calibration
-from headscope.training.folder import Run, best_device, load_run
-from headscope.training.kept import save_json, training_fact
-from headscope.training.logits import split_logits
-from headscope.training.run_data import check_own
-from headscope.training.scoring import Scores, scores
+from headscope.files import cache_folder, content_key
+from headscope.training.folder import Run, best_device, check_own, load_run, save_json, training_fact
+from headscope.training.predict import split_logits
+from headscope.training.scores import Calibration, Scores, scores
 from headscope.training.screen import show_confusion, show_scores
 
 

@@ -17,14 +17,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from headscope.commands.config import ExportConfig
+from headscope.config import ExportConfig
 from headscope.errors import RunError
 from headscope.files import replacing_folder, write_whole
-from headscope.model.pretrained.architecture import Architecture
-from headscope.model.pretrained.export import POOLINGS, bert_config, bert_tensors
-from headscope.training.folder import Run, load_run, save_tokenizer
-from headscope.training.kept import kept_architecture, save_json
-from headscope.training.study import special_tokens
+from headscope.inspection.study import special_tokens
+from headscope.model.export import POOLINGS, bert_config, bert_tensors
+from headscope.model.pretrained import Architecture
+from headscope.training.folder import Run, kept_architecture, load_run, save_json, save_tokenizer
 
 # What checkpoints of BERT's family call these; those around a text are asked of the tokenizer itself.
 NAMES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}

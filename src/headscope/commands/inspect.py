@@ -14,27 +14,24 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.commands.config import InspectConfig
+from headscope.config import InspectConfig
 from headscope.data.batching import TextBatches
+from headscope.data.columns import cell_labels
 from headscope.data.datamodule import TextDataModule
-from headscope.data.labels import cell_labels
 from headscope.errors import ConfigError, listed
 from headscope.inspection.attribution import ONLY_FIRST
+from headscope.inspection.callback import write_numbers, write_reading
 from headscope.inspection.faithfulness import BINS
 from headscope.inspection.measures import Summary
+from headscope.inspection.probes import Probe, Reading, choose_probes, make_probe, read_probe, shortened
 from headscope.inspection.record import FOLDER, INDEX, RecordError, label_text, read_index
-from headscope.inspection.recorder import HeadRecorder
-from headscope.tensorboard.marker import marker_summary, write_marker
+from headscope.inspection.recorder import HeadRecorder, keep_readings, new_recorder, numbers_of
+from headscope.inspection.study import Study, causes, sample, special_tokens
 from headscope.tensorboard.page import PageText, page, write_page
-from headscope.training.closing import beyond_the_usual, write_labelled
-from headscope.training.folder import Run, best_device, load_run
-from headscope.training.heads import write_numbers, write_reading
-from headscope.training.kept import HEADS, save_json
-from headscope.training.probes import Probe, Reading, choose_probes, make_probe, read_probe, shortened
-from headscope.training.recording import keep_readings, new_recorder, numbers_of
-from headscope.training.run_data import data_of
-from headscope.training.study import Study, causes, sample, special_tokens
-from headscope.training.text_report import head_numbers, page_text, reading_numbers
+from headscope.tensorboard.summaries import marker_summary, write_marker
+from headscope.training.folder import HEADS, Run, best_device, data_of, load_run, save_json
+from headscope.training.most_wrong import head_numbers, page_text, reading_numbers
+from headscope.training.report import beyond_the_usual, write_labelled
 
 # Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
 SHOWN = {

@@ -19,16 +19,16 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from headscope.commands.config import PredictConfig
+from headscope.config import PredictConfig
 from headscope.data.batching import TextBatches
-from headscope.data.separators import separator_hint
-from headscope.data.token_ids import EncodedTexts, encode_texts
+from headscope.data.encoded import EncodedTexts, encode_texts
+from headscope.data.source import separator_hint
 from headscope.errors import DataError
 from headscope.files import replacing
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.training.folder import Run, best_device, load_run
-from headscope.training.logits import split_logits
+from headscope.training.predict import split_logits
 
 ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows, so that its memory is bounded too

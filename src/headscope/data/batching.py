@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from headscope.data.encoded import EncodedTexts
 from headscope.data.evidence import Evidence
-from headscope.data.token_ids import EncodedTexts
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch

@@ -32,7 +32,7 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from headscope.data.letters import is_character
+from headscope.data.tokenizer import is_character
 from headscope.files import write_whole
 
 RUNS = (3, 4)  # letters of a run within a word, its marked ends counted

@@ -12,7 +12,7 @@ from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
 from headscope.data.columns import digests, numbers, texts_among, values
-from headscope.data.letters import MARKS
+from headscope.data.tokenizer import MARKS
 
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train

@@ -1,18 +1,45 @@
 """A tokenizer trained on the training texts alone, and kept under a name made from them."""
 
+import json
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 import tokenizers
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from headscope.data.cache import content_key
-from headscope.data.config import TokenizerConfig
-from headscope.data.letters import CHARACTERS, KATAKANA
+from headscope.config import TokenizerConfig
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
-from headscope.files import write_whole
+from headscope.files import content_key, write_whole
+
+# Which signs are letters: those that Python's `\w` counts, and the marks that belong to them.
+#
+# In Devanagari, Thai and many other scripts a vowel is often a mark on its consonant (Unicode category M), which `\w`
+# does not count: a word would end in its middle, and words that differ by a vowel would be one.
+
+# Within the basic plane, where the marks of all living scripts are; as ranges, which a regular expression reads fast.
+# Not among them: selectors of a sign's look (0xFE00 to 0xFE0F), as after the digit of a keycap.
+_CODES = [code for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
+_STARTS = [code for code, before in zip(_CODES, [0, *_CODES], strict=False) if code != before + 1]
+_ENDS = [code for code, after in zip(_CODES, [*_CODES[1:], 0], strict=True) if code != after - 1]
+
+MARKS = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(_STARTS, _ENDS, strict=True))  # within [...]
+WORD = rf"\w[\w{MARKS}]*"  # a run of letters, digits and underscores, with their marks
+
+# Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of Katakana is a word,
+# most often a foreign one.
+CHARACTERS = "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
+KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
+_CHARACTER = re.compile(f"[{CHARACTERS}]")
+
+
+def is_character(word: str) -> bool:
+    """Tell whether a word is one character of a script without spaces."""
+    return _CHARACTER.fullmatch(word) is not None
+
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 RECIPE = 2  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
@@ -222,3 +249,137 @@ def _unigram(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
     return tokenizer, trainers.UnigramTrainer(
         vocab_size=config.vocab_size, special_tokens=SPECIAL_TOKENS, unk_token=UNKNOWN, show_progress=False
     )
+
+
+# The tokenizer that a checkpoint was trained with, which its weights mean nothing without.
+
+
+def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int, path: str | None = None) -> Tokenizer:
+    """Return the tokenizer of a checkpoint's folder: of its tokenizer.json or, for BERT and its like, of vocab.txt.
+
+    It cuts texts at max_length and pads nothing, which batches do; whatever its file says of either is dropped. The
+    letters "[SEP]" in a text are letters, as everywhere in headscope.
+
+    Args:
+        folder: with tokenizer.json or vocab.txt.
+        max_length: most tokens of a text, special ones included.
+        vocab_size: rows of the checkpoint's table of token vectors.
+        path: folder or Hub id that the user gave, to name in a message; the folder if None.
+
+    Raises:
+        ConfigError: if there is none that can be read, or it marks no start and end of a text, or has ids beyond the
+            table.
+    """
+    tokenizer = _read(folder, path or str(folder))
+    largest = max(tokenizer.get_vocab().values(), default=-1)
+    if largest >= vocab_size:
+        raise ConfigError(
+            f"model.path: the tokenizer in {folder} has ids up to {largest}, and the encoder knows {vocab_size} "
+            "tokens; they are not of one checkpoint"
+        )
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length)
+    if sum(tokenizer.encode("").special_tokens_mask) < 2:
+        raise ConfigError(
+            f"model.path: the tokenizer in {folder} puts no token such as {CLASS} before a text and none after it"
+        )
+    return tokenizer
+
+
+def _read(folder: Path, path: str) -> Tokenizer:
+    if (folder / "tokenizer.json").is_file():
+        try:
+            return load_tokenizer(folder / "tokenizer.json")
+        except ValueError as error:
+            raise ConfigError(f"model.path: {error}") from error
+    if (folder / "vocab.txt").is_file():
+        return _wordpiece_of_checkpoint(folder)
+    raise ConfigError(
+        f"model.path: {path} has neither tokenizer.json nor vocab.txt, which are the tokenizers that can be read. "
+        'Make the first of another form: python -c "from transformers import AutoModel, AutoTokenizer; '
+        f"[kind.from_pretrained('{path}').save_pretrained('converted') for kind in (AutoModel, AutoTokenizer)]\", "
+        "then model.path=converted"
+    )
+
+
+def _wordpiece_of_checkpoint(folder: Path) -> Tokenizer:
+    """Return BERT's own tokenizer: words and signs apart, then the longest pieces (Devlin et al. 2019, section 3)."""
+    try:
+        vocabulary = models.WordPiece.read_file(str(folder / "vocab.txt"))
+        pieces = models.WordPiece(vocabulary, unk_token=UNKNOWN)
+        class_id, separator_id = vocabulary[CLASS], vocabulary[SEPARATOR]
+    except Exception as error:  # `tokenizers` raises nothing more precise; a KeyError where a special token is missing
+        raise ConfigError(f"model.path: {folder / 'vocab.txt'} is not a vocabulary of BERT's: {error}") from error
+    tokenizer = Tokenizer(pieces)
+    tokenizer.normalizer = _normalizer(folder / "tokenizer_config.json")
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.BertProcessing((SEPARATOR, separator_id), (CLASS, class_id))
+    tokenizer.add_special_tokens([token for token in SPECIAL_TOKENS if token in vocabulary])
+    return with_literal_text(tokenizer)
+
+
+def _normalizer(path: Path) -> normalizers.Normalizer:
+    """Return how texts are cleaned; where tokenizer_config.json does not say, as `transformers` does: lower-cased."""
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
+    return normalizers.BertNormalizer(
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),  # None: where texts are lower-cased
+        lowercase=settings.get("do_lower_case", True),
+    )
+
+
+# How a token is shown to a person: as the letters that it stands for, never as bytes or markup.
+
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡"}
+WORD_START = "▁"  # Unigram's sign for a space; it puts one before each text too, which has no letter of its own
+
+
+def visible(text: str) -> str:
+    """Return the text with spaces, line breaks and control characters as signs, and directions' controls named."""
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    if character in VISIBLE:
+        return VISIBLE[character]
+    if ord(character) < 0x20:
+        return chr(0x2400 + ord(character))  # the control pictures: U+0000 is shown as U+2400
+    if unicodedata.category(character) in ("Cf", "Cc", "Cs", "Zl", "Zp"):
+        return f"<U+{ord(character):04X}>"  # such as the override that turns the rest of a line around
+    return character
+
+
+def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...]) -> list[str]:
+    """Return how each token of an encoding is shown: the piece of the text it was made from.
+
+    Tokens that share a character (a byte-level tokenizer splits a rare one into its bytes) get its number: 鬱₁, 鬱₂.
+
+    Args:
+        tokenizer: what made the encoding.
+        encoding: the tokens of one text or pair.
+        texts: that text, or the two of the pair.
+    """
+    shown: list[str] = []
+    repeats = 1
+    previous: tuple[int, int, int | None] = (0, 0, None)
+    for token, (start, end), sequence in zip(encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True):
+        end = start if token == WORD_START else end
+        repeats = repeats + 1 if (start, end, sequence) == previous and end > start else 1
+        if repeats == 2:
+            shown[-1] += "₁"
+        previous = (start, end, sequence)
+        shown.append(
+            _shown(token, texts, start, end, sequence) + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else "")
+        )
+    return shown
+
+
+def _shown(token: str, texts: tuple[str, ...], start: int, end: int, sequence: int | None) -> str:
+    if sequence is None and token in SPECIAL_TOKENS:
+        return token
+    return "␣" if token == WORD_START else visible(texts[sequence or 0][start:end] or token)

@@ -1,33 +1,201 @@
 """The numbers of many texts, gathered batch by batch: means for each head, and the texts that stand out.
 
-`headscope.inspection.patterns` says what each measure is.
+`headscope.inspection.measures` says what each measure is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscope.inspection.patterns import (
-    Maps,
-    Padding,
-    PerText,
-    Tokens,
-    crossing_mass,
-    entropy,
-    entropy_share,
-    first_mass,
-    last_mass,
-    mean_distance,
-    next_mass,
-    position_only,
-    previous_mass,
-    same_token_mass,
-    self_mass,
-    separator_mass,
-    share_of_entropy,
-)
+# What a head looks at, read off its maps: each a mean over the queries of a text, padding left out.
+#
+# Shape letters: B texts, H heads, Q queries, T positions. a_ij is the weight that query i gives to key j, n the number
+# of tokens of a text, which stand before its padding. Keys that are padding have weight 0, as every layer here gives
+# them. Masses and shares lie in [0, 1].
+
+Maps = Float[Tensor, "B H Q T"]  # Q is T, but for a pooling, whose one query is no token
+Padding = Bool[Tensor, "B T"] | None
+PerText = Float[Tensor, "B H"]
+
+AGREEMENT = 0.9  # Voita et al. 2019, section 5.1: a head is positional if so often its maximum is at one offset
+NOTICEABLE = 1.001  # times 1/n: a row whose maximum is not above it looks at all keys alike, rounding aside
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What the tokens of some texts are, for the measures that ask.
+
+    Attributes:
+        token_ids: id of each token; anything at padding.
+        separators: True at tokens such as [SEP].
+        texts: for pairs, the text that each token is of, 0 or 1, and -1 at special tokens, which are of neither; None
+            for single texts.
+    """
+
+    token_ids: Int[Tensor, "B T"]
+    separators: Bool[Tensor, "B T"]
+    texts: Int[Tensor, "B T"] | None = None
+
+    @classmethod
+    def of(cls, token_ids: Int[Tensor, "B T"], separator_ids: Sequence[int]) -> "Tokens":
+        """Return the tokens of a batch, given the ids that separate."""
+        return cls(token_ids, torch.isin(token_ids, token_ids.new_tensor(list(separator_ids))))
+
+    @classmethod
+    def of_pairs(
+        cls, token_ids: Int[Tensor, "B T"], separator_ids: Sequence[int], special_ids: Sequence[int]
+    ) -> "Tokens":
+        """Return the tokens of a batch of pairs: the first separator of each ends its first text.
+
+        The ids say so where the token types do not: those of RoBERTa are 0 in both texts.
+
+        Args:
+            token_ids: of `[CLS] A [SEP] B [SEP]`, `<s> A </s></s> B </s>` and the like.
+            separator_ids: ids of the tokens that stand between the texts.
+            special_ids: ids of all tokens that the tokenizer adds to the texts, separators among them.
+        """
+        tokens = cls.of(token_ids, separator_ids)
+        is_special = torch.isin(token_ids, token_ids.new_tensor(list(special_ids)))
+        texts = (tokens.separators.cumsum(dim=-1) > 0).long()
+        return replace(tokens, texts=texts.masked_fill(is_special, -1))
+
+    def rows(self, rows: slice | list[int]) -> "Tokens":
+        """Return the tokens of some of the texts."""
+        texts = None if self.texts is None else self.texts[rows]
+        return Tokens(self.token_ids[rows], self.separators[rows], texts)
+
+
+def entropy(maps: Maps, padding: Padding = None) -> PerText:
+    """Return mean_i -sum_j a_ij ln a_ij in nats: 0 if each query looks at one key, ln n if at all alike.
+
+    Clark et al. 2019, What Does BERT Look At?, section 3.3.
+    """
+    # 0 ln 0 is 0: the logarithm is taken of the smallest number instead. torch.special.entr takes twice as long.
+    logarithms = maps.clamp_min(torch.finfo(maps.dtype).tiny).log_()
+    return mean_over_queries(logarithms.mul_(maps).sum(dim=-1).neg_(), padding)
+
+
+def entropy_share(maps: Maps, padding: Padding = None) -> PerText:
+    """Return entropy / ln n, what is left of a text's length: 0 if sharp, 1 if uniform. A text of one token has 0."""
+    return share_of_entropy(entropy(maps, padding), padding, maps.shape[-1])
+
+
+def share_of_entropy(nats: PerText, padding: Padding, length: int) -> PerText:
+    """Return nats / ln n, for texts of n tokens; n is `length` where there is no padding."""
+    n = nats.new_full(nats.shape[:1], length) if padding is None else token_counts(padding).to(nats.dtype)
+    # Of one token the entropy is 0, whatever it is divided by.
+    return nats / n.clamp(min=2).log()[:, None]
+
+
+def mean_distance(maps: Maps, padding: Padding = None) -> PerText:
+    """Return mean_i sum_j a_ij |i - j| in tokens: how far a head looks."""
+    position = torch.arange(maps.shape[-1], device=maps.device, dtype=maps.dtype)
+    distance = (position[:, None] - position).abs()  # [T, T]
+    return mean_over_queries(torch.linalg.vecdot(maps, distance), padding)
+
+
+def self_mass(maps: Maps, padding: Padding = None) -> PerText:
+    """Return mean_i a_ii: how much each token looks at itself (the diagonal of Kovaleva et al. 2019, section 4.1)."""
+    return mean_over_queries(maps.diagonal(dim1=-2, dim2=-1), padding)
+
+
+def previous_mass(maps: Maps, padding: Padding = None) -> PerText:
+    """Return the mean over i >= 1 of a_i,i-1: how much a token looks at the one before; the first has none.
+
+    Clark et al. 2019, section 3.1.
+    """
+    return mean_over_queries(maps.diagonal(offset=-1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:])
+
+
+def next_mass(maps: Maps, padding: Padding = None) -> PerText:
+    """Return the mean over i < n - 1 of a_i,i+1: how much a token looks at the one after; the last has none."""
+    return mean_over_queries(maps.diagonal(offset=1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:])
+
+
+def first_mass(maps: Maps, padding: Padding = None) -> PerText:
+    """Return mean_i a_i0: how much all look at the first token, [CLS] (vertical in Kovaleva et al. 2019, 4.1)."""
+    return mean_over_queries(maps[..., 0], padding)
+
+
+def last_mass(maps: Maps, padding: Padding = None) -> PerText:
+    """Return mean_i a_i,n-1: how much all look at the last token that is not padding, most often [SEP]."""
+    if padding is None:
+        return mean_over_queries(maps[..., -1], None)
+    texts, last = torch.arange(len(maps), device=maps.device), (token_counts(padding) - 1).clamp(min=0)
+    return mean_over_queries(maps[texts, :, :, last], padding)
+
+
+def separator_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
+    """Return mean_i sum_j a_ij [j separates]: how much all look at separators, a no-op by Clark et al. 2019, 3.2."""
+    separators = tokens.separators.to(maps.dtype)[:, None, None]  # [B, 1, 1, T]
+    return mean_over_queries(torch.linalg.vecdot(maps, separators), padding)
+
+
+def same_token_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
+    """Return mean_i sum_{j != i} a_ij [id_j = id_i]: how much each token looks at where it stands once more."""
+    same = (tokens.token_ids[:, :, None] == tokens.token_ids[:, None]).to(maps.dtype)  # [B, T, T]
+    same.diagonal(dim1=1, dim2=2).zero_()
+    return mean_over_queries(torch.linalg.vecdot(maps, same[:, None]), padding)
+
+
+def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
+    """Return mean_i sum_j a_ij [i and j are of different texts of the pair]: how much a head looks across.
+
+    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are no queries here, and what
+    is given to them goes to neither text. So 1 if each token looks at the other text alone; if all keys are looked at
+    alike, 2 n_A n_B / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
+    which a text has no token has 0. Our own; `headscope.inspection.record.quadrants` has both directions apart.
+
+    Raises:
+        ValueError: if it is not known which text each token is of.
+    """
+    if tokens.texts is None:
+        raise ValueError("crossing is a measure of pairs: Tokens.of_pairs says which text each token is of")
+    across = (tokens.texts[:, :, None] + tokens.texts[:, None] == 1).to(maps.dtype)  # [B, T, T]: 0 and 1, never -1
+    outside = tokens.texts < 0 if padding is None else (tokens.texts < 0) | padding
+    return mean_over_queries(torch.linalg.vecdot(maps, across[:, None]), outside)
+
+
+def position_only(maps: Maps, padding: Padding = None) -> PerText:
+    """Return 1 for texts where the place alone tells what a query looks at most, else 0; the mean is a share of texts.
+
+    That is so if, for 90 % of the queries (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks
+    90 % for the offsets -1 and +1), argmax_j a_ij
+    is one offset away, j - i = o, of the queries i that have a token there, which must be half of all at least, or
+    is the first token, or
+    is the last one.
+    Rows that look at all tokens alike have no argmax, and count among the queries that do not agree. Takes as long as
+    `mean_distance` three times over.
+    """
+    B, H, Q, T = maps.shape
+    n = maps.new_full((B,), T) if padding is None else token_counts(padding).to(maps.dtype)  # [B]
+    largest, key = maps.max(dim=-1)  # [B, H, Q] each
+    counts = largest * n[:, None, None] > NOTICEABLE
+    counts = counts if padding is None else counts & ~padding[:, None]
+    offset = key - torch.arange(Q, device=maps.device) + T - 1  # 0 .. 2T - 2
+    votes = maps.new_zeros(B, H, 2 * T - 1).scatter_add_(-1, offset, counts.to(maps.dtype))
+    queries = n[:, None] - torch.arange(1 - T, T, device=maps.device).abs()  # [B, 2T - 1], those with a token there
+    by_offset = (votes >= AGREEMENT * queries[:, None]) & (2 * queries >= n[:, None])[:, None]
+    needed = AGREEMENT * n[:, None]
+    by_place = [(counts & (key == place)).sum(-1) >= needed for place in (0, n[:, None, None] - 1)]  # [B, H] each
+    return (by_offset.any(-1) | by_place[0] | by_place[1]).to(maps.dtype)
+
+
+def token_counts(padding: Bool[Tensor, "B T"]) -> Int[Tensor, " B"]:
+    """Return n, how many tokens each text has."""
+    return (~padding).sum(dim=-1)
+
+
+def mean_over_queries(values: Float[Tensor, "B H Q"], padding: Bool[Tensor, "B Q"] | None) -> PerText:
+    """Average over the queries that are tokens; a text without any such query counts as 0."""
+    if padding is None:
+        return values.mean(dim=-1) if values.shape[-1] else values.new_zeros(values.shape[:-1])
+    tokens = (~padding).to(values.dtype)[:, None]  # [B, 1, Q]
+    return (values * tokens).sum(dim=-1) / tokens.sum(dim=-1).clamp(min=1)
+
 
 Measure = Callable[[Maps, Padding], PerText]
 TokenMeasure = Callable[[Maps, Padding, Tokens], PerText]

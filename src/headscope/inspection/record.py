@@ -12,6 +12,7 @@ whenever the process was killed. Nothing is pickled.
 
 import json
 import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,62 @@ from typing import Any
 import numpy as np
 
 from headscope.files import write_whole
-from headscope.inspection.pairs import check_segments
+
+# Pairs of texts: how much of a map stays within a text and how much goes from one to the other. Needs numpy alone.
+#
+# T positions. Of each token it is known which text it is of: 0 for the first, 1 for the second, and None for special
+# tokens such as [CLS] and [SEP], which are of neither; for Hugging Face's tokenizers these are `encoding.sequence_ids`.
+
+Segments = Sequence[int | None]
+
+
+def check_segments(segments: Sequence[Any], tokens: int, name: str) -> list[int | None]:
+    """Return the segments as plain numbers.
+
+    Raises:
+        ValueError: unless there is 0, 1 or None for each of so many tokens; the message begins with the name.
+    """
+    if len(segments) != tokens or any(segment not in (0, 1, None) for segment in segments):
+        raise ValueError(f"{name}: segments has to be 0, 1 or None for each of the {tokens} tokens")
+    return [None if segment is None else int(segment) for segment in segments]
+
+
+def quadrants(weights: np.ndarray, segments: Segments) -> np.ndarray:
+    """Return q_xy = mean over the tokens i of text x of sum_j a_ij [j is of text y]: A->A, A->B, B->A, B->B.
+
+    Special tokens are counted apart: they are no queries, and what is given to them is 1 - q_x0 - q_x1. A row is NaN if
+    its text has no token. BertViz shows the same four parts of a map (Vig 2019, A Multiscale Visualization of Attention
+    in the Transformer Model); the shares are our own.
+
+    Args:
+        weights: a_ij [..., T, T], rows summing to 1.
+        segments: which text each token is of.
+
+    Returns:
+        [..., 2, 2], from x to y.
+    """
+    of = np.array([[segment == text for segment in segments] for text in (0, 1)], dtype=np.float64)  # [2, T]
+    sums = of @ weights.astype(np.float64) @ of.T  # [..., 2, 2]
+    tokens = np.broadcast_to(of.sum(axis=1)[:, None], sums.shape)
+    shares: np.ndarray = np.divide(sums, tokens, out=np.full_like(sums, np.nan), where=tokens > 0)
+    return shares
+
+
+def between(weights: np.ndarray, segments: Segments) -> np.ndarray:
+    """Return the mean over the tokens of both texts of the weight that they give to tokens of the other one.
+
+    That is `headscope.inspection.measures.crossing_mass` of one pair: weights [..., T, T] give [...]. It is 0 if a text
+    has no token.
+    """
+    first, second = (sum(segment == text for segment in segments) for text in (0, 1))
+    shares = np.nan_to_num(quadrants(weights, segments))
+    return np.asarray((first * shares[..., 0, 1] + second * shares[..., 1, 0]) / max(1, first + second))
+
+
+def numbers_of_pair(weights: np.ndarray, segments: Segments | None) -> dict[str, float]:
+    """Return what can be said of a head's map [T, T] because its text is a pair; nothing for a single text."""
+    return {} if segments is None else {"between": float(between(weights, segments))}
+
 
 FOLDER, INDEX, VERSION, LEVELS = "heads", "index.json", 1, 255
 Arrays = dict[str, np.ndarray]
@@ -186,3 +242,114 @@ def read_index(folder: Path) -> Index:
     if strange:
         raise RecordError(f"{INDEX}: names a file that no step has: {strange[0]!r}")
     return index
+
+
+# What every part of a model put for an answer: as it is said in words, and as it is recorded. Needs numpy alone.
+#
+# `headscope.inspection.attribution` finds it. L layers, H heads, K keys, N tokens that are kept for each head.
+
+KEPT_TOKENS, NAMED_HEADS = 5, 3  # of each head; in a sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Spoken:
+    """What heads, feed-forward blocks and constant put for an answer about one text, in nats.
+
+    Attributes:
+        answer: such as "Copyleft", or "Copyleft against Permissive".
+        tokens: of the text, as a person reads them.
+        heads: [L, H].
+        keys: [L, H, N], the tokens that a head has most of it from, the most first: the first place of each.
+        by_key: [L, H, N], what it has from them, from all places where such a token stands.
+        feedforward: [L].
+        constant: what is there whatever the text says.
+    """
+
+    answer: str
+    tokens: Sequence[str]
+    heads: np.ndarray
+    keys: np.ndarray
+    by_key: np.ndarray
+    feedforward: np.ndarray
+    constant: float
+
+    @property
+    def total(self) -> float:
+        """All of it together."""
+        return float(self.heads.sum() + self.feedforward.sum() + self.constant)
+
+    def sentence(self) -> str:
+        """Say which heads put most and from which token, then what all others put, and what no head did."""
+        order = np.argsort(-np.abs(self.heads), axis=None, kind="stable")[:NAMED_HEADS]
+        first, *others = [divmod(int(place), self.heads.shape[1]) for place in order]
+        begin = f"layer {first[0]} head {first[1]} put {nats(self.heads[first])} nats for {self.answer}"
+        parts = [begin + self._source(first)]
+        parts += [f"layer {at[0]} head {at[1]} {nats(self.heads[at])}{self._source(at)}" for at in others]
+        if left := self.heads.size - len(order):
+            rest = self.heads.sum() - self.heads.flat[order].sum()
+            parts.append(f"the other {f'{left} heads' if left > 1 else 'head'} {nats(rest)}")
+        parts.append(f"the feed-forward blocks {nats(self.feedforward.sum())}")
+        parts.append(f"whatever the text says (constant) {nats(self.constant)}")
+        return f"{'; '.join(parts)}; together {nats(self.total)}"
+
+    def _source(self, at: tuple[int, int]) -> str:
+        """Name the token that a head has most of it from, if one pulled the way that the head did."""
+        value = self.heads[at]
+        place = int((self.by_key[at] * np.sign(value)).argmax())
+        token, share = self.tokens[self.keys[at][place]], self.by_key[at][place]
+        if share * np.sign(value) > abs(value) / 2:
+            return f', most of it from "{token}"'
+        return f', {nats(share)} from "{token}"' if share * np.sign(value) > 0 else ""
+
+    def arrays(self) -> Arrays:
+        """Return the numbers as the record keeps them, below nats/."""
+        keys, numbers = self.keys.astype(np.int32), (self.heads, self.by_key, self.feedforward, self.constant)
+        named = zip(("heads", "by_key", "feedforward", "constant"), numbers, strict=True)
+        return {"nats/keys": keys} | {f"nats/{name}": np.asarray(value, dtype=np.float32) for name, value in named}
+
+
+def spoken(
+    answer: str,
+    tokens: Sequence[str],
+    heads: np.ndarray,
+    by_key: np.ndarray,
+    feedforward: np.ndarray,
+    constant: np.ndarray | float,
+) -> Spoken:
+    """Keep, of what every head [L, H] has from every key [L, H, K], the tokens that count most.
+
+    The places where the same token stands are taken together, since a word may stand in many.
+    """
+    _, first, place = np.unique(np.array(tokens), return_index=True, return_inverse=True)
+    sums = by_key @ (place[:, None] == np.arange(len(first)))  # [L, H, tokens that differ]
+    most = np.argsort(-np.abs(sums), axis=-1, kind="stable")[..., :KEPT_TOKENS]  # [L, H, N]
+    return Spoken(
+        answer, tokens, heads, first[most], np.take_along_axis(sums, most, axis=-1), feedforward, float(constant)
+    )
+
+
+def recorded(arrays: Mapping[str, np.ndarray], answer: str, tokens: Sequence[str]) -> Spoken | None:
+    """Return what `Spoken.arrays` were made of; None where a record has none."""
+    if "nats/heads" not in arrays:
+        return None
+    heads, keys, by_key, feedforward, constant = (
+        arrays[f"nats/{name}"] for name in ("heads", "keys", "by_key", "feedforward", "constant")
+    )
+    return Spoken(answer, tokens, heads, keys, by_key, feedforward, float(constant))
+
+
+def numbers_of_head(said: Spoken | None, layer: int, head: int) -> dict[str, float]:
+    """Return what a head put, as a number beside its others; nothing where it cannot be said."""
+    return {} if said is None else {"nats": float(said.heads[layer, head])}
+
+
+def notes_of(said: Spoken | None) -> dict[str, str]:
+    """Return what a page says of a text; nothing where it cannot be said."""
+    return {} if said is None else {"what spoke for it": said.sentence()}
+
+
+def nats(value: float | np.floating[Any]) -> str:
+    """Return a number with its sign, to two digits where it is small: +3.1, -0.25."""
+    number = float(value)
+    digits = 1 if abs(number) >= 0.995 else 2
+    return f"{round(number, digits) + 0.0:+.{digits}f}"

@@ -1,16 +1,347 @@
 """The whole network: token ids in, one logit for each class out."""
 
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.attention.functional import Dropout
-from headscope.model.config import ModelConfig
-from headscope.model.embedding import TokenEmbedding
-from headscope.model.encoder import Encoder
-from headscope.model.evidence import EvidenceInputs, TokenEvidence
+from headscope.attention import MultiHeadAttention, RotaryPositions, SharedProjectionAttention
+from headscope.attention.functional import Dropout, Seen, causal_mask, window_mask
+from headscope.attention.multi_head import HeadedAttention
+from headscope.config import ModelConfig
+from headscope.errors import ConfigError
+from headscope.extension import called, is_import_path, resolve
 from headscope.model.pooling import build_pooling
-from headscope.model.pretrained.architecture import Architecture
-from headscope.model.pretrained.encoder import NormedEmbedding, PostNormEncoder
+from headscope.model.pretrained import Architecture, NormedEmbedding, PostNormEncoder
+
+# What each token says about the classes, counted and then learned: it enters with the token, and heads choose.
+
+EvidenceInputs = tuple[
+    Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]
+]  # as in headscope.data.evidence.Evidence
+
+
+class TokenEvidence(nn.Module):
+    """e_jc = sum_g w_gc r_gc over the n-grams g of token j: what they say about class c.
+
+    r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the n-gram is
+    (`headscope.data.evidence`); w, how much the n-gram is to be believed, is learned from 1 on. Two classes share it:
+    what speaks for one speaks against the other. What says nothing, r near 0, hardly learns (Wang and Manning 2012,
+    Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of another classifier).
+
+    In training a text is told what other folds of the texts say; elsewhere what all say.
+
+    Args:
+        num_ngrams: n, how many n-grams are known.
+        num_classes: C.
+        dropout: share of a batch's n-grams that are left out in training, so that a token does not rest on one.
+
+    Attributes:
+        weight: w, [n, C], or [n, 1] for two classes.
+        ratio: r counted in all training texts, [n, C], kept beside w; 0 until it is set.
+        fold_ratios: r without the texts of each fold, [K, n, C]; in training alone, and not kept.
+    """
+
+    ratio: Tensor
+
+    def __init__(self, num_ngrams: int, num_classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(num_ngrams, num_classes if num_classes > 2 else 1))
+        self.register_buffer("ratio", torch.zeros(num_ngrams, num_classes))
+        self.fold_ratios: Tensor | None = None  # no buffer: it is large, and an average of weights would average it too
+        self.dropout = Dropout(dropout)
+
+    def set_ratios(self, ratios: Float[Tensor, "folds_and_all n C"]) -> None:
+        """Take the ratios: those without each fold, and last those of all training texts."""
+        self.fold_ratios = ratios[:-1].contiguous()
+        self.ratio.copy_(ratios[-1])
+
+    def forward(self, evidence: EvidenceInputs, length: int) -> Float[Tensor, "B T C"]:
+        """Return what each token of B texts of `length` positions says about each class; 0 at special tokens."""
+        ids, places, folds = evidence
+        said = F.embedding(ids, self.weight) * self._ratios(ids, places, folds, length)  # [M, C]
+        said = said * self.dropout(said.new_ones(len(ids), 1))  # an n-gram is left out whole
+        tokens: Tensor = said.new_zeros(len(folds) * length, said.shape[1]).index_add_(0, places, said)
+        return tokens.view(len(folds), length, -1)  # [B * T, C] -> [B, T, C]
+
+    def _ratios(self, ids: Tensor, places: Tensor, folds: Tensor, length: int) -> Float[Tensor, "M C"]:
+        if not self.training or self.fold_ratios is None:
+            return F.embedding(ids, self.ratio)
+        self.fold_ratios = self.fold_ratios.to(ids.device)
+        fold = folds[torch.div(places, length, rounding_mode="floor")]  # [M]
+        return F.embedding(fold * len(self.ratio) + ids, self.fold_ratios.flatten(0, 1))
+
+
+# From token ids to vectors: what a token is, plus where it stands.
+
+EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence says something from the start
+
+
+def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
+    """Return PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos of the same (Vaswani et al. 2017, section 3.5)."""
+    position = torch.arange(max_length)[:, None]  # [T, 1]
+    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # [D/2]
+    table = torch.empty(max_length, d_model)
+    table[:, 0::2] = torch.sin(position * frequency)
+    table[:, 1::2] = torch.cos(position * frequency)
+    return table
+
+
+class TokenEmbedding(nn.Module):
+    """Sum the vectors of token, position, what it says about the classes and, for pairs, the text that it belongs to.
+
+    Args:
+        vocab_size: number of token ids; id 0 is padding and stays zero.
+        d_model: D, width of a vector.
+        max_length: most tokens of a text.
+        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the attention
+            layer turns queries and keys instead).
+        num_segments: 2 for pairs of texts, else 1.
+        dropout: share of numbers dropped in training.
+        num_classes: C, where tokens carry evidence about so many classes; else 0.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        max_length: int,
+        positions: str,
+        num_segments: int,
+        dropout: float,
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
+        self.segment = nn.Embedding(num_segments, d_model) if num_segments > 1 else None
+        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
+        self.position: Tensor | None
+        if positions == "learned":
+            self.position = nn.Parameter(torch.empty(max_length, d_model))
+            nn.init.normal_(self.position, std=0.02)
+        elif positions == "sinusoidal":
+            # Scaled down to the size of the token vectors, or it would drown them at the start.
+            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False)
+        else:
+            self.position = None
+        self.dropout = Dropout(dropout)
+        self._draw()
+
+    def _draw(self) -> None:
+        nn.init.normal_(self.token.weight, std=0.02)
+        with torch.no_grad():
+            self.token.weight[0].zero_()
+        if self.segment is not None:
+            nn.init.normal_(self.segment.weight, std=0.02)
+        if self.evidence is not None:
+            nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
+
+    def forward(
+        self,
+        token_ids: Int[Tensor, "B T"],
+        segment_ids: Int[Tensor, "B T"] | None = None,
+        evidence: Float[Tensor, "B T C"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Return one vector for each token; that of [CLS] is the same in every text."""
+        vectors = self.token(token_ids)
+        if self.position is not None:
+            vectors = vectors + self.position[: token_ids.shape[1]]
+        if self.segment is not None and segment_ids is not None:
+            vectors = vectors + self.segment(segment_ids)
+        if self.evidence is not None and evidence is not None:
+            vectors = vectors + self.evidence(evidence)
+        return self.dropout(vectors)  # type: ignore[no-any-return]
+
+
+# A stack of pre-norm Transformer blocks built from our own attention.
+
+
+class EncoderBlock(nn.Module):
+    """Attention between tokens, then a feed-forward network on each token, both as additions to what comes in.
+
+    x <- x + MultiHeadAttention(LayerNorm(x)), x <- x + W_2 GELU(W_1 LayerNorm(x) + b_1) + b_2.
+    The norm stands inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On Layer
+    Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel 2016).
+
+    Where tokens carry evidence e, the heads' values are made of LayerNorm(x) + U e: the norm makes a token that says
+    much and one that says little alike, and U e does not.
+
+    Args:
+        attention: makes each token's vector a mix of the tokens' vectors; called with query, key, value,
+            key_padding_mask, need_weights and attn_mask.
+        d_model: D, width of a token's vector.
+        feedforward_size: width of the hidden layer.
+        dropout: on the output of either branch, as in the paper.
+        num_classes: C, where tokens carry evidence about so many classes; else 0.
+    """
+
+    def __init__(
+        self,
+        attention: HeadedAttention,
+        d_model: int,
+        feedforward_size: int,
+        dropout: float = 0.0,
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
+        if self.evidence is not None:
+            nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.attention = attention
+        self.feedforward_norm = nn.LayerNorm(d_model)
+        self.feedforward = nn.Sequential(
+            nn.Linear(d_model, feedforward_size),
+            nn.GELU(),
+            nn.Linear(feedforward_size, d_model),
+        )
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "B T D"],
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        attn_mask: Bool[Tensor, "Q T"] | None = None,
+        evidence: Float[Tensor, "B T C"] | None = None,
+        first_alone: bool = False,
+    ) -> Float[Tensor, "B Q D"]:
+        """Return the tokens' new vectors.
+
+        Args:
+            tokens: their vectors.
+            key_padding_mask: True at padding.
+            attn_mask: True where a query may not look at a key, such as at far tokens.
+            evidence: e, what each token says about each class.
+            first_alone: return the first token's vector alone: nothing else is asked of the last block.
+        """
+        normed = self.attention_norm(tokens)
+        values = normed if self.evidence is None or evidence is None else normed + self.evidence(evidence)
+        query, tokens = (normed[:, :1], tokens[:, :1]) if first_alone else (normed, tokens)
+        attended, _ = self.attention(query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask)
+        tokens = tokens + self.dropout(attended)
+        return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """num_layers blocks and a last norm, which pre-norm blocks need since nothing else bounds their sum.
+
+    Where the first token alone is read, the last block makes no other's vector, unless somebody watches its heads.
+
+    Args:
+        config: width, heads, layers, kind of attention, which tokens may look at which, and what is read.
+        max_length: most tokens of a text.
+        num_classes: C, where tokens carry evidence about so many classes; else 0.
+    """
+
+    def __init__(self, config: ModelConfig, max_length: int, num_classes: int = 0) -> None:
+        super().__init__()
+        rotary = None
+        if config.positions == "rotary":
+            rotary = RotaryPositions(config.d_model // config.num_heads, max_length)
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                build_attention(config, rotary), config.d_model, config.feedforward_size, config.dropout, num_classes
+            )
+            for _ in range(config.num_layers)
+        )
+        self.norm = nn.LayerNorm(config.d_model)
+        self.causal, self.window = config.causal, config.window
+        self.reads_first = config.pooling in ("first", "pooler")
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "B T D"],
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        evidence: Float[Tensor, "B T C"] | None = None,
+    ) -> Float[Tensor, "B Q D"]:
+        """Return each token's vector after the last block, or the first's alone where no other is read.
+
+        Args:
+            tokens: their vectors.
+            key_padding_mask: True at padding.
+            evidence: what each token says about each class.
+        """
+        attn_mask = self.attention_mask(tokens.shape[1], tokens.device)
+        *blocks, last = self.blocks
+        assert isinstance(last, EncoderBlock)
+        for block in blocks:
+            tokens = block(tokens, key_padding_mask, attn_mask, evidence)
+        first_alone = self.reads_first and last.attention.observer is None
+        if first_alone and attn_mask is not None:
+            attn_mask = attn_mask[:1]
+        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, first_alone))  # type: ignore[no-any-return]
+
+    def attention_mask(self, length: int, device: torch.device) -> Bool[Tensor, "{length} {length}"] | None:
+        """Return which token may not look at which, whatever the text: later ones, or those out of the window."""
+        masks = []
+        if self.causal:
+            masks.append(causal_mask(length, length, device))
+        if self.window is not None:
+            masks.append(window_mask(length, length, self.window, device))
+        return torch.cat(masks).any(dim=0)[0] if masks else None  # [1 or 2, 1, T, T] -> [T, T]
+
+
+def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) -> HeadedAttention:
+    """Return the attention layer that a configuration asks for.
+
+    Raises:
+        ConfigError: if it is the user's own, and does not do what the encoder needs.
+    """
+    if is_import_path(config.attention):
+        return _own_attention(config, rotary)
+    D, H, dropout = config.d_model, config.num_heads, config.attention_dropout
+    if config.attention == "shared_projection":
+        return SharedProjectionAttention(D, H, dropout, rotary)
+    return MultiHeadAttention(D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads)
+
+
+def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
+    """Return a layer of the user's own class, once two texts of three tokens, one of them padding, went through it."""
+    where = f"model.attention={config.attention}"
+    kind = resolve("model.attention", config.attention)
+    if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
+        raise ConfigError(f"{where}: takes a subclass of headscope.attention.HeadedAttention, whose heads can be seen")
+    settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
+    if issubclass(kind, MultiHeadAttention):
+        settings |= {"batch_first": True, "num_kv_heads": config.num_kv_heads}
+    elif config.num_kv_heads is not None:
+        settings["num_kv_heads"] = config.num_kv_heads
+    layer: HeadedAttention = called(
+        "model.attention", config.attention, kind, embed_dim=config.d_model, num_heads=config.num_heads, **settings
+    )
+    shown: list[Seen] = []
+    joined: list[Tensor] = []  # the heads' sums [B, Q, D], before the output projection
+
+    def note(sums: Tensor) -> Tensor:
+        joined.append(sums.transpose(1, 2).flatten(2))
+        return sums
+
+    tokens = torch.linspace(-1, 1, 6 * config.d_model).view(2, 3, -1)
+    padding = torch.tensor([[False] * 3, [False, False, True]])
+    layer.eval().observer, layer.intervention = shown.append, note
+    with torch.no_grad():
+        given = called(
+            "model.attention", config.attention, layer.forward, tokens[:, :1], tokens, tokens, padding,
+            need_weights=False, attn_mask=None,
+        )  # fmt: skip
+    layer.train().observer = layer.intervention = None
+    shape = given[0].shape if isinstance(given, tuple) and given and isinstance(given[0], Tensor) else type(given)
+    if shape != (2, 1, config.d_model):
+        raise ConfigError(
+            f"{where}: returns (output, weights or None); output must be [2, 1, {config.d_model}], got {shape}"
+        )
+    if len(shown) != 1 or shown[0].shape != (2, config.num_heads, 1, 3):
+        raise ConfigError(f"{where}: its heads cannot be seen: forward must call self.attend_heads once")
+    if shown[0].weights()[1, :, :, 2].any():
+        raise ConfigError(f"{where}: looks at padding: hand key_padding_mask on (headscope.attention.merge_masks)")
+    with torch.no_grad():
+        projected = called("model.attention", config.attention, lambda: layer.output_projection(joined[0]))
+    if not torch.allclose(projected, given[0], atol=1e-5):
+        raise ConfigError(f"{where}: its output is not self.output_projection of what self.attend_heads returns")
+    return layer
 
 
 class TextClassifier(nn.Module):

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from headscope.attention import AdditiveAttention, ConcatAttention, DotAttention, GeneralAttention
 from headscope.attention.variants import ScoredAttention
-from headscope.attention.scored import ScoredAttention
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
 
@@ -99,7 +98,7 @@ SCORES: dict[str, Callable[[int], ScoredAttention]] = {
 
 
 def build_pooling(name: str, d_model: int) -> Pooling:
-    """Return the pooling of that name, one of `headscope.model.config.POOLINGS`, or that of an import path.
+    """Return the pooling of that name, one of `headscope.config.POOLINGS`, or that of an import path.
 
     Raises:
         ConfigError: if that one cannot be imported, or returns another shape than [B, D].

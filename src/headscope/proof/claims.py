@@ -22,11 +22,11 @@ from headscope.attention import (
 )
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
 from headscope.attention.variants import ScoredAttention
+from headscope.config import ModelConfig
 from headscope.inspection.attribution import attribution
 from headscope.inspection.capture import capture
-from headscope.inspection.intervention import headed_layers, intervene
+from headscope.inspection.causes import headed_layers, intervene
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from headscope.proof.carry import carry
 
 # Absolute bounds, for numbers up to 1. Larger numbers may differ by the same share, except in float64.

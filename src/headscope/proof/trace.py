@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention
-from headscope.commands.config import TraceConfig
+from headscope.config import TraceConfig
 from headscope.errors import ConfigError
 from headscope.proof.carry import carry
 

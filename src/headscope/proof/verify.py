@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headscope.attention import MultiHeadAttention
-from headscope.commands.config import VerifyConfig
+from headscope.config import VerifyConfig
 from headscope.errors import ConfigError, ProofError
 from headscope.proof import claims
 from headscope.proof.claims import Claim, Terms

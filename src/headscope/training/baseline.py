@@ -17,8 +17,7 @@ from torch import Tensor
 from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
-from headscope.training.scoring import Scores, scores
-from headscope.training.thresholds import best_thresholds
+from headscope.training.scores import Scores, best_thresholds, scores
 
 WITHOUT_SPACES = 0.05  # texts with a smaller share of white space are read by characters
 # Every pair of words is a weight for every class, and the solver keeps some twenty copies of them, so memory and time

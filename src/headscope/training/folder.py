@@ -19,7 +19,7 @@ Nothing here has to be unpickled by who uses the model.
 
 import filecmp
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,34 +32,117 @@ from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
+from torch import Tensor
 
+from headscope.config import TrainConfig
 from headscope.data.batching import TextBatches, moved
-from headscope.data.display import shown_tokens
-from headscope.data.evidence import EvidenceVocabulary
-from headscope.data.token_ids import encode_texts
-from headscope.data.tokenizer import as_json, load_tokenizer
-from headscope.errors import ConfigError, RunError
+from headscope.data.corpus import Corpus
+from headscope.data.datamodule import TextDataModule
+from headscope.data.encoded import encode_texts
+from headscope.data.evidence import EvidenceVocabulary, load_evidence
+from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
+from headscope.errors import ConfigError, RunError, listed
 from headscope.extension import check_allowed
 from headscope.files import replacing, write_whole
 from headscope.inspection.attribution import attribution, for_class
-from headscope.inspection.record import label_text
-from headscope.inspection.spoken import Spoken
+from headscope.inspection.record import Spoken, label_text
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, Objective
-from headscope.model.pretrained.architecture import Architecture, architecture_json
-from headscope.training.config import TrainConfig
-from headscope.training.kept import (
-    ENCODER,
-    EVIDENCE,
-    MADE_OF_WEIGHTS,
-    WEIGHTS,
-    kept_architecture,
-    kept_evidence,
-    kept_objective,
-    load_temperature,
-    save_json,
-)
-from headscope.training.logits import probabilities
+from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
+from headscope.model.pretrained import Architecture, architecture_json, load_architecture
+from headscope.training.predict import probabilities
+
+# What a run folder keeps beside the network's weights, and the files' names. Free of lightning and scikit-learn.
+
+ENCODER, THRESHOLDS, EVIDENCE = "encoder.json", "thresholds.json", "evidence.safetensors"
+CALIBRATION, MOST_WRONG, METRICS, HEADS = "calibration.json", "most_wrong.html", "metrics.json", "heads.json"
+WEIGHTS, MADE_OF_WEIGHTS = "model.safetensors", (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # of no others
+
+
+def save_json(path: Path, content: Any) -> None:
+    """Write JSON, whole or not at all."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
+    """Read encoder.json; None for a run from scratch, which has none.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    return None if config.model.path is None else load_architecture(folder / ENCODER)
+
+
+def kept_evidence(folder: Path, config: TrainConfig) -> EvidenceVocabulary | None:
+    """Read evidence.safetensors; None for a run whose tokens carry no evidence.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    return load_evidence(folder / EVIDENCE) if config.model.evidence else None
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """Return what the configuration says that labels are."""
+    return AnyClasses() if config.data.multi_label else ONE_CLASS
+
+
+def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, " C"]) -> None:
+    """Write thresholds.json."""
+    save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
+
+
+def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
+    """Return what labels are, with the thresholds of thresholds.json if there is one.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    path, objective = folder / THRESHOLDS, objective_of(config)
+    if not config.data.multi_label or not path.exists():
+        return objective
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        thresholds = torch.tensor([kept[label] for label in labels], dtype=torch.float64)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{THRESHOLDS}: takes a number for each of {', '.join(labels[:20])}") from error
+    return AnyClasses(thresholds)
+
+
+def load_temperature(folder: Path) -> float:
+    """Read the temperature in calibration.json; 1 for a run that has none, as older ones.
+
+    Raises:
+        ValueError: if it is broken.
+    """
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return 1.0
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON: {error}") from error
+    temperature = content.get("temperature") if isinstance(content, dict) else None
+    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
+        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
+    return float(temperature)
+
+
+def training_fact(folder: Path, name: str) -> Any:
+    """Return one of the facts of training in metrics.json; None where it is not known, as before the run's end."""
+    return _facts(folder, "training").get(name)
+
+
+def facts_of_data(folder: Path) -> dict[str, Any]:
+    """Return the facts of the texts in metrics.json; empty before the run's end."""
+    return _facts(folder, "data")
+
+
+def _facts(folder: Path, part: str) -> dict[str, Any]:
+    path = folder / METRICS
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get(part, {}) if path.is_file() else {}
+    return found
+
 
 CONFIG = "config.yaml"
 SHOWN_HEADS = 8  # of an explanation, when it is printed
@@ -364,3 +447,43 @@ def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.de
     if accelerator not in ("auto", "cpu"):
         raise ConfigError(f"{key}: got {accelerator!r}, and torch finds none on this machine; takes auto or cpu here")
     return torch.device("cpu")
+
+
+# The texts of a finished run, as its model was given them.
+
+
+def data_of(run: Run) -> TextDataModule:
+    """Return the splits that a run was trained, chosen and tested on, with its tokenizer and n-grams.
+
+    Raises:
+        DataError: if the data are gone.
+        RunError: if they have other labels now.
+    """
+    config = run.config
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
+    check_own(data.corpus, run)
+    return data
+
+
+def check_own(corpus: Corpus, run: Run) -> None:
+    """Raise a RunError if a run's own data are others now: of other labels, or cut into splits of other sizes.
+
+    A cut of other texts is another cut: what the model learned may be in its test split now.
+    """
+    if corpus.labels != run.labels:
+        raise RunError(
+            f"run={run.folder}: was trained on the labels {listed(run.labels)}, and {run.config.data.path} now has "
+            f"{listed(corpus.labels)}; give it the data that it had"
+        )
+    facts = facts_of_data(run.folder)
+    was, now = facts.get("sizes"), {role: len(split) for role, split in corpus.splits.items()}
+    if was is not None and was != now and any(name.endswith("cut from train") for name in facts):
+        raise RunError(
+            f"run={run.folder}: {run.config.data.path} has changed: its splits had {_sizes(was)}, and would now be "
+            f"{_sizes(now)}, with texts among the test that the model may have learned; give it the data that it had, "
+            "or score a file of other texts: data.path=..."
+        )
+
+
+def _sizes(splits: Mapping[str, int]) -> str:
+    return ", ".join(f"{role} {size}" for role, size in splits.items())

@@ -9,34 +9,71 @@ import lightning.pytorch as pl
 import torch
 from rich.console import Console
 
+from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import TextDataModule
-from headscope.data.pretrained_tokenizer import pretrained_tokenizer
-from headscope.data.tokenizer import load_tokenizer
-from headscope.errors import RunError
+from headscope.data.tokenizer import load_tokenizer, pretrained_tokenizer
+from headscope.errors import ConfigError, RunError
 from headscope.files import create_whole
 from headscope.model.objective import AnyClasses
-from headscope.model.pretrained.checkpoint import Checkpoint
+from headscope.model.pretrained import Architecture, Checkpoint, find_checkpoint
 from headscope.training.baseline import baseline_scores
-from headscope.training.calibration import calibrate
-from headscope.training.config import TrainConfig
 from headscope.training.folder import (
     CONFIG,
+    EVIDENCE,
     best_device,
+    kept_evidence,
     load_config,
     save_architecture,
     save_config,
     save_vocabulary,
 )
-from headscope.training.kept import EVIDENCE, kept_evidence
-from headscope.training.logits import split_logits
 from headscope.training.most_wrong import write_most_wrong
-from headscope.training.pretrained import starting_point
+from headscope.training.predict import split_logits
 from headscope.training.report import Report
-from headscope.training.resume_point import check_batches, check_labels, check_length
-from headscope.training.resuming import LAST, check_kept
-from headscope.training.scoring import scores
+from headscope.training.resume import LAST, check_batches, check_kept, check_labels, check_length
+from headscope.training.scores import calibrate, scores
 from headscope.training.screen import show_facts, show_report
 from headscope.training.session import Session
+
+# Where a run starts from that takes its encoder from a checkpoint.
+
+SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")
+
+
+def starting_point(config: TrainConfig, last: Path) -> Checkpoint | None:
+    """Return the checkpoint that a run begins with, whose sizes are put into the configuration.
+
+    Args:
+        config: of the run; changed, so that its config.yaml says what is trained.
+        last: the run's own last checkpoint. A resumed run that has one needs no other.
+
+    Returns:
+        None where there is nothing to take over.
+
+    Raises:
+        ConfigError: if the checkpoint cannot be used, or a key says otherwise than it does.
+    """
+    if config.model.path is None or (config.resume is not None and last.exists()):
+        return None
+    checkpoint = find_checkpoint(config.model.path, config.model.revision)
+    _adopt(config.model, checkpoint.architecture)
+    config.data.max_length = min(config.data.max_length, checkpoint.architecture.max_positions)
+    return checkpoint
+
+
+def _adopt(config: ModelConfig, architecture: Architecture) -> None:
+    """Take the sizes over. A key that has its default may not have been given, so it contradicts nothing."""
+    for key in SIZES:
+        given, found = getattr(config, key), getattr(architecture, key)
+        if given not in (found, getattr(ModelConfig, key)):
+            raise ConfigError(f"model.{key}: got {given}, and the checkpoint of model.path has {found}; leave it out")
+        setattr(config, key, found)
+    config.positions = "learned"
+    if config.frozen_layers is not None and config.frozen_layers > config.num_layers:
+        raise ConfigError(
+            f"model.frozen_layers: got {config.frozen_layers}, and the checkpoint has {config.num_layers} layers"
+        )
+
 
 FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 

@@ -1,40 +1,102 @@
 """The objects of one training: trainer, module, callbacks, and what comes after the last step."""
 
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Checkpoint as CheckpointCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
+from headscope.config import TrainConfig, TrainerConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import class_counts, texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.inspection.attribution import attributable
+from headscope.inspection.callback import HeadLogger, Subjects
+from headscope.inspection.probes import JOIN, choose_probes
+from headscope.inspection.recorder import new_recorder
+from headscope.inspection.study import causes, put_for_answers, sample, special_tokens
 from headscope.model.objective import AnyClasses
-from headscope.model.pretrained.checkpoint import Checkpoint, load_weights
-from headscope.training.averaging import AveragedWeights
-from headscope.training.checkpoint import RunCheckpoint, SaveLast
-from headscope.training.closing import write_calibration, write_probes, write_scores, write_study
-from headscope.training.config import TrainConfig
-from headscope.training.folder import build_model, save_weights
-from headscope.training.heads import HeadLogger, Subjects
-from headscope.training.kept import kept_architecture, objective_of, save_thresholds
-from headscope.training.layers import freeze
-from headscope.training.logits import split_logits
-from headscope.training.module import ClassifierModule
-from headscope.training.precision import chosen_precision, steps_fused
-from headscope.training.probes import JOIN, choose_probes
-from headscope.training.progress import RunProgress
-from headscope.training.recording import new_recorder
-from headscope.training.report import PUT, WITHOUT, Report
-from headscope.training.resuming import LAST
-from headscope.training.stopping import Patience, StopAtNonFiniteLoss, StopCleanly
-from headscope.training.study import causes, put_for_answers, sample, special_tokens
-from headscope.training.thresholds import best_thresholds
-from headscope.training.trainer import new_trainer, total_steps, without_needless_warnings
+from headscope.model.pretrained import Checkpoint, load_weights
+from headscope.training.callbacks import (
+    AveragedWeights,
+    Patience,
+    RunCheckpoint,
+    RunProgress,
+    SaveLast,
+    StopAtNonFiniteLoss,
+    StopCleanly,
+)
+from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
+from headscope.training.module import ClassifierModule, chosen_precision, freeze, steps_fused
+from headscope.training.predict import split_logits
+from headscope.training.report import PUT, WITHOUT, Report, write_calibration, write_probes, write_scores, write_study
+from headscope.training.resume import LAST
+from headscope.training.scores import best_thresholds
+
+# Lightning's Trainer as every stage of a run uses it, and the warnings that nobody needs of it.
+
+
+def total_steps(settings: TrainerConfig, batches: int) -> int:
+    """Return the optimizer steps of the whole run, ceil(batches / accumulate) in each epoch and at most max_steps."""
+    steps = settings.max_epochs * -(-batches // settings.accumulate)
+    return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+
+def new_trainer(
+    config: TrainConfig,
+    folder: Path,
+    callbacks: list[Callback],
+    logger: TensorBoardLogger,
+) -> pl.Trainer:
+    """Return a Trainer on the device, and in the precision, that the configuration says.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        callbacks: in their order.
+        logger: what writes to TensorBoard the numbers that a module logs.
+    """
+    settings = config.trainer
+    return pl.Trainer(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        precision=chosen_precision(settings),  # type: ignore[arg-type]
+        max_epochs=settings.max_epochs,
+        accumulate_grad_batches=settings.accumulate,
+        gradient_clip_val=config.optimizer.gradient_clip or None,
+        logger=logger,
+        callbacks=callbacks,
+        num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
+        enable_checkpointing=any(isinstance(callback, CheckpointCallback) for callback in callbacks),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,  # our sampler shares its batches itself
+        log_every_n_steps=20,
+        default_root_dir=folder,
+    )
+
+
+@contextmanager
+def without_needless_warnings() -> Iterator[None]:
+    """Leave out what Lightning warns of and what is so on purpose."""
+    with warnings.catch_warnings():
+        # Texts are batched by array work in this process: more workers would only copy them to and fro.
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        # A resumed run finds its own checkpoints.
+        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+        # Lightning calls a part of torch that torch calls deprecated, and counts few batches as too few to log.
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        warnings.filterwarnings("ignore", message="The number of training batches")
+        yield
+
 
 PUT_TEXTS = 300  # over which it is said what every head put
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more

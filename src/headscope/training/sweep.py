@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from headscope.files import write_whole
-from headscope.training.sweep_screen import SWEEP_SCORES, show_sweep
+from headscope.training.screen import SWEEP_SCORES, show_sweep
 
 FAILURE = "failure.json"
 

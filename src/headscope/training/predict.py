@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch, TextBatches, moved
-from headscope.data.token_ids import EncodedTexts
+from headscope.data.encoded import EncodedTexts
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 

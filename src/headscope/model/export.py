@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headscope.config import ModelConfig
 from headscope.model.classifier import TextClassifier
-from headscope.model.config import ModelConfig
 from headscope.model.pooling import Pooler
-from headscope.model.pretrained.architecture import Architecture
-from headscope.model.pretrained.names import SEGMENTS, names_in_checkpoint, names_of_pooler
+from headscope.model.pretrained import SEGMENTS, Architecture, names_in_checkpoint, names_of_pooler
 
 POOLINGS = ("pooler", "first")  # what BERT's head can compute
 TYPES = 2  # rows of the table of token types, at least: tokenizers of pairs speak of 0 and 1

@@ -1,0 +1,520 @@
+"""The settings of every script but train."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscope.extension import OrImportPath, is_import_path, missing_package
+from headscope.settings import setting
+
+# The settings of texts, tokenizer and batches.
+
+SEGMENTERS = ("sudachi",)
+TOKENIZERS = ("words", "bpe", "wordpiece", "unigram")
+FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
+EMBEDDED = "licenses"
+
+
+def is_local(path: str) -> bool:
+    """Tell a path on this machine from a Hub id (`name` or `organisation/name`)."""
+    if is_import_path(path, ":"):
+        return False
+    looks_local = path.startswith((".", "/", "~")) or path.endswith(FILE_ENDINGS)
+    return looks_local or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).exists()
+
+
+@dataclass
+class DataConfig:
+    """Where texts and labels come from, and how they are cut into splits and batches."""
+
+    path: str = setting(
+        EMBEDDED,
+        "'licenses' (embedded), a Hub id, a folder, a csv, tsv, json, jsonl, parquet or txt file, or the import path "
+        "of a loader, my_package:load",
+    )
+    name: str | None = setting(None, "configuration of a Hub data set that has several")
+    revision: str | None = setting(None, "branch, tag or commit of a Hub data set")
+    validation_path: str | None = setting(None, "a separate file for validation, if path is a file")
+    test_path: str | None = setting(None, "a separate file for the test, if path is a file")
+    text_column: str = setting("text", "column with the text")
+    text_pair_column: str | None = setting(None, "column with the second text of a pair")
+    label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
+    multi_label: bool = setting(
+        False, "a text has any number of labels: the column holds lists of them, or strings that are split"
+    )
+    label_separator: str = setting(
+        ";", "with multi_label: what stands between the labels of a string; an empty one has no label"
+    )
+    train_split: str = setting("train", "split to train on")
+    validation_split: str | None = setting("validation", "split to choose by; cut from train where the source has none")
+    test_split: str | None = setting("test", "split to report on; cut from train where the source has none")
+    validation_share: float = setting(0.1, "share of train that is cut off for validation", above=0, below=0.5)
+    test_share: float = setting(0.1, "share of train that is cut off for the test", above=0, below=0.5)
+    split_seed: int = setting(0, "seed of those cuts; apart from `seed`, so that runs can be compared", minimum=0)
+    limit: int | None = setting(None, "keep at most so many texts of each split, drawn by split_seed", minimum=1)
+    drop_empty: bool = setting(False, "drop rows whose text is empty or null, instead of refusing them")
+    max_length: int = setting(256, "longest text in tokens; the rest is cut off", minimum=4)
+    tokens_per_batch: int = setting(2048, "positions of a batch, padding included", minimum=1)
+    cache_dir: str | None = setting(None, "where tokenizers and token ids are kept; the user's cache folder by default")
+
+    def file_of(self, split: str) -> str:
+        """Return what a split is read from, to name it in a message: its own file, or the path of the whole source."""
+        files = {
+            self.validation_split or "validation": self.validation_path,
+            self.test_split or "test": self.test_path,
+        }
+        return files.get(split) or self.path
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        if not self.path:
+            yield "path", "is missing; give it as data.path=<file, folder or Hub id>"
+        if is_import_path(self.path, ":"):
+            yield from missing_package("path", self.path)
+        for key in ("path", "validation_path", "test_path"):
+            path = getattr(self, key)
+            if path and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
+                yield (
+                    key,
+                    f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)",
+                )
+            elif key != "path" and path is not None and not Path(self.path).expanduser().is_file():
+                yield key, f"got {path!r}, takes a file only if data.path is a file too, and that is {self.path!r}"
+        if self.tokens_per_batch < self.max_length:
+            yield (
+                "tokens_per_batch",
+                f"got {self.tokens_per_batch}, takes at least data.max_length={self.max_length}: one text must fit",
+            )
+        named = [split for split in (self.train_split, self.validation_split, self.test_split) if split]
+        if len(set(named)) < len(named):
+            yield "test_split", f"train, validation and test must be three splits, got {', '.join(named)}"
+        if not self.label_separator:
+            yield "label_separator", "is empty; takes what stands between two labels, such as ';'"
+        yield from self._repeated_columns()
+
+    def _repeated_columns(self) -> Iterator[tuple[str, str]]:
+        taken: dict[str | None, str] = {}
+        for key in ("text_column", "text_pair_column", "label_column"):
+            column = getattr(self, key)
+            if column is not None and column in taken:
+                yield key, f"got {column!r}, which is data.{taken[column]} too; takes a column of its own"
+            taken.setdefault(column, key)
+
+
+@dataclass
+class TokenizerConfig:
+    """A tokenizer trained on the training split alone."""
+
+    kind: str = setting(
+        "words", "whole words, byte-level BPE, WordPiece, Unigram, or an import path", choices=OrImportPath(TOKENIZERS)
+    )
+    vocab_size: int = setting(8000, "words or pieces with a vector of their own, special tokens included", minimum=300)
+    min_frequency: int = setting(2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1)
+    lowercase: bool = setting(True, "lower-case texts after NFKC")
+    segmenter: str | None = setting(
+        None,
+        "what finds words in Japanese, with kind=words: sudachi (pip install 'headscope[japanese]'); null: characters",
+        choices=SEGMENTERS,
+    )
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        yield from missing_package("kind", self.kind)
+        if self.segmenter is not None and self.kind != "words":
+            yield "segmenter", f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words"
+
+
+# The settings of what is recorded about attention heads.
+
+
+@dataclass
+class InspectionConfig:
+    """Maps and numbers of every head, at step 0 and at each validation."""
+
+    enabled: bool = setting(True, "record attention while training")
+    num_probes: int = setting(4, "texts of the validation split whose maps are shown", minimum=0, maximum=64)
+    probes: list[str] = setting([], "texts of your own to show instead; a list of strings")
+    max_tokens: int = setting(
+        64,
+        "probes are chosen among texts of at most so many tokens; of longer ones that you give, the largest weights "
+        "of each query and an overview are kept, and pictures show the beginning",
+        minimum=2,
+    )
+    numbers: bool = setting(True, "numbers of every head over texts of the validation split")
+    texts: int | None = setting(
+        300, "so many of the validation texts, drawn once at random, give these numbers; null for all", minimum=1
+    )
+    every: int | None = setting(
+        None, "record maps every so many steps too; null for step 0 and each validation alone", minimum=1
+    )
+    budget: int = setting(
+        256, "MiB that the recorded maps of a run may take; near it, steps are thinned out evenly", minimum=1
+    )
+    precision: str = setting(
+        "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
+    )
+    causes: int = setting(
+        100,
+        "texts of the validation split on which, at the end, each head is switched off in turn; 0 for none",
+        minimum=0,
+    )
+    most_wrong: int | None = setting(
+        20,
+        "so many of the misclassified test texts, those of the highest loss, are shown with all heads in "
+        "most_wrong.html; 0 or null for none",
+        minimum=0,
+        maximum=200,
+    )
+    font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")
+
+
+# The settings of the network.
+
+POSITIONS = ("learned", "sinusoidal", "rotary")
+ATTENTIONS = ("multi_head", "shared_projection")
+POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
+
+
+@dataclass
+class ModelConfig:
+    """A Transformer encoder with a classification head: pre-norm from scratch, or that of a checkpoint."""
+
+    d_model: int = setting(128, "width of every token's vector", minimum=1)
+    num_heads: int = setting(4, "attention heads in each layer; must divide d_model", minimum=1)
+    num_layers: int = setting(2, "encoder blocks", minimum=1)
+    feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
+    attention: str = setting(
+        "multi_head",
+        "multi_head; shared_projection: the embedding is cut into heads, which share one projection; or an import path",
+        choices=OrImportPath(ATTENTIONS),
+    )
+    num_kv_heads: int | None = setting(
+        None,
+        "heads of keys and values; fewer than num_heads share them: grouped-query attention, 1 for multi-query",
+        minimum=1,
+    )
+    causal: bool = setting(False, "let no token look at a later one")
+    window: int | None = setting(None, "let a token look at so many tokens on either side alone", minimum=1)
+    positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
+    pooling: str = setting(
+        "first",
+        "which vector is the text's; first: that of [CLS], which tokens reach through heads alone; with any other but "
+        "pooler, BERT's layer behind it, tokens pass the heads by: mean, max, a learned query from additive on, or an "
+        "import path",
+        choices=OrImportPath(POOLINGS),
+    )
+    dropout: float = setting(
+        0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1
+    )
+    attention_dropout: float = setting(
+        0.0,
+        "dropout on attention weights; above 0 it turns the fused kernel off on a CPU",
+        minimum=0,
+        below=1,
+    )
+    evidence: bool = setting(
+        True,
+        "each token carries what its word, its pair with the word before and its letters say about the classes, "
+        "counted in the training texts",
+    )
+    evidence_dropout: float = setting(
+        0.3, "share of the n-grams that are left out at each training step", minimum=0, below=1
+    )
+    path: str | None = setting(
+        None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
+    )
+    revision: str | None = setting(None, "with path: branch, tag or commit of a Hub id; null for its main branch")
+    frozen_layers: int | None = setting(
+        None, "with path: embeddings and so many of the first blocks do not learn; null: all learn", minimum=0
+    )
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        yield from missing_package("attention", self.attention)
+        yield from missing_package("pooling", self.pooling)
+        if self.path is not None:
+            yield from self._conflicts_with_checkpoint()
+            return
+        if self.frozen_layers is not None:
+            yield "frozen_layers", f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet"
+        if self.revision is not None:
+            yield "revision", f"got {self.revision!r}, takes null without model.path: nothing is loaded"
+        if self.causal and self.pooling in ("first", "pooler"):
+            yield "causal", f"got true with model.pooling={self.pooling}: [CLS] stands first and would see no token"
+        if self.num_heads < 1 or self.d_model < 1:
+            return
+        if self.d_model % self.num_heads:
+            yield "num_heads", f"got {self.num_heads}, takes a divisor of model.d_model={self.d_model}"
+        elif self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
+            width = self.d_model // self.num_heads
+            yield "positions", f"rotary turns pairs of numbers: d_model / num_heads must be even, and it is {width}"
+        if self.num_kv_heads is not None and self.attention == "shared_projection":
+            yield "num_kv_heads", "the heads of model.attention=shared_projection share their projections already"
+        elif self.num_kv_heads is not None and self.num_kv_heads >= 1 and self.num_heads % self.num_kv_heads:
+            yield "num_kv_heads", f"got {self.num_kv_heads}, takes a divisor of model.num_heads={self.num_heads}"
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"
+
+    def _conflicts_with_checkpoint(self) -> Iterator[tuple[str, str]]:
+        """Yield what a checkpoint does not go with. Its sizes are known only when it is read."""
+        if not self.path:
+            yield (
+                "path",
+                "is missing; give it as model.path=... (a folder, or a Hub id such as google-bert/bert-base-uncased)",
+            )
+        plain = {"attention": "multi_head", "num_kv_heads": None, "causal": False, "window": None, "evidence": False}
+        for key, value in plain.items():
+            if getattr(self, key) != value:
+                yield key, f"got {getattr(self, key)!r}, but model.path was trained with {value!r}; leave it out"
+
+
+# The configuration of a training run: every key that `scripts/train.py` takes.
+#
+# Free of torch and lightning, so that `--help` and mistakes are answered at once.
+
+PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed")
+ACCELERATORS = ("auto", "cpu", "gpu", "mps")
+
+
+@dataclass
+class OptimizerConfig:
+    """AdamW with warm-up and cosine decay, and what shapes the loss."""
+
+    learning_rate: float = setting(5e-4, "peak learning rate; with model.path about 1e-4", above=0)
+    final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
+    warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
+    weight_decay: float = setting(
+        0.01,
+        "decay of matrices, tables of tokens and places among them; biases, norms and other vectors have none",
+        minimum=0,
+    )
+    layer_decay: float = setting(
+        1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
+    )
+    evidence_rate: float = setting(
+        5e-2, "learning rate of the weights of n-grams (model.evidence), which are not decayed", above=0
+    )
+    beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
+    beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
+    gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)
+    label_smoothing: float = setting(
+        0.0, "share of the target spread over all classes, or over yes and no with data.multi_label", minimum=0, below=1
+    )
+    class_weights: str = setting(
+        "balanced",
+        "balanced: rare classes weigh as much as frequent ones; with data.multi_label, having a class as much as not",
+        choices=("none", "balanced"),
+    )
+
+
+@dataclass
+class TrainerConfig:
+    """How long, on what, and by which rules training goes on and ends."""
+
+    accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
+    devices: int = setting(1, "how many of them", minimum=1)
+    precision: str = setting(
+        "auto", "auto: bf16-mixed on a GPU that has instructions for it, 32-true elsewhere", choices=PRECISIONS
+    )
+    max_epochs: int = setting(4, "passes over the training texts", minimum=1)
+    max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
+    accumulate: int = setting(1, "batches per optimizer step", minimum=1)
+    ema_decay: float | None = setting(
+        None,
+        "decay of a moving average of the weights, used for validation and kept, such as 0.99; null for none",
+        above=0,
+        below=1,
+    )
+    patience: int | None = setting(
+        None, "stop after so many validations without a better macro-F1; null for never", minimum=1
+    )
+    progress: bool = setting(True, "show a progress bar with the time left")
+
+
+@dataclass
+class TrainConfig:
+    """Everything that decides a run. The resolved form is kept in the run folder as config.yaml."""
+
+    name: str | None = setting(None, "folder of the run below outputs_dir; null for data and time")
+    outputs_dir: str = setting("outputs", "where runs land")
+    resume: str | None = setting(
+        None, "run folder to continue; its settings are taken, keys on the command line override them"
+    )
+    seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0)
+    baseline: bool = setting(True, "score TF-IDF + logistic regression on the same split")
+    data: DataConfig = setting(DataConfig, "texts")
+    tokenizer: TokenizerConfig = setting(TokenizerConfig, "tokenizer")
+    model: ModelConfig = setting(ModelConfig, "network")
+    optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer")
+    trainer: TrainerConfig = setting(TrainerConfig, "trainer")
+    inspection: InspectionConfig = setting(InspectionConfig, "attention heads")
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        if self.name is not None and (not self.name or Path(self.name).is_absolute() or ".." in Path(self.name).parts):
+            yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
+        if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
+            yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
+        if self.trainer.devices > 1:
+            yield (
+                "trainer.devices",
+                f"got {self.trainer.devices}, takes 1: several are not there yet (docs/scaling.md: what it needs)",
+            )
+        path = self.model.path  # of no interest to a resumed run, which has weights of its own
+        if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
+            yield (
+                "model.path",
+                f"got {path!r}, takes a folder that exists (or a Hub id such as google-bert/bert-base-uncased)",
+            )
+
+
+MISSING = "???"  # what Hydra takes for a key that must be given
+DTYPES = ("float64", "float32", "bfloat16")
+FORMATS = ("auto", "lines", "csv", "jsonl")
+
+
+def _run_conflicts(run: str) -> Iterator[tuple[str, str]]:
+    if not Path(run).is_dir():
+        yield "run", f"got {run!r}, takes a folder that scripts/train.py has written"
+
+
+@dataclass
+class EvaluateConfig:
+    """Score a finished run on a split, of its own data or of other data with the same labels."""
+
+    run: str = setting(MISSING, "run folder")
+    split: str | None = setting(None, "validation or test of the run's own data, or a split of other data")
+    accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
+    data: DataConfig | None = setting(None, "other data; the run's own if left out")
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        yield from _run_conflicts(self.run)
+        if self.data is None and self.split not in (None, "train", "validation", "test"):
+            yield "split", f"got {self.split!r}, takes train, validation or test for the run's own data"
+        if self.data is not None and not self.data.path:
+            yield "data", "reads other texts; leave every data.* out to score the run's own"
+
+
+@dataclass
+class PredictConfig:
+    """Label texts with a finished run, in order, whatever the file's size."""
+
+    run: str = setting(MISSING, "run folder")
+    input: str = setting("-", "a file with lines, csv, tsv or jsonl; - for standard input")
+    output: str = setting("-", "a csv or jsonl file; - for standard output, as jsonl")
+    format: str = setting("auto", "form of the input; auto goes by the file's ending", choices=FORMATS)
+    text_column: str | None = setting(None, "column with the text; the run's own if null")
+    text_pair_column: str | None = setting(None, "column with the second text of a pair; the run's own if null")
+    tokens_per_batch: int | None = setting(
+        None, "positions of a batch, padding included; null: 2048 on a CPU, whose cache they fit, else 65536", minimum=1
+    )
+    precision: str = setting(
+        "32-true",
+        "bf16-mixed is quicker where there are instructions for it; probabilities then differ in the third digit",
+        choices=("32-true", "bf16-mixed"),
+    )
+    accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        yield from _run_conflicts(self.run)
+        if self.input != "-" and not Path(self.input).is_file():
+            yield "input", f"got {self.input!r}, takes a file that exists, or - for standard input"
+        if self.format == "auto" and Path(self.input).suffix.lower() in (".json", ".parquet"):
+            yield "input", f"got {self.input!r}, takes jsonl, csv, tsv, or lines; convert it to one of them"
+        if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
+            yield (
+                "output",
+                f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output",
+            )
+
+
+@dataclass
+class ExportConfig:
+    """Write a finished run, which began with a checkpoint, as a folder that `transformers` loads."""
+
+    run: str = setting(MISSING, "run folder; trained with model.path=... and model.pooling=pooler")
+    output: str = setting(MISSING, "folder to be written; must not exist, or be empty")
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        yield from _run_conflicts(self.run)
+        path = Path(self.output)
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            yield "output", f"got {self.output!r}, takes a folder that does not exist or is empty"
+
+
+@dataclass
+class InspectConfig:
+    """Show what every head does: with one text, or, without one, over a sample of the run's validation texts."""
+
+    run: str = setting(MISSING, "run folder")
+    text: str | None = setting(
+        None, "the text; null measures every head over a sample of validation texts, of which texts=... says how many"
+    )
+    texts: int = setting(
+        300, "without a text: so many of the validation texts are measured, drawn by the run's seed", minimum=1
+    )
+    text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
+    label: str | None = setting(
+        None, "its class, if known (of several: as they stand in the data); shown beside the prediction"
+    )
+    max_tokens: int = setting(256, "cut the text to so many tokens", minimum=2)
+    output: str | None = setting(None, "the HTML file; below the run folder's inspect/ if null")
+    font: str | None = setting(None, "font file for token names")
+    accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        yield from _run_conflicts(self.run)
+        if self.text is not None and not self.text.strip():
+            yield "text", "is empty; takes a text"
+
+
+@dataclass
+class VerifyConfig:
+    """Prove that the attention is right: every claim against an oracle that shares no code with it."""
+
+    dtype: str = setting("float64", "type that is proved; oracles are float64", choices=DTYPES)
+    device: str = setting("cpu", "where to compute; oracles run on the CPU", choices=("cpu", "cuda"))
+    style: str = setting("table", "how the table is printed", choices=("table", "markdown"))
+
+
+@dataclass
+class TraceConfig:
+    """Print multi-head attention step by step: the shape, the cost and the time of each step."""
+
+    batch: int | None = setting(None, "texts at once; null: 32, or 1 with grow", minimum=1)
+    seq_len: int | None = setting(None, "tokens of a text; null: 100; with grow one more length", minimum=1)
+    d_model: int = setting(768, "width of the model", minimum=1)
+    num_heads: int | None = setting(None, "heads, must divide d_model; null: 8, 4, 2 or 1", minimum=1)
+    bias: bool = setting(True, "add a bias to each projection")
+    device: str = setting("auto", "where to compute", choices=("auto", "cpu", "cuda"))
+    dtype: str = setting("float32", "type to compute in", choices=DTYPES)
+    repeats: int = setting(5, "passes that are timed, after one that warms up; the median counts", minimum=1)
+    grow: bool = setting(False, "show how work and time of each step grow with the length of a text")
+    lengths: list[int] = setting([128, 256, 512, 1024, 2048], "lengths that grow goes through, rising")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return batch, seq_len, d_model and num_heads, as given or else as they are by default."""
+        batch, heads = 1 if self.grow else 32, math.gcd(8, self.d_model)
+        given = {"batch": (self.batch, batch), "seq_len": (self.seq_len, 100), "num_heads": (self.num_heads, heads)}
+        sizes = {name: default if number is None else number for name, (number, default) in given.items()}
+        return sizes | {"d_model": self.d_model}
+
+    @property
+    def all_lengths(self) -> list[int]:
+        """Return the lengths that grow goes through, seq_len among them if it is given."""
+        return sorted({*self.lengths, *([] if self.seq_len is None else [self.seq_len])})
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield what no single key can say."""
+        d_model, num_heads = self.sizes["d_model"], self.sizes["num_heads"]
+        if d_model > 0 and num_heads > 0 and d_model % num_heads:
+            yield "num_heads", f"got {num_heads}, takes a divisor of d_model={d_model}"
+        if len(self.lengths) < 2 or self.lengths[0] < 1 or self.lengths != sorted(set(self.lengths)):
+            yield "lengths", f"got {self.lengths}, takes two or more rising numbers, from 1 on"

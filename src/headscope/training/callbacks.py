@@ -1,0 +1,337 @@
+"""What is seen on the screen while training goes on."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, EMAWeightAveraging, ModelCheckpoint
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from torch import Tensor
+
+from headscope.errors import TrainingError
+
+# The moving average of the weights, and a look at it between validations.
+
+
+class AveragedWeights(EMAWeightAveraging):
+    """Keep an exponential moving average of the weights, which validation uses and the run keeps.
+
+    (Polyak and Juditsky 1992; the exponential form as in Tarvainen and Valpola 2017, Mean Teachers.) Lightning puts
+    the average in the place of the weights for each validation.
+
+    Args:
+        decay: share of the average that a step leaves as it was.
+    """
+
+    @contextmanager
+    def in_place(self, pl_module: LightningModule) -> Iterator[None]:
+        """Put the average in the place of the weights until the block is left."""
+        if self._average_model is None:  # nothing has been trained yet
+            yield
+            return
+        self._swap_models(pl_module)
+        try:
+            yield
+        finally:
+            self._swap_models(pl_module)
+
+
+# The best and the last checkpoint, in a folder that may be moved.
+
+
+class SaveLast(Checkpoint):
+    """Write a checkpoint to go on from at every validation.
+
+    ModelCheckpoint's save_last writes one only where the best one gets better. This one stands behind RunCheckpoint in
+    the list of callbacks (Lightning moves both to its end), so that it knows which checkpoint is best.
+
+    Args:
+        path: where to write it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the checkpoint, whole or not at all (Lightning sees to that)."""
+        if not trainer.sanity_checking:
+            trainer.save_checkpoint(self.path)
+
+
+class RunCheckpoint(ModelCheckpoint):
+    """Keep checkpoints/best.ckpt, by validation macro-F1, and of equals the one with the lower validation loss.
+
+    On few texts many steps have one macro-F1, and the first of them has learned least.
+
+    Lightning writes down absolute paths, and forgets which checkpoint was best when the folder has another name;
+    here the names are read as names in the folder as it is called now.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            folder / "checkpoints",
+            "best",
+            monitor="validation/macro_f1",
+            mode="max",
+            enable_version_counter=False,
+            save_on_train_epoch_end=False,  # at the validation's end, before SaveLast
+        )
+        self.kept_loss = math.inf
+
+    def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
+        """Tell whether this validation is the best so far, and remember its loss if it is."""
+        loss = float(trainer.callback_metrics.get("validation/loss", math.inf))
+        is_equal = current is not None and bool(current == self.best_model_score)
+        is_best = bool(super().check_monitor_top_k(trainer, current)) or (is_equal and loss < self.kept_loss)
+        if is_best:
+            self.kept_loss = loss
+        return is_best
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint knows, and the loss of the best."""
+        return {**super().state_dict(), "kept_loss": self.kept_loss}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what a checkpoint knows, with its paths below the folder of this run."""
+        moved = dict(state_dict, dirpath=self.dirpath)
+        for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
+            moved[key] = self._here(state_dict[key])
+        moved["best_k_models"] = {self._here(path): score for path, score in state_dict["best_k_models"].items()}
+        self.kept_loss = moved.pop("kept_loss", math.inf)
+        super().load_state_dict(moved)
+
+    def _here(self, path: str) -> str:
+        return str(Path(str(self.dirpath)) / Path(path).name) if path else ""
+
+
+# Ends of training other than the last epoch: Ctrl-C, a number of steps, a loss that is not a number.
+
+STEPS_BETWEEN_CHECKS = 50  # on a GPU, where looking at the loss makes it wait
+
+
+class StopCleanly(Callback):
+    """End at the next step, with a validation and a checkpoint, on Ctrl-C or when all steps are done.
+
+    A second Ctrl-C ends at once.
+
+    Args:
+        total_steps: optimizer steps of the run.
+
+    Attributes:
+        interrupted: whether Ctrl-C was pressed.
+    """
+
+    def __init__(self, total_steps: int) -> None:
+        self.total_steps = total_steps
+        self.interrupted = False
+        self._previous: Any = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Listen for Ctrl-C; only a main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._trainer = trainer
+            self._previous = signal.signal(signal.SIGINT, self._interrupt)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take no step where a resumed run has done them all, or Ctrl-C came before the first."""
+        if self.interrupted:
+            trainer.should_stop = True
+        self._stop_when_done(trainer)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        if self._trainer.accumulate_grad_batches == 1:
+            self._trainer.should_stop = True
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """End when all steps are done. Lightning's own max_steps would leave out the last validation.
+
+        After Ctrl-C the batches of a step that is begun are gone through: their gradients would be lost.
+        """
+        is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
+        if self.interrupted and is_step:
+            trainer.should_stop = True
+        self._stop_when_done(trainer)
+
+    def _stop_when_done(self, trainer: Trainer) -> None:
+        if trainer.global_step >= self.total_steps:
+            trainer.should_stop = True
+
+    def _restore(self) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give Ctrl-C back."""
+        self._restore()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Give Ctrl-C back."""
+        self._restore()
+
+
+class Patience(EarlyStopping):
+    """End when macro-F1 has not risen for some validations: so many as the settings of today say, also when resumed.
+
+    Args:
+        patience: validations without a better one.
+    """
+
+    def __init__(self, patience: int) -> None:
+        super().__init__("validation/macro_f1", mode="max", patience=patience)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what was best and how long ago, but not the patience of before."""
+        super().load_state_dict(state_dict | {"patience": self.patience})
+
+
+class StopAtNonFiniteLoss(Callback):
+    """Raise a TrainingError that names the step and the last good checkpoint if a loss is infinite or not a number.
+
+    The step is noted on the device, so that it is exact though a GPU's loss is looked at only now and then; it is
+    looked at before every validation, whose logits are looked at too: an epoch's last update may have spoilt the
+    weights. Hence no checkpoint is written of weights that are spoilt.
+
+    Args:
+        last: where the last checkpoint is written; None where none is.
+        rate: key of the learning rate.
+    """
+
+    def __init__(self, last: Path | None, rate: str = "optimizer.learning_rate") -> None:
+        self.last, self.rate = last, rate
+        self._first: Tensor | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note the first step whose loss is no number."""
+        loss = outputs["loss"].detach()
+        if self._first is None:
+            self._first = torch.full_like(loss, -1)
+        is_first = (self._first < 0) & ~torch.isfinite(loss)
+        self._first = torch.where(is_first, torch.full_like(loss, trainer.global_step), self._first)
+        if loss.device.type == "cpu" or trainer.global_step % STEPS_BETWEEN_CHECKS == 0:
+            self._check(trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look before anything is saved."""
+        self._check(trainer)
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: int
+    ) -> None:
+        """Look at the logits before anything is saved."""
+        if not torch.isfinite(outputs).all():
+            raise self._error(f"validation gave what is no number after step {trainer.global_step}")
+
+    def _check(self, trainer: Trainer) -> None:
+        if self._first is not None and self._first >= 0:
+            raise self._error(f"the loss is not a number at step {int(self._first)}")
+
+    def _error(self, what: str) -> TrainingError:
+        saved = self.last if self.last is not None and self.last.exists() else "none yet"
+        return TrainingError(
+            f"{what}. Last good checkpoint: {saved}. "
+            f"Try a lower {self.rate}, an optimizer.gradient_clip above 0, or trainer.precision=32-true"
+        )
+
+
+STEPS_BETWEEN_LOSSES = 20  # reading the loss makes a GPU wait
+
+
+def classified(metrics: dict[str, float]) -> str:
+    """Return what a validation of a classifier found, in words."""
+    return (
+        f"validation loss {metrics['validation/loss']:.4f}  accuracy {metrics['validation/accuracy']:.4f}  "
+        f"macro-F1 {metrics['validation/macro_f1']:.4f}"
+    )
+
+
+class RunProgress(Callback):
+    """One bar for a whole stage of a run, with the time left, and a line for each validation.
+
+    Args:
+        total_steps: optimizer steps of the stage.
+        console: where to write; without a terminal there is no bar, only the lines.
+        show_bar: False for the lines alone.
+        title: of the stage.
+        told: what a line says of the numbers of a validation.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        console: Console,
+        show_bar: bool,
+        title: str = "training",
+        told: Callable[[dict[str, float]], str] = classified,
+    ) -> None:
+        self.total_steps, self.console, self.title, self.told = total_steps, console, title, told
+        self.bar = Progress(
+            TextColumn(f"[bold]{title}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("passed,"),
+            TimeRemainingColumn(),
+            TextColumn("left  {task.description}"),
+            console=console,
+            disable=not (show_bar and console.is_terminal),
+        )
+        self.task = self.bar.add_task("", total=total_steps)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the bar, full up to where a resumed run goes on; the stage's time begins now."""
+        self.started = time.perf_counter()
+        self.bar.reset(self.task, completed=trainer.global_step)
+        self.bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the bar, and now and then read the loss."""
+        self.bar.update(self.task, completed=trainer.global_step)
+        if trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
+            self.bar.update(self.task, description=f"loss {float(outputs['loss']):.3f}")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write a line with the numbers of this validation."""
+        if trainer.sanity_checking:
+            return
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        stage = "" if self.title == "training" else f"{self.title}: "
+        self.console.print(
+            f"{stage}epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
+            f"{time.perf_counter() - self.started:6.0f} s  {self.told(metrics)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take the bar away."""
+        self.bar.stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Take the bar away, so that the message stands on a line of its own."""
+        self.bar.stop()

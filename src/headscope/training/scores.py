@@ -1,0 +1,241 @@
+"""Temperature scaling: one number, by which all logits are divided, makes a model as sure as it is right.
+
+    p = softmax(z / T)
+
+Guo, Pleiss, Sun and Weinberger 2017, On Calibration of Modern Neural Networks, section 4.2. Dividing by T > 0 keeps the
+order of a text's logits, so no label changes.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.functional.classification import (
+    binary_calibration_error,
+    binary_precision_recall_curve,
+    multiclass_accuracy,
+    multiclass_calibration_error,
+    multiclass_confusion_matrix,
+    multiclass_f1_score,
+    multilabel_confusion_matrix,
+    multilabel_exact_match,
+    multilabel_f1_score,
+)
+from torchmetrics.utilities import dim_zero_cat
+
+from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
+from headscope.training.folder import CALIBRATION, save_json
+
+# The scores that are reported of a split's logits.
+
+Tables = dict[str, tuple[list[str], list[list[int]]]]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a split was classified.
+
+    Attributes:
+        accuracy: share of texts given their own label.
+        macro_f1: F1 of each class, averaged over the classes that a text has or is given.
+        loss: mean cross-entropy in nats.
+        calibration_error: expected calibration error, the mean gap between confidence and accuracy in 15 bins of
+            confidence, weighted by their texts (Guo et al. 2017, On Calibration of Modern Neural Networks).
+        confusion: [label, prediction], counts.
+    """
+
+    accuracy: float
+    macro_f1: float
+    loss: float
+    calibration_error: float
+    confusion: list[Any]
+
+    def tables(self, labels: list[str]) -> Tables:
+        """Return every table of counts [label, prediction] by its name, with the names along its sides."""
+        return {"confusion": (labels, self.confusion)}
+
+
+@dataclass(frozen=True)
+class MultiLabelScores(Scores):
+    """How well a split was classified where a text has any number of labels, each class at its own threshold.
+
+    Attributes:
+        accuracy: share of texts given all of their labels and no other (exact match, or subset accuracy).
+        loss: mean binary cross-entropy in nats, over texts and classes.
+        calibration_error: the mean gap between probability and frequency in 15 bins of probability, over all pairs of
+            a text and a class.
+        confusion: for each class [has it, is given it], counts.
+        micro_f1: F1 over all pairs of a text and a class.
+    """
+
+    micro_f1: float
+
+    def tables(self, labels: list[str]) -> Tables:
+        """Return a table of two rows and two columns for each class."""
+        pairs = zip(labels, self.confusion, strict=True)
+        return {f"confusion/{label}": ([f"not {label}", label], counts) for label, counts in pairs}
+
+
+def scores(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], objective: Objective = ONE_CLASS) -> Scores:
+    """Compute the scores of logits (or of log-probabilities), and of labels that are such as the objective says."""
+    # In float64, and rounded below what it can mean: sums of floats end differently in their last digits.
+    probabilities = objective.probabilities(logits.double())
+    loss = round(objective.loss(logits.double(), labels).item(), 6)
+    if isinstance(objective, AnyClasses):
+        return _of_any_classes(probabilities, labels.long(), objective.given(probabilities), loss)
+    C = logits.shape[1]
+    return Scores(
+        accuracy=multiclass_accuracy(probabilities, labels, C, average="micro").item(),
+        macro_f1=multiclass_f1_score(probabilities, labels, C, average="macro").item(),
+        loss=loss,
+        calibration_error=round(multiclass_calibration_error(probabilities, labels, C, n_bins=15).item(), 6),
+        confusion=multiclass_confusion_matrix(probabilities, labels, C).tolist(),
+    )
+
+
+def _of_any_classes(
+    probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N C"], given: Bool[Tensor, "N C"], loss: float
+) -> MultiLabelScores:
+    C, answers = labels.shape[1], given.long()
+    by_class = multilabel_f1_score(answers, labels, C, average="none")
+    # torchmetrics counts a class that no text has or is given as 0; of one class a text, it leaves such out, as we do.
+    is_there = labels.bool().any(dim=0) | given.any(dim=0)
+    return MultiLabelScores(
+        accuracy=multilabel_exact_match(answers, labels, C).item(),
+        macro_f1=(by_class * is_there).sum().item() / max(1, int(is_there.sum())),
+        loss=loss,
+        calibration_error=round(binary_calibration_error(probabilities.flatten(), labels.flatten(), 15).item(), 6),
+        confusion=multilabel_confusion_matrix(answers, labels, C).tolist(),
+        micro_f1=multilabel_f1_score(answers, labels, C, average="micro").item(),
+    )
+
+
+# From which probability on a text is given a class, chosen class by class where a text has any number of them.
+
+
+def best_thresholds(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) -> Float[Tensor, " C"]:
+    """Return for each class the probability with the highest F1 on these texts; 0.5 for a class that none of them has.
+
+    Each class by itself, which is best for macro-F1 (Lipton, Elkan and Naryanaswamy 2014, Optimal Thresholding of
+    Classifiers to Maximize F1 Measure, section 2). It lies half way from the least probability that is still given the
+    class to the next lower one, so that the last digit of a probability decides nothing.
+    """
+    probabilities = AnyClasses().probabilities(logits.double())
+    found = torch.full((labels.shape[1],), 0.5, dtype=torch.float64)
+    for number in labels.any(dim=0).nonzero()[:, 0].tolist():
+        column = probabilities[:, number]
+        precision, recall, candidates = binary_precision_recall_curve(column, labels[:, number].long())
+        f1 = 2 * precision * recall / (precision + recall).clamp(min=1e-12)
+        least = candidates[f1[:-1].argmax()]  # the last of the curve's points has no threshold
+        lower = column[column < least]
+        found[number] = (least + (lower.max() if len(lower) else 0.0)) / 2
+    return found
+
+
+class AtBestThresholds(Metric):
+    """Exact match and macro-F1 of a split at the thresholds that are best for it, as they are chosen in the end.
+
+    At 0.5 throughout, a rare class might not be found once though the model tells its texts from all others.
+    """
+
+    full_state_update = False
+    logits: list[Tensor]
+    labels: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("logits", [], dist_reduce_fx="cat")
+        self.add_state("labels", [], dist_reduce_fx="cat")
+
+    def update(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> None:
+        """Keep a batch."""
+        self.logits.append(logits.float())
+        self.labels.append(labels)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return accuracy (exact match) and macro_f1 of all that was kept."""
+        logits, labels = dim_zero_cat(self.logits).cpu(), dim_zero_cat(self.labels).cpu()
+        found = scores(logits, labels, AnyClasses(best_thresholds(logits, labels)))
+        return {"accuracy": torch.tensor(found.accuracy), "macro_f1": torch.tensor(found.macro_f1)}
+
+
+LARGEST = 20.0  # T lies between 1/20 and 20: what is further off is no temperature but a broken model
+CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A temperature, and what it does to splits.
+
+    Attributes:
+        temperature: T.
+        splits: name of a split -> its scores without the temperature, and with it.
+    """
+
+    temperature: float
+    splits: dict[str, tuple[Scores, Scores]]
+
+    def with_split(self, name: str, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> "Calibration":
+        """Return the same with one more split."""
+        pair = scores(logits, labels), scores(logits.double() / self.temperature, labels)
+        return Calibration(self.temperature, {**self.splits, name: pair})
+
+    def content(self) -> dict[str, Any]:
+        """Return the temperature, and for each split every changed score before and after, as JSON has it."""
+        changes = {
+            split: {name: {"before": getattr(before, name), "after": getattr(after, name)} for name in CHANGED}
+            for split, (before, after) in self.splits.items()
+        }
+        return {"temperature": self.temperature, **changes}
+
+    def row(self, split: str) -> dict[str, Scores]:
+        """Return a split's scores with the temperature, under the name that a table of scores gives them."""
+        return {f"at temperature {self.temperature:.3f}": self.splits[split][1]}
+
+
+def calibrate(folder: Path, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Calibration:
+    """Fit the temperature on the validation split's logits, and keep it in the run folder as calibration.json."""
+    found = Calibration(fitted_temperature(logits, labels), {}).with_split("validation", logits, labels)
+    save_json(folder / CALIBRATION, found.content())
+    return found
+
+
+def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
+    """Return the T in [1/20, 20] of the least mean cross-entropy, found by L-BFGS on log T in float64.
+
+    It is 1 where no other T has less, and where every text is right: then the loss falls for ever as T goes to 0, and
+    the texts do not say how sure the model may be.
+
+    Args:
+        logits: of texts that the weights were not trained on.
+        labels: their classes.
+    """
+    logits = logits.double()
+    if bool((logits.argmax(dim=-1) == labels).all()):
+        return 1.0
+    # log T = log(20) tanh(u): smooth, and wherever the search goes, T stays within its bounds. u = 0 is T = 1.
+    u = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [u], max_iter=100, tolerance_grad=1e-10, tolerance_change=1e-14, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        found = F.cross_entropy(logits / _temperature(u), labels)
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    temperature = float(_temperature(u.detach()))
+    helps = F.cross_entropy(logits / temperature, labels) < F.cross_entropy(logits, labels)
+    return temperature if bool(helps) else 1.0
+
+
+def _temperature(u: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    return (math.log(LARGEST) * u.tanh()).exp()
