@@ -25,10 +25,11 @@ import numpy as np
 import torch
 from datasets import Dataset, disable_progress_bars
 
+from headscope.commands.evaluate import data_of
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
 from headscope.training.baseline import fitted, is_without_spaces
-from headscope.training.folder import best_device, data_of, load_run
+from headscope.training.folder import best_device, load_run
 from headscope.training.predict import split_logits
 from headscope.training.scores import Scores, scores
 from side_by_side import ROOT, count, parser_of, print_page, run_folder, table

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from headscope.commands.predict import TOKENS_PER_BATCH, probabilities
 from headscope.config import ModelConfig, TokenizerConfig
-from headscope.data.encoded import encode_texts
+from headscope.data.batching import encode_texts
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.files import cache_folder

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from headscope.inspection.record import FOLDER, read_index
+from headscope.tensorboard.record import FOLDER, read_index
 from side_by_side import count, parser_of, print_page, ratio, run_folder, table
 
 SETTINGS = {"recorded": "inspection.enabled=true", "not": "inspection.enabled=false"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headscope.inspection.record import weights_from
 from headscope.tensorboard.bundle import unpack
+from headscope.tensorboard.record import weights_from
 
 
 @dataclass

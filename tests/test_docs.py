@@ -9,10 +9,10 @@ import torch
 
 from headscope.attention.multi_head import MultiHeadAttention
 from headscope.inspection.capture import capture
-from headscope.inspection.record import read_index, read_step, weights_from
-from headscope.inspection.recorder import HeadRecorder
 from headscope.proof.claims import Terms
 from headscope.proof.verify import GROUPS
+from headscope.tensorboard.record import read_index, read_step, weights_from
+from headscope.tensorboard.recorder import HeadRecorder
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/attention.md").read_text(encoding="utf-8")

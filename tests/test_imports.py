@@ -8,24 +8,23 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "headscope"
-FOUNDATION = {"settings", "errors", "files"}
+FOUNDATION = {"settings", "errors", "files", "extension", "config"}
 MAY_IMPORT = {
     "attention": set(),
     "model": {"attention"},
     "data": set(),
-    "tensorboard": {"inspection"},
-    "inspection": {"attention", "model"},
-    "tracing": {"attention"},
+    "tensorboard": set(),
+    "inspection": {"attention", "model", "data", "tensorboard"},
+    "proof": {"attention", "model", "inspection"},
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
-    "benchmark": {"attention", "model", "data", "inspection", "tensorboard", "tracing", "training"},
-    "proof": {"attention", "model", "inspection", "commands"},  # of the commands, their configuration
-    "commands": {"proof", "tracing", "attention", "model", "data", "inspection", "tensorboard", "training"},
+    "commands": {"attention", "model", "data", "inspection", "tensorboard", "training"},
     "cli": {"commands", "proof", "training"},
     "__main__": {"cli"},
+    "__init__": {"attention", "model", "inspection", "tensorboard", "training"},
 }
 BANNED = {"tensorboard": {"torch"}, "attention": {"lightning"}, "model": {"lightning"}}
 # Known before the configuration is: these must not bring anything heavy.
-LIGHT = ["headscope.cli", "headscope.config", "headscope.config", "headscope.training.sweep"]
+LIGHT = ["headscope", "headscope.cli", "headscope.config", "headscope.training.sweep"]
 HEAVY = ["torch", "lightning", "datasets", "tokenizers", "sklearn", "numpy", "pyarrow", "tensorboard"]
 
 

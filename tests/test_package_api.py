@@ -19,11 +19,10 @@ from torch.utils.data import DataLoader
 import headscope
 from headscope.commands.predict import predict
 from headscope.config import DataConfig, ModelConfig, PredictConfig, TokenizerConfig, TrainConfig
-from headscope.data.batching import TextBatches
-from headscope.data.encoded import encode_texts
+from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
-from headscope.inspection.record import Text, read_index, read_step, weights_from
+from headscope.tensorboard.record import Text, read_index, read_step, weights_from
 from headscope.training.folder import (
     build_model,
     save_config,

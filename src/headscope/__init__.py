@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from headscope.errors import UserError as UserError
     from headscope.inspection.callback import RecordHeads as RecordHeads
     from headscope.inspection.capture import capture as capture
-    from headscope.inspection.record import Text as Text
-    from headscope.inspection.recorder import HeadRecorder as HeadRecorder
     from headscope.model.classifier import TextClassifier as TextClassifier
+    from headscope.tensorboard.record import Text as Text
+    from headscope.tensorboard.recorder import HeadRecorder as HeadRecorder
     from headscope.training.folder import Explanation as Explanation
     from headscope.training.folder import Prediction as Prediction
     from headscope.training.folder import Run as Run
@@ -46,8 +46,8 @@ _MODULES = {
     "attention": ("HeadedAttention", "MultiHeadAttention"),
     "errors": ("ConfigError", "DataError", "RunError", "UserError"),
     "inspection.capture": ("capture",),
-    "inspection.record": ("Text",),
-    "inspection.recorder": ("HeadRecorder",),
+    "tensorboard.record": ("Text",),
+    "tensorboard.recorder": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),
     "training.folder": ("Explanation", "Prediction", "Run", "load"),
     "inspection.callback": ("RecordHeads",),

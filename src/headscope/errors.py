@@ -43,3 +43,18 @@ class ProofError(UserError):
 
 class UserWarningMessage(UserWarning):
     """Something that the user should know and may well accept, such as texts that stand in two splits."""
+
+
+SEPARATORS = (("semicolons", ";"), ("tabs", "\t"))  # of a csv file, where it is not commas
+
+
+def separator_hint(first_line: str) -> str:
+    """Return what to do about a csv file that seems to be cut by something else than commas, "" where it does not.
+
+    Args:
+        first_line: the names of its columns.
+    """
+    for name, mark in SEPARATORS:
+        if mark in first_line and "," not in first_line:
+            return f"; its first line has {name} and no comma: save it with commas between the columns, or tabs as .tsv"
+    return ""

@@ -16,8 +16,7 @@ from headscope.commands import export as export_module
 from headscope.commands.export import export
 from headscope.commands.predict import Texts
 from headscope.config import DataConfig, ExportConfig, ModelConfig, TrainConfig
-from headscope.data.batching import TextBatches
-from headscope.data.encoded import encode_texts
+from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import RunError
 from headscope.model.classifier import TextClassifier

@@ -15,8 +15,7 @@ from tokenizers import Tokenizer
 from headscope.commands import predict as module
 from headscope.commands.predict import Row, by_length, labelled, predict
 from headscope.config import DataConfig, ModelConfig, PredictConfig, TokenizerConfig, TrainConfig
-from headscope.data.batching import TextBatches
-from headscope.data.encoded import encode_texts
+from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import DataError

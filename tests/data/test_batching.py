@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.batching import BUCKET, BatchLoader, TextBatches, TokenBudgetSampler, padding_share
-from headscope.data.encoded import EncodedTexts
+from headscope.data.batching import BUCKET, BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler, padding_share
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)
 some_lengths = st.lists(st.integers(1, 64), min_size=1, max_size=80).map(np.array)

@@ -10,7 +10,8 @@ from datasets import Dataset, Value, concatenate_datasets
 from tokenizers import Tokenizer
 
 from headscope.config import TOKENIZERS, TokenizerConfig
-from headscope.data.encoded import EncodedTexts, encode
+from headscope.data.batching import EncodedTexts
+from headscope.data.encoded import encode
 from headscope.data.tokenizer import train_tokenizer
 from headscope.files import cache_folder, content_key
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import save_file
 
 from headscope.config import TokenizerConfig
-from headscope.data.encoded import encode_texts, joined, units_of
+from headscope.data.batching import encode_texts, joined, units_of
 from headscope.data.evidence import FOLDS, Units, WordTexts, class_ratios, folds_of, known_ngrams, load_evidence
 from headscope.data.tokenizer import trained_tokenizer
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from headscope.config import POOLINGS, ModelConfig
 from headscope.inspection.attribution import ONLY_FIRST, Attribution, attributable, attribution, for_class
 from headscope.inspection.causes import intervene
-from headscope.inspection.record import KEPT_TOKENS, nats, recorded, spoken
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses
 from headscope.model.pretrained import Architecture
+from headscope.tensorboard.record import KEPT_TOKENS, nats, recorded, spoken
 
 B, T, H, L, C, VOCABULARY = 2, 11, 3, 5, 7, 53  # primes, all different: a swapped axis cannot pass
 D, LENGTHS = 2 * 13 * H, (11, 7)  # rotary positions turn pairs

@@ -23,8 +23,8 @@ from headscope.inspection.measures import (
     crossing_mass,
     position_only,
 )
-from headscope.inspection.record import between, check_segments, numbers_of_pair, quadrants
 from headscope.inspection.study import HeadLikeness, divergences
+from headscope.tensorboard.record import between, check_segments, numbers_of_pair, quadrants
 
 B, H, T = 5, 2, 7
 

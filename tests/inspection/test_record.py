@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from headscope.inspection.record import (
+from headscope.tensorboard.record import (
     FOLDER,
     INDEX,
     RecordError,
@@ -23,7 +23,7 @@ from headscope.inspection.record import (
     weights_from,
     write_step,
 )
-from headscope.inspection.recorder import OVERVIEW, TOP_KEYS, HeadRecorder
+from headscope.tensorboard.recorder import OVERVIEW, TOP_KEYS, HeadRecorder
 
 TEXTS = [
     Text("first", ["[CLS]", "日本", "</script>", "\ud800"], "日本</script>"),

@@ -11,8 +11,7 @@ import transformers
 from torch import Tensor
 
 from headscope.config import ModelConfig
-from headscope.data.batching import TextBatches, TokenBudgetSampler
-from headscope.data.encoded import joined
+from headscope.data.batching import TextBatches, TokenBudgetSampler, joined
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.inspection.capture import capture
 from headscope.model.classifier import TextClassifier

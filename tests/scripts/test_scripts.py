@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headscope.inspection.record import read_index, read_step
+from headscope.tensorboard.record import read_index, read_step
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,8 +11,8 @@ import numpy as np
 from heads_server import Server, serving
 
 from chromium import colours_of, watch
-from headscope.inspection.record import levels_of, weights_from
 from headscope.tensorboard.pictures import colors
+from headscope.tensorboard.record import levels_of, weights_from
 
 ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
 Opener = Callable[..., "Tab"]

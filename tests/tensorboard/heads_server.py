@@ -13,8 +13,8 @@ import numpy as np
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from headscope.inspection.record import FOLDER, INDEX, Text
-from headscope.inspection.recorder import HeadRecorder
+from headscope.tensorboard.record import FOLDER, INDEX, Text
+from headscope.tensorboard.recorder import HeadRecorder
 
 with warnings.catch_warnings():  # TensorBoard brings an html5lib that calls itself deprecated
     warnings.simplefilter("ignore", DeprecationWarning)

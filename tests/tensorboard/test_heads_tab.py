@@ -14,9 +14,9 @@ import pytest
 from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of, stored
 from heads_server import Server, Step, maps_of, softmax, write_run
 
-from headscope.inspection.record import Text, spoken
-from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.pictures import colors
+from headscope.tensorboard.record import Text, spoken
+from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import write_marker
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass

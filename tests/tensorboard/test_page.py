@@ -10,9 +10,9 @@ import pytest
 from heads_browser import expected_pixels
 
 from chromium import colours_of, contrast, watch
-from headscope.inspection.record import Text, levels_of, numbers_of_pair, quadrants
 from headscope.tensorboard.page import STATIC, PageText, bundled, page, write_page
 from headscope.tensorboard.pictures import colors
+from headscope.tensorboard.record import Text, levels_of, numbers_of_pair, quadrants
 from pages import texts_of
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass

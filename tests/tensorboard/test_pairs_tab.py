@@ -11,8 +11,8 @@ from heads_browser import Opener, Tab, expected_pixels, pixels_of, stored
 from heads_server import Step, maps_of, write_run
 
 from chromium import colours_of, contrast
-from headscope.inspection.record import Text, between, quadrants
 from headscope.tensorboard.pictures import colors
+from headscope.tensorboard.record import Text, between, quadrants
 
 LAYERS, HEADS = 2, 3
 WORDS = ["[CLS]", "猫", "sat", "[SEP]", "the", "cat", "sat", "🐈", "[SEP]"]

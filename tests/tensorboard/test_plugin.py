@@ -29,13 +29,13 @@ with warnings.catch_warnings():  # what tensorboard imports warns about itself
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.base_plugin import TBContext
 
-from headscope.inspection.record import Text, read_index, read_step, weights_from
-from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard import bundle, plugin
 from headscope.tensorboard import plugin as records
 from headscope.tensorboard.bundle import nested, pack, read_members, unpack
 from headscope.tensorboard.loader import HeadsLoader
 from headscope.tensorboard.plugin import HeadsPlugin
+from headscope.tensorboard.record import Text, read_index, read_step, weights_from
+from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import marker_summary, write_marker
 from pages import texts_of
 

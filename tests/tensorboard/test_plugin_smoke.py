@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headscope.inspection.record import Text
-from headscope.inspection.recorder import HeadRecorder
 from headscope.tensorboard.bundle import unpack
+from headscope.tensorboard.record import Text
+from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import write_marker
 
 PATIENCE = 120  # seconds; two busy cores may be slow

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headscope.commands.evaluate import evaluate
+from headscope.commands.evaluate import data_of, evaluate
 from headscope.config import DataConfig, EvaluateConfig, TrainConfig
 from headscope.errors import ConfigError, RunError
-from headscope.training.folder import data_of, load_run
+from headscope.training.folder import load_run
 from headscope.training.run import train
 from training_runs import Trained, write
 

@@ -19,8 +19,8 @@ from headscope.data.datamodule import TextDataModule
 from headscope.inspection.capture import capture
 from headscope.inspection.measures import HeadStatistics
 from headscope.inspection.probes import make_probe
-from headscope.inspection.record import read_index, read_step, weights_from
 from headscope.inspection.study import sample
+from headscope.tensorboard.record import read_index, read_step, weights_from
 from headscope.tensorboard.summaries import add_picture
 from headscope.training.folder import load_run
 from headscope.training.module import chosen_precision

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from headscope.config import TrainConfig
 from headscope.inspection.measures import HeadStatistics
 from headscope.inspection.probes import JOIN, make_probe, read_probe
-from headscope.inspection.record import quadrants
+from headscope.tensorboard.record import quadrants
 from headscope.training import most_wrong as module
 from headscope.training.folder import load_run
 from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit

@@ -15,8 +15,8 @@ from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
 from headscope.config import DataConfig, EvaluateConfig, InspectConfig, PredictConfig, TrainConfig
 from headscope.errors import ConfigError, DataError, RunError
-from headscope.inspection.record import read_index, read_step
 from headscope.model.objective import AnyClasses
+from headscope.tensorboard.record import read_index, read_step
 from headscope.training.folder import load_run
 from headscope.training.report import Report
 from headscope.training.run import train

@@ -8,7 +8,7 @@ import pytest
 
 from headscope.commands.inspect import inspect, measure
 from headscope.config import InspectConfig, ModelConfig, TrainConfig
-from headscope.inspection.record import quadrants, read_index, read_step, weights_from
+from headscope.tensorboard.record import quadrants, read_index, read_step, weights_from
 from headscope.training.run import train
 from training_runs import Trained, events_of, pairs
 

@@ -16,11 +16,11 @@ from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
 from headscope.config import EvaluateConfig, InspectConfig, ModelConfig, OptimizerConfig, PredictConfig, TrainConfig
 from headscope.errors import ConfigError, RunError
-from headscope.inspection.record import read_index, read_step
 from headscope.inspection.study import special_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.settings import problems
+from headscope.tensorboard.record import read_index, read_step
 from headscope.training.folder import load_run
 from headscope.training.run import train
 from training_runs import from_checkpoint

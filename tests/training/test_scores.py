@@ -12,8 +12,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
 from torch import Tensor
 
 from headscope.config import ModelConfig
-from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.encoded import EncodedTexts
+from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses
 from headscope.training.baseline import baseline_scores

@@ -1,6 +1,7 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import load_corpus, load_split
 from headscope.data.encoded import encode
-from headscope.errors import ConfigError, DataError
+from headscope.errors import ConfigError, DataError, RunError, listed
 from headscope.files import cache_folder, content_key
-from headscope.training.folder import Run, best_device, check_own, load_run, save_json, training_fact
+from headscope.training.folder import Run, best_device, facts_of_data, load_run, save_json, training_fact
 from headscope.training.predict import split_logits
 from headscope.training.scores import Calibration, Scores, scores
 from headscope.training.screen import show_confusion, show_scores
@@ -94,3 +95,40 @@ def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch
         encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
     sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
     return BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
+
+
+def data_of(run: Run) -> TextDataModule:
+    """Return the splits that a run was trained, chosen and tested on, with its tokenizer and n-grams.
+
+    Raises:
+        DataError: if the data are gone.
+        RunError: if they have other labels now.
+    """
+    config = run.config
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
+    check_own(data.corpus, run)
+    return data
+
+
+def check_own(corpus: Corpus, run: Run) -> None:
+    """Raise a RunError if a run's own data are others now: of other labels, or cut into splits of other sizes.
+
+    A cut of other texts is another cut: what the model learned may be in its test split now.
+    """
+    if corpus.labels != run.labels:
+        raise RunError(
+            f"run={run.folder}: was trained on the labels {listed(run.labels)}, and {run.config.data.path} now has "
+            f"{listed(corpus.labels)}; give it the data that it had"
+        )
+    facts = facts_of_data(run.folder)
+    was, now = facts.get("sizes"), {role: len(split) for role, split in corpus.splits.items()}
+    if was is not None and was != now and any(name.endswith("cut from train") for name in facts):
+        raise RunError(
+            f"run={run.folder}: {run.config.data.path} has changed: its splits had {_sizes(was)}, and would now be "
+            f"{_sizes(now)}, with texts among the test that the model may have learned; give it the data that it had, "
+            "or score a file of other texts: data.path=..."
+        )
+
+
+def _sizes(splits: Mapping[str, int]) -> str:
+    return ", ".join(f"{role} {size}" for role, size in splits.items())

@@ -14,22 +14,23 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
+from headscope.commands.evaluate import data_of
 from headscope.config import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.columns import cell_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, listed
 from headscope.inspection.attribution import ONLY_FIRST
-from headscope.inspection.callback import write_numbers, write_reading
+from headscope.inspection.callback import keep_readings, new_recorder, numbers_of, write_numbers, write_reading
 from headscope.inspection.faithfulness import BINS
 from headscope.inspection.measures import Summary
 from headscope.inspection.probes import Probe, Reading, choose_probes, make_probe, read_probe, shortened
-from headscope.inspection.record import FOLDER, INDEX, RecordError, label_text, read_index
-from headscope.inspection.recorder import HeadRecorder, keep_readings, new_recorder, numbers_of
 from headscope.inspection.study import Study, causes, sample, special_tokens
 from headscope.tensorboard.page import PageText, page, write_page
-from headscope.tensorboard.summaries import marker_summary, write_marker
-from headscope.training.folder import HEADS, Run, best_device, data_of, load_run, save_json
+from headscope.tensorboard.record import FOLDER, INDEX, RecordError, label_text, read_index
+from headscope.tensorboard.recorder import HeadRecorder
+from headscope.tensorboard.summaries import add_summary, marker_summary, write_marker
+from headscope.training.folder import HEADS, Run, best_device, load_run, save_json
 from headscope.training.most_wrong import head_numbers, page_text, reading_numbers
 from headscope.training.report import beyond_the_usual, write_labelled
 
@@ -63,7 +64,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     write_reading(writer, "text", *shown, 0, config.font)
     write_labelled(writer, "text", *shown, 0, config.font)
     write_numbers(writer, summary, 0)
-    writer._get_file_writer().add_summary(marker_summary(), 0)
+    add_summary(writer, marker_summary(), 0)
     writer.close()
     _record(run, probe, reading, summary, run.folder / "inspect" / stamp)
     _show(console, probe, reading, numbers)

@@ -20,10 +20,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from headscope.config import PredictConfig
-from headscope.data.batching import TextBatches
-from headscope.data.encoded import EncodedTexts, encode_texts
-from headscope.data.source import separator_hint
-from headscope.errors import DataError
+from headscope.data.batching import EncodedTexts, TextBatches, encode_texts
+from headscope.errors import DataError, separator_hint
 from headscope.files import replacing
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective

@@ -8,10 +8,10 @@ from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
 
 from headscope.config import DataConfig, TokenizerConfig
-from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler, padding_share
+from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler, padding_share
 from headscope.data.columns import TextsOf, numbers, texts_among
 from headscope.data.corpus import Corpus, load_corpus
-from headscope.data.encoded import EncodedTexts, encode
+from headscope.data.encoded import encode
 from headscope.data.evidence import EvidenceVocabulary, class_ratios, folds_of, known_ngrams
 from headscope.data.splits import groups_of
 from headscope.data.tokenizer import trained_tokenizer

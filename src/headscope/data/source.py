@@ -15,26 +15,9 @@ from datasets import Dataset, DatasetDict
 from headscope.config import EMBEDDED, FILE_ENDINGS, DataConfig, is_local
 from headscope.data.columns import ROWS_AT_ONCE
 from headscope.data.licenses import load_licenses
-from headscope.errors import DataError
+from headscope.errors import DataError, separator_hint
 from headscope.extension import called, is_import_path, resolve
 from headscope.files import cache_folder
-
-# What the columns of a csv file are cut by, where it is not commas.
-
-SEPARATORS = (("semicolons", ";"), ("tabs", "\t"))
-
-
-def separator_hint(first_line: str) -> str:
-    """Return what to do about a csv file that seems to be cut by something else than commas, "" where it does not.
-
-    Args:
-        first_line: the names of its columns.
-    """
-    for name, mark in SEPARATORS:
-        if mark in first_line and "," not in first_line:
-            return f"; its first line has {name} and no comma: save it with commas between the columns, or tabs as .tsv"
-    return ""
-
 
 # How `datasets` is told to read a file. Its csv reader is pandas', so quoting and line breaks in fields work; of itself
 # it would take "None", "NA" or "null" for nothing at all, which are words like others in a text or a label.

@@ -31,11 +31,11 @@ from headscope.attention.functional import Seen
 from headscope.attention.multi_head import HeadedAttention
 from headscope.inspection.capture import observe
 from headscope.inspection.causes import evaluating
-from headscope.inspection.record import Spoken, spoken
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses, Objective
 from headscope.model.pooling import first_pooling
 from headscope.model.pretrained import PostNormEncoder
+from headscope.tensorboard.record import Spoken, spoken
 
 ONLY_FIRST = "what a head decided can be said only where the read-out is [CLS]: model.pooling=first"
 

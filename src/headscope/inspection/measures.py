@@ -147,7 +147,7 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are no queries here, and what
     is given to them goes to neither text. So 1 if each token looks at the other text alone; if all keys are looked at
     alike, 2 n_A n_B / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
-    which a text has no token has 0. Our own; `headscope.inspection.record.quadrants` has both directions apart.
+    which a text has no token has 0. Our own; `headscope.tensorboard.record.quadrants` has both directions apart.
 
     Raises:
         ValueError: if it is not known which text each token is of.

@@ -13,16 +13,15 @@ from headscope.attention.functional import Seen
 from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
-from headscope.data.batching import Batch, moved
+from headscope.data.batching import Batch, encode_texts, moved
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
-from headscope.data.encoded import encode_texts
 from headscope.data.evidence import Evidence, EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.inspection.attribution import Attribution, attributable, attribution, for_class
 from headscope.inspection.capture import observe
-from headscope.inspection.record import Spoken, label_text
 from headscope.model.objective import ONE_CLASS, Answer, Objective
+from headscope.tensorboard.record import Spoken, label_text
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 

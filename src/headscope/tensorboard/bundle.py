@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.inspection.record import Arrays, RecordError
+from headscope.tensorboard.record import Arrays, RecordError
 
 LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
 ALIGNMENT = 8

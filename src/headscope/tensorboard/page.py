@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headscope.files import write_whole
-from headscope.inspection.record import Arrays, Text, encodable
 from headscope.tensorboard.bundle import finite, pack
+from headscope.tensorboard.record import Arrays, Text, encodable
 
 STATIC = Path(__file__).with_name("static")
 TEMPLATE = """<!DOCTYPE html>

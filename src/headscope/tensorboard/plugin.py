@@ -19,7 +19,9 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.inspection.record import (
+from headscope.tensorboard.bundle import blaming, finite, nested, pack, read_members, series_of
+from headscope.tensorboard.page import STATIC, PageText, page
+from headscope.tensorboard.record import (
     FOLDER,
     INDEX,
     Arrays,
@@ -30,8 +32,6 @@ from headscope.inspection.record import (
     read_index,
     recorded,
 )
-from headscope.tensorboard.bundle import blaming, finite, nested, pack, read_members, series_of
-from headscope.tensorboard.page import STATIC, PageText, page
 from headscope.tensorboard.summaries import PLUGIN
 
 # Finding the records of heads below a logdir.

@@ -1,22 +1,21 @@
-"""Writing a picture into an event file, quickly."""
+"""What is written into event files: the mark of a record, Markdown that shows text as it is, and pictures."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
-from tensorboard.compat.proto import summary_pb2
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_TENSOR, Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
-from torch.utils.tensorboard import SummaryWriter
 
-from headscope.inspection.record import VERSION
+from headscope.tensorboard.record import VERSION
 
 # The marker in a run's event file that says there is a record of heads beside it.
 #
@@ -26,10 +25,7 @@ PLUGIN = TAG = "heads"
 
 
 def marker_summary() -> Summary:
-    """Return a summary that names the version of the record, for any writer of event files.
-
-    With torch: ``writer._get_file_writer().add_summary(marker_summary(), step)``.
-    """
+    """Return the mark of a record, which names its version."""
     version = str(VERSION).encode()
     plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN, content=version)
     # Without a data class TensorBoard reads the summary and then shows it to nobody.
@@ -103,10 +99,15 @@ def table_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
-def add_picture(writer: SummaryWriter, tag: str, picture: np.ndarray, step: int) -> None:
+def add_summary(writer: Any, summary: Summary, step: int | None = None) -> None:
+    """Write a summary through a torch.utils.tensorboard.SummaryWriter, which has no public function for it."""
+    writer._get_file_writer().add_summary(summary, step)
+
+
+def add_picture(writer: Any, tag: str, picture: np.ndarray, step: int) -> None:
     """Write a picture [height, width, 3] of bytes. SummaryWriter.add_image takes four times as long to save a tenth."""
     file, (height, width, _) = BytesIO(), picture.shape
     Image.fromarray(picture).save(file, format="PNG", compress_level=1)
-    image = summary_pb2.Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.getvalue())
-    value = summary_pb2.Summary.Value(tag=tag, image=image)
-    writer._get_file_writer().add_summary(summary_pb2.Summary(value=[value]), step)
+    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.getvalue())
+    value = Summary.Value(tag=tag, image=image)
+    add_summary(writer, Summary(value=[value]), step)

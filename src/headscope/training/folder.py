@@ -19,7 +19,7 @@ Nothing here has to be unpickled by who uses the model.
 
 import filecmp
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,20 +35,17 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from headscope.config import TrainConfig
-from headscope.data.batching import TextBatches, moved
-from headscope.data.corpus import Corpus
-from headscope.data.datamodule import TextDataModule
-from headscope.data.encoded import encode_texts
+from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
-from headscope.errors import ConfigError, RunError, listed
+from headscope.errors import ConfigError, RunError
 from headscope.extension import check_allowed
 from headscope.files import replacing, write_whole
 from headscope.inspection.attribution import attribution, for_class
-from headscope.inspection.record import Spoken, label_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
+from headscope.tensorboard.record import Spoken, label_text
 from headscope.training.predict import probabilities
 
 # What a run folder keeps beside the network's weights, and the files' names. Free of lightning and scikit-learn.
@@ -447,43 +444,3 @@ def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.de
     if accelerator not in ("auto", "cpu"):
         raise ConfigError(f"{key}: got {accelerator!r}, and torch finds none on this machine; takes auto or cpu here")
     return torch.device("cpu")
-
-
-# The texts of a finished run, as its model was given them.
-
-
-def data_of(run: Run) -> TextDataModule:
-    """Return the splits that a run was trained, chosen and tested on, with its tokenizer and n-grams.
-
-    Raises:
-        DataError: if the data are gone.
-        RunError: if they have other labels now.
-    """
-    config = run.config
-    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
-    check_own(data.corpus, run)
-    return data
-
-
-def check_own(corpus: Corpus, run: Run) -> None:
-    """Raise a RunError if a run's own data are others now: of other labels, or cut into splits of other sizes.
-
-    A cut of other texts is another cut: what the model learned may be in its test split now.
-    """
-    if corpus.labels != run.labels:
-        raise RunError(
-            f"run={run.folder}: was trained on the labels {listed(run.labels)}, and {run.config.data.path} now has "
-            f"{listed(corpus.labels)}; give it the data that it had"
-        )
-    facts = facts_of_data(run.folder)
-    was, now = facts.get("sizes"), {role: len(split) for role, split in corpus.splits.items()}
-    if was is not None and was != now and any(name.endswith("cut from train") for name in facts):
-        raise RunError(
-            f"run={run.folder}: {run.config.data.path} has changed: its splits had {_sizes(was)}, and would now be "
-            f"{_sizes(now)}, with texts among the test that the model may have learned; give it the data that it had, "
-            "or score a file of other texts: data.path=..."
-        )
-
-
-def _sizes(splits: Mapping[str, int]) -> str:
-    return ", ".join(f"{role} {size}" for role, size in splits.items())

@@ -12,7 +12,9 @@ from torch import Tensor
 from headscope.data.columns import texts_among
 from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.probes import Probe, Reading, encoded_probe, read_probe, shortened
-from headscope.inspection.record import (
+from headscope.model.objective import ONE_CLASS, Answer, Objective
+from headscope.tensorboard.page import PageText, page, write_page
+from headscope.tensorboard.record import (
     Arrays,
     Spoken,
     Text,
@@ -23,8 +25,6 @@ from headscope.inspection.record import (
     numbers_of_pair,
     quadrants,
 )
-from headscope.model.objective import ONE_CLASS, Answer, Objective
-from headscope.tensorboard.page import PageText, page, write_page
 from headscope.tensorboard.summaries import table_markdown
 from headscope.training.folder import MOST_WRONG
 from headscope.training.report import Report

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch, TextBatches, moved
-from headscope.data.encoded import EncodedTexts
+from headscope.data.batching import Batch, EncodedTexts, TextBatches, moved
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 

@@ -15,10 +15,9 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.config import InspectionConfig, TrainConfig
-from headscope.inspection.callback import Subjects, write_numbers
+from headscope.inspection.callback import Subjects, numbers_of, write_numbers
 from headscope.inspection.measures import MEASURES, PAIR_MEASURES, TOKEN_MEASURES, Summary
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
-from headscope.inspection.recorder import HeadRecorder, numbers_of
 from headscope.inspection.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import (
@@ -29,7 +28,8 @@ from headscope.tensorboard.pictures import (
     reliability,
     reliability_picture,
 )
-from headscope.tensorboard.summaries import add_picture
+from headscope.tensorboard.recorder import HeadRecorder
+from headscope.tensorboard.summaries import add_picture, add_summary
 from headscope.training.folder import METRICS, flat, save_json
 from headscope.training.scores import CHANGED, Calibration, Scores
 
@@ -138,7 +138,7 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
         writer.add_pr_curve(f"test/{label}", classes[:, number], probabilities[:, number], step)
     # In the run's own event file: SummaryWriter.add_hparams would open a run of its own.
     for summary in hparams(flat(report.config), values):
-        writer._get_file_writer().add_summary(summary)
+        add_summary(writer, summary)
 
 
 def write_calibration(writer: SummaryWriter, report: Report) -> None:

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from headscope.config import TrainConfig, is_local
 from headscope.errors import ConfigError, RunError, listed
 from headscope.settings import described
@@ -120,5 +118,7 @@ def _progress(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loaded(last: Path) -> dict[str, Any]:
+    import torch  # the rest is checked before anything heavy is imported
+
     found: dict[str, Any] = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
     return found

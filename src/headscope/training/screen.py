@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headscope.errors import listed
-from headscope.inspection.record import nats
+from headscope.tensorboard.record import nats
 from headscope.training.report import PUT, SCORES, WITHOUT, Report
 from headscope.training.scores import MultiLabelScores, Scores
 
@@ -195,8 +195,7 @@ def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[in
 # Nothing heavy is imported: a sweep that ends at a mistake is shown at once.
 
 # What a row of sweep.csv has beside the overrides. What stands last is left out first where there is no room.
-SWEEP_SCORES = ("accuracy", "micro_f1", "macro_f1", "loss", "calibration_error")
-RESULTS = (*SWEEP_SCORES, "seconds")
+RESULTS = (*SCORES, "seconds")
 STATUS = "status"
 WIDEST_VALUE = 30  # of an override, such as a path; a longer one goes on in a second line
 Row = dict[str, str]

@@ -19,9 +19,8 @@ from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import class_counts, texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.inspection.attribution import attributable
-from headscope.inspection.callback import HeadLogger, Subjects
+from headscope.inspection.callback import HeadLogger, Subjects, new_recorder
 from headscope.inspection.probes import JOIN, choose_probes
-from headscope.inspection.recorder import new_recorder
 from headscope.inspection.study import causes, put_for_answers, sample, special_tokens
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained import Checkpoint, load_weights

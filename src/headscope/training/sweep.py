@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from headscope.files import write_whole
-from headscope.training.screen import SWEEP_SCORES, show_sweep
 
 FAILURE = "failure.json"
 
@@ -29,6 +28,8 @@ class SweepTable(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table."""
+        from headscope.training.screen import show_sweep  # heavy, and this module is read before `--help`
+
         folder = Path(config.hydra.sweep.dir)
         show_sweep(Console(), folder, write_table(folder))
 
@@ -39,7 +40,7 @@ def job_row(folder: Path) -> dict[str, str]:
     row = {"job": folder.name, **job["overrides"]}
     if (folder / "metrics.json").exists():
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        scores = {name: f"{metrics['test'][name]:.4f}" for name in SWEEP_SCORES if name in metrics["test"]}
+        scores = {name: f"{value:.4f}" for name, value in metrics["test"].items() if isinstance(value, float)}
         return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
     if (folder / FAILURE).exists():
         return row | {"status": "failed: " + json.loads((folder / FAILURE).read_text(encoding="utf-8"))["message"]}

@@ -301,6 +301,12 @@ class Spoken:
             return f', most of it from "{token}"'
         return f', {nats(share)} from "{token}"' if share * np.sign(value) > 0 else ""
 
+    def line(self, layer: int, head: int) -> str:
+        """Say what one head put, and the tokens that it has it from."""
+        given = zip(self.keys[layer, head], self.by_key[layer, head], strict=True)
+        tokens = ", ".join(f'"{self.tokens[key]}" {nats(value)}' for key, value in given)
+        return f"put {nats(self.heads[layer, head])} nats for {self.answer}: {tokens}"
+
     def arrays(self) -> Arrays:
         """Return the numbers as the record keeps them, below nats/."""
         keys, numbers = self.keys.astype(np.int32), (self.heads, self.by_key, self.feedforward, self.constant)
