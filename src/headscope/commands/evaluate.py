@@ -12,7 +12,8 @@ from torch import Tensor
 from headscope.config import DataConfig, EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
-from headscope.data.corpus import load_corpus, load_split
+from headscope.data.corpus import Corpus, load_corpus, load_split
+from headscope.data.datamodule import TextDataModule
 from headscope.data.encoded import encode
 from headscope.errors import ConfigError, DataError, RunError, listed
 from headscope.files import cache_folder, content_key

@@ -25,13 +25,11 @@ from headscope.errors import DataError, separator_hint
 from headscope.files import replacing
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.training.folder import Run, best_device, load_run
+from headscope.training.folder import TOKENS_PER_BATCH, Run, best_device, load_run
 from headscope.training.predict import split_logits
 
 ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows, so that its memory is bounded too
-# On a CPU a hidden layer of 8192 positions no longer fits the cache, and each batch waits for fresh pages.
-TOKENS_PER_BATCH = {"cpu": 2048}
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
 Row = dict[str, Any]
 RowWriter = Callable[[Mapping[str, Any]], None]  # writes one row; the first fixes a csv file's columns
