@@ -15,7 +15,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError
 from headscope.settings import described
 from headscope.training.callbacks import RunCheckpoint
-from headscope.training.folder import CALIBRATION, MADE_OF_WEIGHTS, METRICS, MOST_WRONG, WEIGHTS, load_run, save_weights
+from headscope.training.folder import CALIBRATION, DERIVED_FILES, METRICS, MOST_WRONG, WEIGHTS, load_run, save_weights
 from headscope.training.resume import FREE, KEPT, PATHS, check_kept
 from headscope.training.run import train
 from training_runs import Rows, Trained, changed, comments, reviews
@@ -184,13 +184,13 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
 def test_new_weights_have_nothing_that_was_made_of_older_ones(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
     model = load_run(folder).model
-    for name in MADE_OF_WEIGHTS:
+    for name in DERIVED_FILES:
         (folder / name).write_text(json.dumps({"temperature": 2}))
     save_weights(folder, model)  # the same ones: all of it is still true
-    assert [name for name in MADE_OF_WEIGHTS if not (folder / name).exists()] == []
+    assert [name for name in DERIVED_FILES if not (folder / name).exists()] == []
     torch.nn.init.zeros_(next(model.parameters()))
     save_weights(folder, model)
-    assert [name for name in MADE_OF_WEIGHTS if (folder / name).exists()] == []
+    assert [name for name in DERIVED_FILES if (folder / name).exists()] == []
     assert load_run(folder).temperature == 1
 
 

@@ -18,7 +18,7 @@ Logits are in nats: a class's less another's is the logarithm of how many times 
 Shape letters: B texts, L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
@@ -49,8 +49,8 @@ class Attribution:
         feedforward: of each layer's feed-forward block.
         constant: what is there whatever the text says.
         logits: what the model said; heads, feed-forward blocks and constant sum to it.
-        tokens: the heads' split further by the key that they read; None if it was not asked for. A head whose sum an
-            intervention changed read no key: its are 0.
+        tokens: the heads' split further by the key that they read, if that was asked for. It is 0 for a head whose sum
+            an intervention changed: it read no key.
     """
 
     heads: Float[Tensor, "*B L H C"]
@@ -95,7 +95,7 @@ def attribution(model: TextClassifier, *inputs: Any, by_key: bool = True) -> Att
     Args:
         model: read out at [CLS].
         inputs: of some texts, what the model is called with.
-        by_key: split what a head put by the keys that it read, too. That takes B L H K C numbers.
+        by_key: also split what a head put by the keys that it read, which takes B L H K C numbers.
 
     Raises:
         ValueError: if the model is not read out at [CLS], so that tokens reach the logits past the heads.
@@ -110,10 +110,10 @@ def attribution(model: TextClassifier, *inputs: Any, by_key: bool = True) -> Att
 
 
 def for_class(logits: Float[Tensor, "*B C"], objective: Objective) -> Float[Tensor, "*B C"]:
-    """Return by what each class's part is to be multiplied, to say what spoke for the likeliest class.
+    """Return the factor of each class's part that says what spoke for the likeliest class.
 
-    Where a text has one of C classes: for it, against the mean of all, 1 - 1/C and -1/C. Where it may have any number
-    of them, a logit stands by itself: it is for the class, against its absence.
+    Where a text has one of C classes: for it, against the mean of all, 1 - 1/C and -1/C. With any number of classes:
+    for the class, against its absence, 1 and 0.
     """
     likeliest = nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).double()
     return likeliest if isinstance(objective, AnyClasses) else likeliest - 1 / logits.shape[-1]
@@ -133,29 +133,25 @@ class _Passed:
 
 @contextmanager
 def _passing(model: TextClassifier, by_key: bool) -> Iterator[_Passed]:
-    """Note what passes [CLS] while the model runs, until the block is left."""
     passed = _Passed()
 
     def note_norm(norm: nn.LayerNorm, args: tuple[Tensor, ...]) -> None:
         at_cls = _exact(args[0][:, 0])
         passed.scales[norm] = (at_cls.var(dim=-1, correction=0) + norm.eps).sqrt()
 
-    def note_feedforward(_: nn.Module, args: object, out: Tensor) -> None:
-        passed.feedforward.append(_exact(out[:, 0]))
+    def noting(found: list[Tensor]) -> Callable[..., None]:
+        return lambda _, args, out: found.append(_exact(out[:, 0]))
 
     def note_keys(name: str, seen: Seen) -> None:
         assert seen.values is not None
         passed.products.append(_exact(seen.weights()[:, :, 0, :, None]) * _exact(seen.values))
 
-    def note_begin(_: nn.Module, args: object, out: Tensor) -> None:
-        passed.begin.append(_exact(out[:, 0]))
-
     with ExitStack() as stack:
-        hooks = [model.embedding.register_forward_hook(note_begin)]
+        hooks = [model.embedding.register_forward_hook(noting(passed.begin))]
         for block in model.encoder.blocks:
             stack.enter_context(_noting_sums(block.attention, passed))  # type: ignore[arg-type]
-            feedforward: Any = block.feedforward
-            hooks.append(feedforward.register_forward_hook(note_feedforward))
+            hooks.append(block.feedforward.register_forward_hook(noting(passed.feedforward)))  # type:
+            ignore[union - attr]
         for norm in (module for module in model.encoder.modules() if isinstance(module, nn.LayerNorm)):
             hooks.append(norm.register_forward_pre_hook(note_norm))
         for hook in hooks:
@@ -171,7 +167,7 @@ def _exact(numbers: Tensor) -> Tensor:
 
 @contextmanager
 def _noting_sums(layer: HeadedAttention, passed: _Passed) -> Iterator[None]:
-    """Note the sums [B, H, E] that a layer goes on with at [CLS], and which of them an intervention left alone."""
+    """Note the sums that a layer goes on with at [CLS], and which of them an intervention left alone."""
     earlier = layer.intervention
 
     def note(sums: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
@@ -188,7 +184,7 @@ def _noting_sums(layer: HeadedAttention, passed: _Passed) -> Iterator[None]:
 
 
 def _traced_back(model: TextClassifier, passed: _Passed, logits: Float[Tensor, "B C"]) -> Attribution:
-    """Walk from the logits back to the first block, and say on the way what each part added to them."""
+    """Walk from the logits back to the first block, and note on the way what each part added to them."""
     back = _Back(model.head, len(logits))
     is_post_norm = isinstance(model.encoder, PostNormEncoder)
     heads, feedforward, tokens = [], [], []
@@ -241,7 +237,7 @@ class _Back:
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Multiply matrices in full float32, not in TensorFloat-32, until the block is left."""
+    """Multiply matrices in full float32, not in TensorFloat-32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

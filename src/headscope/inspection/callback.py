@@ -1,4 +1,8 @@
-"""Lightning callbacks that record every head while a model trains: any model's maps, and all that is known of ours."""
+"""Lightning callbacks that record every head while a model trains: any model's maps, and all that is known of ours.
+
+`RecordHeads` is for any LightningModule, `HeadLogger` for headscope's own runs, whose validation `HeadWatch` watches;
+below them is what they write. Shape letters: B texts, L layers, H heads, Q queries, K keys, T tokens.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
@@ -27,100 +31,12 @@ from headscope.inspection.probes import Probe, Reading, read_probe, shortened
 from headscope.inspection.study import SpecialTokens, sample
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import head_grid
-from headscope.tensorboard.record import Arrays, Text, encodable
+from headscope.tensorboard.record import Text, encodable
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_picture, add_summary, marker_summary, probe_markdown, write_marker
 
-# The numbers of every head over validation texts, taken from forward passes that somebody else asks for.
-
 NUMBERS_AT_ONCE = 2**22  # 16 MiB: a batch of long texts under many heads must not fill the memory
-
-
-class HeadWatch:
-    """Watch a model's attention from when it is made until it is closed.
-
-    Args:
-        model: whose attention layers are watched.
-        special: ids of the tokens that are no words.
-        texts: rows of the validation split whose numbers are taken; of other texts nothing is computed. None for all.
-        before: the examples of the record before, against which change is measured.
-
-    Attributes:
-        statistics: numbers of the heads.
-        pooling: numbers of a pooling that attends.
-        examples: the texts that stand out.
-        seconds: time spent.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        special: SpecialTokens,
-        texts: Int[Tensor, " N"] | None = None,
-        before: Examples | None = None,
-    ) -> None:
-        self.special, self.texts, self.seconds = special, texts, 0.0
-        self.statistics, self.pooling = HeadStatistics(), HeadStatistics(POOLING_MEASURES)
-        self.examples = Examples(before=before)
-        self._stack = ExitStack()
-        self._stack.enter_context(observe(model, self._count, HeadedAttention))
-        self._stack.enter_context(observe(model, self._count_pooling, ScoredAttention))
-
-    def look_at(self, batch: Batch) -> None:
-        """Know which texts the next forward pass is of."""
-        self._rows = batch.rows.cpu()
-        self._tokens = self.special.tokens_of(batch.token_ids, batch.segment_ids is not None)
-        is_wanted = torch.ones_like(self._rows) if self.texts is None else torch.isin(self._rows, self.texts)
-        self._wanted: list[int] = is_wanted.nonzero()[:, 0].tolist()
-
-    def close(self) -> None:
-        """Let go of the layers."""
-        self._stack.close()
-
-    def _count(self, layer: str, seen: Seen) -> None:
-        start, padding = now(seen.like.device), seen.key_padding_mask
-        B, H, Q, K = seen.shape
-        lengths = torch.full((B,), K) if padding is None else (~padding).sum(dim=-1).cpu()
-        # A few texts at a time, so that memory does not depend on the batch.
-        texts = max(1, NUMBERS_AT_ONCE // (H * Q * K))
-        for first in range(0, len(self._wanted), texts):
-            rows = self._wanted[first : first + texts]
-            hidden = None if padding is None else padding[rows]
-            values = self.statistics.update(layer, seen.weights(rows), hidden, self._tokens.rows(rows))
-            self.examples.update(layer, self._rows[rows], values, lengths[rows])
-        self.seconds += now(seen.like.device) - start
-
-    def _count_pooling(self, layer: str, seen: Seen) -> None:
-        start = now(seen.like.device)
-        if self._wanted:
-            self.pooling.update(layer, seen.weights(self._wanted))
-        self.seconds += now(seen.like.device) - start
-
-
-def now(device: torch.device) -> float:
-    """Return the time once the device is done, so that its work is counted where it was asked for."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-@dataclass(frozen=True)
-class Subjects:
-    """What is looked at.
-
-    Attributes:
-        probes: the texts whose maps are shown.
-        labels: names of the classes.
-        special: ids of the tokens that are no words.
-        text_of: the text of a row of the validation split.
-        objective: what the labels are.
-    """
-
-    probes: list[Probe]
-    labels: list[str]
-    special: SpecialTokens
-    text_of: Callable[[int], str]
-    objective: Objective = ONE_CLASS
+MIB, LONGEST_EXAMPLE = 2**20, 160  # bytes; characters of an example's text that are kept
 
 
 class RecordHeads(Callback):
@@ -196,32 +112,38 @@ class RecordHeads(Callback):
         self.recorder.record(
             trainer.global_step,
             [
-                {name: _cut(found[row], len(text.tokens)) for name, found in maps.items()}
-                for row, text in enumerate(self.texts)
+                {name: found[row, :, :length, :length].cpu().numpy() for name, found in maps.items()}
+                for row, length in enumerate(len(text.tokens) for text in self.texts)
             ],
         )
 
 
-def _cut(weights: Float[Tensor, "H Q K"], tokens: int) -> Float[np.ndarray, "H T T"]:
-    return weights[:, :tokens, :tokens].cpu().numpy()
+@dataclass(frozen=True)
+class Subjects:
+    """What is looked at.
+
+    Attributes:
+        probes: the texts whose maps are shown.
+        labels: names of the classes.
+        special: ids of the tokens that are no words.
+        text_of: the text of a row of the validation split.
+        objective: what the labels are.
+    """
+
+    probes: list[Probe]
+    labels: list[str]
+    special: SpecialTokens
+    text_of: Callable[[int], str]
+    objective: Objective = ONE_CLASS
 
 
 class HeadLogger(RecordHeads):
     """Record at step 0 and at every validation, whose own forward passes give the numbers.
 
-    The numbers are those of the same validation texts at every record, `config.texts` of them, drawn by the run's
-    seed: over more, recording would take a noticeable part of training. Before step 0 these texts are passed through
-    the model for the record alone. Lightning's sanity check is passed over: it may see but a part of the split.
-
-    Stands before weight averaging in the list of callbacks, so that it reads the averaged weights, as the scores do.
-
-    Args:
-        subjects: texts, classes and tokens.
-        config: what to record.
-        recorder: where the maps are kept.
-
-    Attributes:
-        seconds: time spent on recording, the cost of inspection.
+    The numbers are those of the same validation texts at every record, `config.texts` of them, drawn by the run's seed:
+    over more, recording would take a noticeable part of training. Before step 0 these texts are passed through the
+    model for the record alone. Stands before weight averaging in the list of callbacks, so that it reads the averaged
+    weights, as the scores do. `seconds` is the time spent on recording.
     """
 
     def __init__(self, subjects: Subjects, config: InspectionConfig, recorder: HeadRecorder) -> None:
@@ -248,7 +170,7 @@ class HeadLogger(RecordHeads):
         self.seconds += now(pl_module.device) - start
 
     def _draw(self, data: TextDataModule) -> Iterable[Batch]:
-        """Choose the texts that are measured, say so in the record, and return batches of them."""
+        """Choose the texts that are measured, note that in the record, and return batches of them."""
         wanted, total = self.config.texts, len(data.encoded["validation"].lengths)
         is_all, notes = wanted is None or wanted >= total, self.recorder.index.notes
         if self.config.numbers:
@@ -262,7 +184,7 @@ class HeadLogger(RecordHeads):
         return batches
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to watch the attention layers."""
+        """Begin to watch the attention layers; Lightning's sanity check may see but a part of the split."""
         if not trainer.sanity_checking:
             self._begin(pl_module)
 
@@ -274,7 +196,7 @@ class HeadLogger(RecordHeads):
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Know which texts are looked at."""
+        """Note which texts are looked at."""
         if self._watch is not None:
             self._watch.look_at(batch)
 
@@ -335,12 +257,79 @@ class HeadLogger(RecordHeads):
 
 
 def _pass_through(trainer: Trainer, pl_module: LightningModule, batches: Iterable[Batch], watch: HeadWatch) -> None:
-    """Run the model on some batches as validation would."""
     with torch.no_grad(), evaluating(pl_module), trainer.precision_plugin.val_step_context():
         for batch in batches:
             moved = trainer.strategy.batch_to_device(batch)
             watch.look_at(moved)
             pl_module(moved)
+
+
+class HeadWatch:
+    """Watch a model's attention from when it is made until it is closed.
+
+    Args:
+        model: whose attention layers are watched.
+        special: ids of the tokens that are no words.
+        texts: rows of the validation split whose numbers are taken; None for all.
+        before: the examples of the previous record, against which change is measured.
+
+    Attributes:
+        statistics: numbers of the heads.
+        pooling: numbers of a pooling that attends.
+        examples: the texts that stand out.
+        seconds: time spent.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        special: SpecialTokens,
+        texts: Int[Tensor, " N"] | None = None,
+        before: Examples | None = None,
+    ) -> None:
+        self.special, self.texts, self.seconds = special, texts, 0.0
+        self.statistics, self.pooling = HeadStatistics(), HeadStatistics(POOLING_MEASURES)
+        self.examples = Examples(before=before)
+        self._stack = ExitStack()
+        self._stack.enter_context(observe(model, self._count, HeadedAttention))
+        self._stack.enter_context(observe(model, self._count_pooling, ScoredAttention))
+
+    def look_at(self, batch: Batch) -> None:
+        """Note which texts the next forward pass is of."""
+        self._rows = batch.rows.cpu()
+        self._tokens = self.special.tokens_of(batch.token_ids, batch.segment_ids is not None)
+        is_wanted = torch.ones_like(self._rows) if self.texts is None else torch.isin(self._rows, self.texts)
+        self._wanted: list[int] = is_wanted.nonzero()[:, 0].tolist()
+
+    def close(self) -> None:
+        """Let go of the layers."""
+        self._stack.close()
+
+    def _count(self, layer: str, seen: Seen) -> None:
+        start, padding = now(seen.like.device), seen.key_padding_mask
+        B, H, Q, K = seen.shape
+        lengths = torch.full((B,), K) if padding is None else (~padding).sum(dim=-1).cpu()
+        # A few texts at a time, so that memory does not depend on the batch.
+        texts = max(1, NUMBERS_AT_ONCE // (H * Q * K))
+        for first in range(0, len(self._wanted), texts):
+            rows = self._wanted[first : first + texts]
+            hidden = None if padding is None else padding[rows]
+            values = self.statistics.update(layer, seen.weights(rows), hidden, self._tokens.rows(rows))
+            self.examples.update(layer, self._rows[rows], values, lengths[rows])
+        self.seconds += now(seen.like.device) - start
+
+    def _count_pooling(self, layer: str, seen: Seen) -> None:
+        start = now(seen.like.device)
+        if self._wanted:
+            self.pooling.update(layer, seen.weights(self._wanted))
+        self.seconds += now(seen.like.device) - start
+
+
+def now(device: torch.device) -> float:
+    """Return the time once the device is done, so that its work is counted where it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _writer(trainer: Trainer) -> SummaryWriter:
@@ -372,11 +361,6 @@ def write_reading(
     writer.add_text(name, text, step)
 
 
-# From what a model makes of its probes to the record that the Heads tab shows.
-
-MIB, LONGEST_EXAMPLE = 2**20, 160  # bytes; characters of an example's text that are kept
-
-
 def new_recorder(
     folder: Path, probes: Sequence[Probe], labels: Sequence[str], config: InspectionConfig, notes: Mapping[str, str]
 ) -> HeadRecorder:
@@ -398,12 +382,19 @@ def keep_readings(
 ) -> None:
     """Record the maps of every probe, and the numbers of every head if there are any.
 
-    Where a text may be given any number of classes, those that it is given are recorded too: text_t/given; where it
-    can be said, what every head put for the likeliest one: text_t/nats.
+    With any number of classes the given ones are recorded too: text_t/given; and, where it can be said, what every head
+    put for the likeliest class: text_t/nats.
     """
-    given = {f"text_{place}/given": _given(reading) for place, reading in enumerate(readings)}
-    said = {f"text_{place}/{name}": values
-            for place, reading in enumerate(readings) for name, values in _said(reading).items()}  # fmt: skip
+    members = dict(extra or {})
+    for place, reading in enumerate(readings):
+        classes = list(reading.probabilities)
+        if not isinstance(reading.answer, str):
+            given = [name in reading.answer for name in classes]
+            members[f"text_{place}/given"] = np.array(given, dtype=np.uint8)
+        if reading.spoken is not None:
+            members |= {f"text_{place}/{name}": values for name, values in reading.spoken.arrays().items()}
+            likeliest = classes.index(reading.spoken.answer)
+            members[f"text_{place}/nats/class"] = np.array(likeliest, dtype=np.int32)
     recorder.record(
         step,
         [{f"layer {number}": weights for number, weights in enumerate(reading.maps.values())} for reading in readings],
@@ -411,22 +402,8 @@ def keep_readings(
         [reading.pooling for reading in readings],
         [np.array(list(reading.probabilities.values())) for reading in readings],
         [reading.difference for reading in readings],
-        {name: classes for name, classes in given.items() if classes is not None} | said | dict(extra or {}),
+        members,
     )
-
-
-def _said(reading: Reading) -> Arrays:
-    if reading.spoken is None:
-        return {}
-    likeliest = list(reading.probabilities).index(reading.spoken.answer)
-    return reading.spoken.arrays() | {"nats/class": np.array(likeliest, dtype=np.int32)}
-
-
-def _given(reading: Reading) -> np.ndarray | None:
-    """Return 1 at each class that the text is given and 0 at the others; None where it is given the likeliest one."""
-    if isinstance(reading.answer, str):
-        return None
-    return np.array([name in reading.answer for name in reading.probabilities], dtype=np.uint8)
 
 
 def numbers_of(summary: Summary) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -444,12 +421,7 @@ def numbers_of(summary: Summary) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def examples_of(examples: Examples, text_of: Callable[[int], str]) -> dict[str, np.ndarray]:
-    """Return the texts that stand out as arrays: their rows and scores [L, H, n], and the texts by row.
-
-    Args:
-        examples: of one validation.
-        text_of: the text of a row of the validation split.
-    """
+    """Return the texts that stand out as arrays: their rows and scores [L, H, n], and the texts by row."""
     arrays: dict[str, np.ndarray] = {}
     for kind, layers in (("focused", examples.focused), ("changed", examples.changed)):
         if layers:

@@ -32,30 +32,6 @@ ATTENTION = (ObservedAttention, nn.MultiheadAttention)
 
 
 @contextmanager
-def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -> Iterator[None]:
-    """Call `observer` each time an attention layer of the model runs, until the block is left.
-
-    Args:
-        model: any module with our attention layers or torch's in it.
-        observer: told the layer's name and what it saw.
-        kind: which layers to watch, such as HeadedAttention for ours with heads; all by default.
-
-    Raises:
-        ValueError: if a torch.nn.MultiheadAttention has add_bias_kv or add_zero_attn.
-    """
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kind)}
-    with ExitStack() as stack:
-        for name, layer in layers.items():
-            if isinstance(layer, ObservedAttention):
-                stack.callback(setattr, layer, "observer", layer.observer)
-                layer.observer = lambda seen, name=name: observer(name, seen)
-        watched = {name: layer for name, layer in layers.items() if isinstance(layer, nn.MultiheadAttention)}
-        if watched:
-            _watch(stack, model, watched, observer)
-        yield
-
-
-@contextmanager
 def capture(model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION) -> Iterator[dict[str, Tensor]]:
     """Fill a plain mapping, layer name -> weights [row, head, query, key], each time the model runs.
 
@@ -87,6 +63,30 @@ def capture(model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION) -> Itera
 
     with observe(model, keep, kind):
         yield maps
+
+
+@contextmanager
+def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -> Iterator[None]:
+    """Call `observer` with the layer's name and what it saw each time an attention layer runs, until the block is left.
+
+    Args:
+        model: any module with our attention layers or torch's in it.
+        observer: what is called.
+        kind: which layers to watch, such as HeadedAttention for ours with heads; all by default.
+
+    Raises:
+        ValueError: if a torch.nn.MultiheadAttention has add_bias_kv or add_zero_attn.
+    """
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kind)}
+    with ExitStack() as stack:
+        for name, layer in layers.items():
+            if isinstance(layer, ObservedAttention):
+                stack.callback(setattr, layer, "observer", layer.observer)
+                layer.observer = lambda seen, name=name: observer(name, seen)
+        watched = {name: layer for name, layer in layers.items() if isinstance(layer, nn.MultiheadAttention)}
+        if watched:
+            _watch(stack, model, watched, observer)
+        yield
 
 
 def _watch(

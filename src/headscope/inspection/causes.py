@@ -1,69 +1,124 @@
 """What a head does to the model's answers: what changes without it, and how steeply the loss rises with it.
 
 Every function runs the model in eval mode and leaves weights, gradients and modes as they were, after errors too.
+Shape letters: B texts of a batch, N texts in all, C classes, H heads, Q queries, T tokens, E head width.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.multi_head import HeadedAttention, Intervention
+from headscope.data.batching import Batch, moved
 from headscope.inspection.measures import Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
 
-# Changing what heads give, and leaving the model afterwards as it was.
-#
-# Shape letters: B texts, H heads, Q queries, E head width.
-
 Change = Literal["zero", "mean"]
+CHANGES: dict[str, Change] = {"zeroed": "zero", "averaged": "mean"}
 Means = dict[str, Float[Tensor, "H E"]]
 
 
-@runtime_checkable
-class LabelledBatch(Protocol):
-    """Some texts with their classes, [B] or, of any number, [B, C], such as headscope.data.batching.Batch."""
+def ablation(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    means: Means | None = None,
+    objective: Objective = ONE_CLASS,
+) -> Summary:
+    """Return what every head's absence does: layer -> measure -> (mean of each head, standard error of each head).
 
-    @property
-    def token_ids(self) -> Int[Tensor, "B T"]:
-        """The tokens of each text."""
+    loss_zeroed and loss_averaged are the change of a text's loss in nats, accuracy_zeroed and accuracy_averaged that of
+    the share of texts given their label, the head ablated less the model whole: of a head that helps, the first are
+    above 0 and the others below. Means are over texts, standard errors those of the paired differences. One head at a
+    time, so heads that stand in for each other all look idle (Michel et al. 2019, Are Sixteen Heads Really Better than
+    One?, section 3.2). Takes 2 * heads + 2 forward passes.
 
-    @property
-    def key_padding_mask(self) -> Bool[Tensor, "B T"] | None:
-        """True where a text has no token any more; None where none is padded."""
+    Args:
+        model: called with token ids, key padding mask and segment ids; returns logits.
+        batches: a sample of texts with their classes.
+        means: what "averaged" puts in a head's place; by default its mean over the tokens of these texts.
+        objective: what the labels are, which decides about loss and hits.
 
-    @property
-    def segment_ids(self) -> Int[Tensor, "B T"] | None:
-        """Which text of a pair a token is of; None where texts are single."""
+    Raises:
+        ValueError: if a text's class is not known, or there are no texts.
+    """
+    sample = _labelled(batches)
+    means = mean_outputs(model, sample) if means is None else means
+    result: Summary = {}
+    with evaluating(model), torch.no_grad():
+        whole = _outcomes(model, sample, objective)  # [N, 2]
+        for name, layer in headed_layers(model).items():
+            for suffix, change in CHANGES.items():
+                differences = []
+                for head in range(layer.num_heads):
+                    with intervene(model, {(name, head): change}, means):
+                        differences.append(_outcomes(model, sample, objective) - whole)
+                loss, accuracy = torch.stack(differences, dim=-1).transpose(0, 1)  # [N, 2, H] -> [2, N, H]
+                result.setdefault(name, {})[f"loss_{suffix}"] = mean_and_error(loss)
+                result[name][f"accuracy_{suffix}"] = mean_and_error(accuracy)
+    return result
 
-    @property
-    def labels(self) -> Int[Tensor, "B *C"]:
-        """The class of each text, or 1 at each class that it has."""
+
+def gate_gradient(model: nn.Module, batches: Iterable[Batch], objective: Objective = ONE_CLASS) -> Summary:
+    """Return I_h = mean over texts of |d loss / d g_h| at g_h = 1: layer -> "gate_gradient" -> (means, errors).
+
+    g_h multiplies what head h gives before the heads are joined, and the loss is that of a text in nats (Michel et al.
+    2019, section 4.1, which goes on to normalize each layer's I to length 1; that is not done here). One forward and
+    one backward pass: the cheap forecast of `ablation`, for small changes. Arguments and errors are those of
+    `ablation`.
+    """
+    parts: dict[str, list[Float[Tensor, "B H"]]] = {name: [] for name in headed_layers(model)}
+    with evaluating(model), torch.inference_mode(False), torch.enable_grad():
+        for batch in _labelled(batches):
+            for name, gradient in _gate_gradients(model, batch, objective).items():
+                parts[name].append(gradient.abs().cpu())
+    return {name: {"gate_gradient": mean_and_error(torch.cat(values))} for name, values in parts.items()}
+
+
+def _gate_gradients(model: nn.Module, batch: Batch, objective: Objective) -> dict[str, Float[Tensor, "B H"]]:
+    """Return d loss_b / d g_bh, with a gate for each text, so that one backward pass serves all of them."""
+    B, device = len(batch.labels), device_of(model)
+    gates = {name: torch.ones(B, layer.num_heads, dtype=torch.float64, device=device, requires_grad=True)
+             for name, layer in headed_layers(model).items()}  # fmt: skip
+    interventions = {name: lambda sums, gate=gate: sums * gate.to(sums.dtype)[:, :, None, None]
+                     for name, gate in gates.items()}  # fmt: skip
+    with intervening(model, interventions):
+        loss = objective.losses(logits_of(model, batch).double(), batch.labels.to(device)).sum()
+    # Not backward(): that would add to the parameters' own gradients.
+    gradients = torch.autograd.grad(loss, list(gates.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(gates, gradients, strict=True))
+
+
+def _outcomes(model: nn.Module, batches: list[Batch], objective: Objective) -> Float[Tensor, "N 2"]:
+    """Return each text's loss, and 1 if it was given its label, else 0."""
+    parts = []
+    for batch in batches:
+        logits = logits_of(model, batch)
+        labels = batch.labels.to(logits.device)
+        outcome = [objective.losses(logits.double(), labels), objective.hits(logits, labels).double()]
+        parts.append(torch.stack(outcome, dim=1).cpu())
+    return torch.cat(parts)
+
+
+def _labelled(batches: Iterable[Batch]) -> list[Batch]:
+    found = list(batches)
+    if not found or any((batch.labels < 0).any() for batch in found):
+        raise ValueError("needs texts, and the class of each of them")
+    return found
 
 
 def headed_layers(model: nn.Module) -> dict[str, HeadedAttention]:
-    """Return the model's attention layers that have heads, by name, in the order in which they are registered."""
+    """Return the model's attention layers that have heads, by name, in the order of their registration."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, HeadedAttention)}
 
 
-def logits_of(model: nn.Module, batch: LabelledBatch) -> Float[Tensor, "B C"]:
+def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
-    device = device_of(model)
-    inputs = [batch.token_ids, batch.key_padding_mask, batch.segment_ids]
-    given: list[Any] = [None if part is None else part.to(device) for part in inputs]
-    logits: Float[Tensor, "B C"] = model(*given, *evidence_of(batch, device))
+    logits: Float[Tensor, "B C"] = model(*moved(batch, device_of(model)).inputs)
     return logits
-
-
-def evidence_of(batch: LabelledBatch, device: torch.device, times: int = 1) -> list[Any]:
-    """Return the n-grams of a batch's tokens, if it has any, for the batch put `times` below itself."""
-    evidence = getattr(batch, "evidence", None)
-    if evidence is None:
-        return []
-    return [tuple(part.to(device) for part in evidence.repeated(times, batch.token_ids.shape[1]))]
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -96,24 +151,28 @@ def intervening(model: nn.Module, interventions: Mapping[str, Intervention]) -> 
     before = {name: layers[name].intervention for name in interventions}
     try:
         for name, intervention in interventions.items():
-            layers[name].intervention = _after(before[name], intervention)
+            earlier = before[name]
+            layers[name].intervention = intervention if earlier is None else _chained(earlier, intervention)
         yield
     finally:
         for name, earlier in before.items():
             layers[name].intervention = earlier
 
 
+def _chained(earlier: Intervention, later: Intervention) -> Intervention:
+    return lambda sums: later(earlier(sums))
+
+
 @contextmanager
 def intervene(
     model: nn.Module, changes: Mapping[tuple[str, int], Change], means: Means | None = None
 ) -> Iterator[None]:
-    """Take what some heads give away, until the block is left.
+    """Replace what some heads give, at every query, until the block is left.
 
         with intervene(model, {("encoder.blocks.0.attention", 2): "zero"}):
             model(token_ids, key_padding_mask)
 
-    The head's sum is replaced at every query; other heads' sums stay the same to the last digit, and the output
-    projection and its bias act as before.
+    Other heads' sums stay the same to the last digit; the output projection and its bias act as before.
 
     Args:
         model: any module with our attention layers in it.
@@ -134,40 +193,33 @@ def intervene(
         yield
 
 
-def mean_outputs(model: nn.Module, batches: Iterable[LabelledBatch]) -> Means:
-    """Return, for each layer, the mean over all tokens of all texts of what each head gives [H, E], padding left out.
+def mean_outputs(model: nn.Module, batches: Iterable[Batch]) -> Means:
+    """Return, for each layer, the mean over all tokens of all texts of what each head gives, padding left out.
 
     For self-attention, where a layer's queries are the batch's tokens. In float64, on the model's device.
     """
     sums: Means = {}
     tokens = 0
+
+    def adding(name: str, kept: Bool[Tensor, "B T"]) -> Intervention:
+        """Return what adds a layer's sums over all tokens to those it had, and changes nothing."""
+
+        def add(given: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
+            found = torch.einsum("bhqe,bq->he", given.double(), kept.double())
+            sums[name] = sums[name] + found if name in sums else found
+            return given
+
+        return add
+
     with evaluating(model), torch.no_grad():
         for batch in batches:
-            kept = _kept(batch).to(device_of(model))
-            with intervening(model, {name: _adding(sums, name, kept) for name in headed_layers(model)}):
+            mask = batch.key_padding_mask
+            kept = torch.ones_like(batch.token_ids, dtype=torch.bool) if mask is None else ~mask
+            kept = kept.to(device_of(model))
+            with intervening(model, {name: adding(name, kept) for name in headed_layers(model)}):
                 logits_of(model, batch)
             tokens += int(kept.sum())
     return {name: total / tokens for name, total in sums.items()}
-
-
-def _adding(sums: Means, name: str, kept: Bool[Tensor, "B T"]) -> Intervention:
-    """Return what adds a layer's sums over all tokens to those it had, and changes nothing."""
-
-    def add(given: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
-        found = torch.einsum("bhqe,bq->he", given.double(), kept.double())
-        sums[name] = sums[name] + found if name in sums else found
-        return given
-
-    return add
-
-
-def _kept(batch: LabelledBatch) -> Bool[Tensor, "B T"]:
-    mask = batch.key_padding_mask
-    return torch.ones_like(batch.token_ids, dtype=torch.bool) if mask is None else ~mask
-
-
-def _after(earlier: Intervention | None, later: Intervention) -> Intervention:
-    return later if earlier is None else lambda sums: later(earlier(sums))
 
 
 def _replacement(layer: HeadedAttention, name: str, head: int, change: str, means: Means | None) -> Float[Tensor, " E"]:
@@ -187,114 +239,3 @@ def _replacing(layer: HeadedAttention, heads: Mapping[int, Float[Tensor, " E"]])
     for head, value in heads.items():
         values[head, 0], changed[head] = value.to(values), True
     return lambda sums: torch.where(changed.to(sums.device), values.to(sums), sums)
-
-
-CHANGES: dict[str, Change] = {"zeroed": "zero", "averaged": "mean"}
-
-
-def ablation(
-    model: nn.Module,
-    batches: Iterable[LabelledBatch],
-    means: Means | None = None,
-    objective: Objective = ONE_CLASS,
-) -> Summary:
-    """Return what every head's absence does: layer -> measure -> (mean of each head, standard error of each head).
-
-    loss_zeroed and loss_averaged are the change of a text's loss in nats, accuracy_zeroed and accuracy_averaged
-    that of the share of texts given their label, with the head ablated less with the model whole: of a head that
-    helps, the first are above 0 and the others below. Means are over texts, and standard errors are those of the
-    paired differences. One head at a time, so heads that stand in for each other all look idle (Michel et al. 2019,
-    Are Sixteen Heads Really Better than One?, section 3.2). Takes 2 * heads + 2 forward passes.
-
-    Args:
-        model: called with token ids, key padding mask and segment ids; returns logits.
-        batches: a sample of texts with their classes.
-        means: what "averaged" puts in a head's place; by default its mean over the tokens of these texts.
-        objective: what the labels are, which decides about loss and hits.
-
-    Raises:
-        ValueError: if a text's class is not known, or there are no texts.
-    """
-    sample = _labelled(batches)
-    means = mean_outputs(model, sample) if means is None else means
-    result: Summary = {}
-    with evaluating(model), torch.no_grad():
-        whole = _outcomes(model, sample, objective)  # [N, 2]
-        for name, layer in headed_layers(model).items():
-            for suffix, change in CHANGES.items():
-                heads = [{(name, head): change} for head in range(layer.num_heads)]
-                loss, accuracy = _effects(model, sample, heads, means, whole, objective)
-                result.setdefault(name, {})[f"loss_{suffix}"] = mean_and_error(loss)
-                result[name][f"accuracy_{suffix}"] = mean_and_error(accuracy)
-    return result
-
-
-def _effects(
-    model: nn.Module,
-    batches: list[LabelledBatch],
-    heads: list[dict[tuple[str, int], Change]],
-    means: Means,
-    whole: Float[Tensor, "N 2"],
-    objective: Objective,
-) -> Float[Tensor, "2 N H"]:
-    """Return, for each of these changes, every text's loss and accuracy less those of the whole model."""
-    differences = []
-    for changes in heads:
-        with intervene(model, changes, means):
-            differences.append(_outcomes(model, batches, objective) - whole)
-    return torch.stack(differences, dim=-1).transpose(0, 1)  # [N, 2, H] -> [2, N, H]
-
-
-def gate_gradient(model: nn.Module, batches: Iterable[LabelledBatch], objective: Objective = ONE_CLASS) -> Summary:
-    """Return I_h = mean over texts of |d loss / d g_h| at g_h = 1: layer -> "gate_gradient" -> (means, errors).
-
-    g_h multiplies what head h gives before the heads are joined, and the loss is that of a text in nats
-    (Michel et al. 2019, section 4.1, which goes on to normalize each layer's I to length 1; that is not done here).
-    One forward and one backward pass: the cheap forecast of `ablation`, for small changes.
-
-    Args:
-        model: called with token ids, key padding mask and segment ids; returns logits.
-        batches: a sample of texts with their classes.
-        objective: what the labels are, which decides about the loss.
-
-    Raises:
-        ValueError: if a text's class is not known, or there are no texts.
-    """
-    parts: dict[str, list[Float[Tensor, "B H"]]] = {name: [] for name in headed_layers(model)}
-    with evaluating(model), torch.inference_mode(False), torch.enable_grad():
-        for batch in _labelled(batches):
-            for name, gradient in _gate_gradients(model, batch, objective).items():
-                parts[name].append(gradient.abs().cpu())
-    return {name: {"gate_gradient": mean_and_error(torch.cat(values))} for name, values in parts.items()}
-
-
-def _gate_gradients(model: nn.Module, batch: LabelledBatch, objective: Objective) -> dict[str, Float[Tensor, "B H"]]:
-    """Return d loss_b / d g_bh, with a gate for each text, so that one backward pass serves all of them."""
-    B, device = len(batch.labels), device_of(model)
-    gates = {name: torch.ones(B, layer.num_heads, dtype=torch.float64, device=device, requires_grad=True)
-             for name, layer in headed_layers(model).items()}  # fmt: skip
-    interventions = {name: lambda sums, gate=gate: sums * gate.to(sums.dtype)[:, :, None, None]
-                     for name, gate in gates.items()}  # fmt: skip
-    with intervening(model, interventions):
-        loss = objective.losses(logits_of(model, batch).double(), batch.labels.to(device)).sum()
-    # Not backward(): that would add to the parameters' own gradients.
-    gradients = torch.autograd.grad(loss, list(gates.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(gates, gradients, strict=True))
-
-
-def _labelled(batches: Iterable[LabelledBatch]) -> list[LabelledBatch]:
-    found = list(batches)
-    if not found or any((batch.labels < 0).any() for batch in found):
-        raise ValueError("needs texts, and the class of each of them")
-    return found
-
-
-def _outcomes(model: nn.Module, batches: list[LabelledBatch], objective: Objective) -> Float[Tensor, "N 2"]:
-    """Return each text's loss, and 1 if it was given its label, else 0."""
-    parts = []
-    for batch in batches:
-        logits = logits_of(model, batch)
-        labels = batch.labels.to(logits.device)
-        outcome = [objective.losses(logits.double(), labels), objective.hits(logits, labels).double()]
-        parts.append(torch.stack(outcome, dim=1).cpu())
-    return torch.cat(parts)

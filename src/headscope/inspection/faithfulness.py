@@ -7,8 +7,8 @@ Tokens are hidden by the key padding mask, not deleted as in the paper: the othe
 the missing tokens can move the prediction, whatever the model makes of positions. Special tokens ([CLS], [SEP]) are
 neither ranked nor hidden.
 
-Shape letters: B texts, T positions, N heads of all layers, C choosers, S shares, R rankings,
-V variants of a text.
+Shape letters: B texts, T positions, L layers, H heads of a layer, N heads of all layers, Q queries, C choosers,
+S shares, R rankings, V variants of a text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,46 +20,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.attention.multi_head import HeadedAttention
+from headscope.data.batching import Batch, moved
 from headscope.inspection.capture import capture
-from headscope.inspection.causes import LabelledBatch, device_of, evaluating, evidence_of, headed_layers
+from headscope.inspection.causes import device_of, evaluating, headed_layers
 from headscope.inspection.measures import Maps, Padding, Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
-
-# How much each token counts, as far as maps can say: by what one head gives it, or by all layers together.
-#
-# Shape letters: B texts, H heads, Q queries, T positions, L layers.
-
-
-def rollout(maps: Sequence[Maps], padding: Padding = None) -> Float[Tensor, "B T T"]:
-    """Return R = M_L ... M_2 M_1 with M_l = (A_l + I) / 2, and A_l the mean over the heads of layer l.
-
-    R_ij is the share of the last layer's token i that comes from token j of the text, if attention alone moved
-    anything: half of each layer's output comes along the residual connection (Abnar and Zuidema 2020, Quantifying
-    Attention Flow in Transformers, section 3).
-
-    Args:
-        maps: one for each layer, from the first to the last, queries and keys the same tokens.
-        padding: True at padding, whose rows and columns come out as 0.
-
-    Returns:
-        Rows of tokens sum to 1.
-    """
-    identity = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
-    product = identity.expand(len(maps[0]), -1, -1)  # [B, T, T]
-    for weights in maps:
-        product = (weights.mean(dim=1) + identity) / 2 @ product
-    if padding is None:
-        return product
-    return product.masked_fill(padding[:, :, None] | padding[:, None], 0.0)
-
-
-def received(maps: Maps, padding: Padding = None) -> Float[Tensor, "B H T"]:
-    """Return r_j = mean_i a_ij over the queries that are tokens: the mass that each key gets, summing to 1."""
-    if padding is None:
-        return maps.mean(dim=-2)
-    tokens = (~padding).to(maps.dtype)[:, None, :, None]  # [B, 1, Q, 1]
-    return (maps * tokens).sum(dim=-2) / tokens.sum(dim=-2).clamp(min=1)
-
 
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the bins of ERASER, section 4
 TOKENS_AT_ONCE = 2**13  # run through the model together: memory does not depend on heads, and a CPU's cache is met
@@ -87,7 +52,7 @@ class Faithfulness:
 
 def faithfulness(
     model: nn.Module,
-    batches: Iterable[LabelledBatch],
+    batches: Iterable[Batch],
     special_ids: Sequence[int] = (),
     shares: Sequence[float] = BINS,
     embedding: nn.Module | None = None,
@@ -121,10 +86,10 @@ def faithfulness(
     with evaluating(model), torch.inference_mode(False):
         for batch in batches:
             inputs = _Inputs.of(model, batch, special_ids)
-            scores = torch.cat([_scores(model, inputs, embedding, objective), _random_scores(inputs, rankings, random)])
-            parts.append(
-                _differences(model, inputs, scores, shares, objective)[..., inputs.choosable.sum(-1) >= 2].cpu()
-            )
+            chance = torch.rand(rankings, *inputs.padding.shape, generator=random).to(inputs.padding.device)
+            scores = torch.cat([_scores(model, inputs, embedding, objective), chance])
+            differences = _differences(model, inputs, scores, shares, objective)
+            parts.append(differences[..., inputs.choosable.sum(-1) >= 2].cpu())
     values = torch.cat(parts, dim=-1) if parts else torch.empty(2, 0, 0)
     if not values.shape[-1]:
         raise ValueError("needs texts with at least two tokens that are not special")
@@ -135,29 +100,22 @@ def faithfulness(
 class _Inputs:
     """A batch on the model's device; `choosable` is True at tokens that may be hidden."""
 
-    batch: LabelledBatch
-
-    token_ids: Int[Tensor, "B T"]
+    batch: Batch
     padding: Bool[Tensor, "B T"]
-    segment_ids: Int[Tensor, "B T"] | None
     choosable: Bool[Tensor, "B T"]
 
     @classmethod
-    def of(cls, model: nn.Module, batch: LabelledBatch, special_ids: Sequence[int]) -> "_Inputs":
-        device = device_of(model)
-        ids, mask, segments = batch.token_ids.to(device), batch.key_padding_mask, batch.segment_ids
-        padding = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask.to(device)
-        special = torch.isin(ids, ids.new_tensor(list(special_ids)))
-        segments = None if segments is None else segments.to(device)
-        return cls(batch, ids, padding, segments, ~padding & ~special)
+    def of(cls, model: nn.Module, batch: Batch, special_ids: Sequence[int]) -> "_Inputs":
+        batch = moved(batch, device_of(model))
+        ids, mask = batch.token_ids, batch.key_padding_mask
+        padding = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask
+        return cls(batch, padding, ~padding & ~torch.isin(ids, ids.new_tensor(list(special_ids))))
 
 
 def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective) -> Float[Tensor, "C B T"]:
     """Return how each head, rollout and gradient x input rank the tokens."""
     with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
-        logits = model(
-            inputs.token_ids, inputs.padding, inputs.segment_ids, *evidence_of(inputs.batch, device_of(model))
-        )
+        logits = model(*inputs.batch._replace(key_padding_mask=inputs.padding).inputs)
         likeliest = objective.log_probabilities(logits).amax(dim=-1).sum()
     gradient = torch.autograd.grad(likeliest, leaves[0])[0]
     saliency = (gradient * leaves[0].detach()).sum(dim=-1).abs()  # [B, T]
@@ -182,8 +140,32 @@ def _leaf(embedding: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def _random_scores(inputs: _Inputs, rankings: int, random: torch.Generator) -> Float[Tensor, "R B T"]:
-    return torch.rand(rankings, *inputs.token_ids.shape, generator=random).to(inputs.token_ids.device)
+def rollout(maps: Sequence[Maps], padding: Padding = None) -> Float[Tensor, "B T T"]:
+    """Return R = M_L ... M_2 M_1 with M_l = (A_l + I) / 2, and A_l the mean over the heads of layer l; rows sum to 1.
+
+    R_ij is the share of the last layer's token i that comes from token j of the text, if attention alone moved
+    anything: half of each layer's output comes along the residual connection (Abnar and Zuidema 2020, Quantifying
+    Attention Flow in Transformers, section 3).
+
+    Args:
+        maps: one for each layer, from the first to the last, queries and keys the same tokens.
+        padding: True at padding, whose rows and columns come out as 0.
+    """
+    identity = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
+    product = identity.expand(len(maps[0]), -1, -1)  # [B, T, T]
+    for weights in maps:
+        product = (weights.mean(dim=1) + identity) / 2 @ product
+    if padding is None:
+        return product
+    return product.masked_fill(padding[:, :, None] | padding[:, None], 0.0)
+
+
+def received(maps: Maps, padding: Padding = None) -> Float[Tensor, "B H T"]:
+    """Return r_j = mean_i a_ij over the queries that are tokens: the mass that each key gets, summing to 1."""
+    if padding is None:
+        return maps.mean(dim=-2)
+    tokens = (~padding).to(maps.dtype)[:, None, :, None]  # [B, 1, Q, 1]
+    return (maps * tokens).sum(dim=-2) / tokens.sum(dim=-2).clamp(min=1)
 
 
 @torch.no_grad()
@@ -227,14 +209,15 @@ def _probabilities(
     model: nn.Module, inputs: _Inputs, hidden: Bool[Tensor, "V B T"], objective: Objective
 ) -> Float[Tensor, "V B classes"]:
     """Return what the model predicts of each text, with what is hidden in each variant."""
-    B, T = inputs.token_ids.shape
+    token_ids, _, segment_ids, *_ = inputs.batch
+    B, T = token_ids.shape
     found = []
     for part in hidden.split(max(1, TOKENS_AT_ONCE // (B * T))):
-        ids = inputs.token_ids.repeat(len(part), 1)
-        segments = None if inputs.segment_ids is None else inputs.segment_ids.repeat(len(part), 1)
-        evidence = evidence_of(inputs.batch, ids.device, len(part))
-        logits = model(ids, part.flatten(0, 1), segments, *evidence).double().unflatten(0, (len(part), B))
-        found.append(objective.probabilities(logits))
+        times = len(part)
+        segments = None if segment_ids is None else segment_ids.repeat(times, 1)
+        evidence = () if inputs.batch.evidence is None else (inputs.batch.evidence.repeated(times, T),)
+        logits = model(token_ids.repeat(times, 1), part.flatten(0, 1), segments, *evidence)
+        found.append(objective.probabilities(logits.double().unflatten(0, (times, B))))
     return torch.cat(found)
 
 
@@ -246,11 +229,9 @@ def _result(model: nn.Module, values: Float[Tensor, "2 C N"]) -> Faithfulness:
         name: {measure: mean_and_error(layer[row].T) for row, measure in enumerate(QUANTITIES)}
         for name, layer in zip(headed_layers(model), layers, strict=True)
     }
-    single = {"rollout": rolled, "gradient": gradient, "chance": chance.mean(dim=1, keepdim=True)}
-    choosers = {}
-    for name, value in single.items():
-        found = [mean_and_error(value[row].T) for row in range(len(QUANTITIES))]
-        choosers[name] = {
-            measure: (mean, error) for measure, ((mean,), (error,)) in zip(QUANTITIES, found, strict=True)
-        }
+    choosers: dict[str, dict[str, tuple[float, float]]] = {}
+    for name, value in (("rollout", rolled), ("gradient", gradient), ("chance", chance.mean(dim=1, keepdim=True))):
+        for row, measure in enumerate(QUANTITIES):
+            (mean,), (error,) = mean_and_error(value[row].T)
+            choosers.setdefault(name, {})[measure] = mean, error
     return Faithfulness(heads, choosers, values.shape[-1])

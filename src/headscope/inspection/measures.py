@@ -1,6 +1,8 @@
-"""The numbers of many texts, gathered batch by batch: means for each head, and the texts that stand out.
+"""What a head looks at, read off its maps, and the numbers of many texts: means for each head, texts that stand out.
 
-`headscope.inspection.measures` says what each measure is.
+Each measure is a mean over the queries of a text, padding left out. a_ij is the weight that query i gives to key j, n
+the number of tokens of a text, which stand before its padding. Keys that are padding have weight 0, as every layer here
+gives them. Masses and shares lie in [0, 1]. Shape letters: B texts, H heads, Q queries, T positions, N texts in all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +11,6 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-# What a head looks at, read off its maps: each a mean over the queries of a text, padding left out.
-#
-# Shape letters: B texts, H heads, Q queries, T positions. a_ij is the weight that query i gives to key j, n the number
-# of tokens of a text, which stand before its padding. Keys that are padding have weight 0, as every layer here gives
-# them. Masses and shares lie in [0, 1].
 
 Maps = Float[Tensor, "B H Q T"]  # Q is T, but for a pooling, whose one query is no token
 Padding = Bool[Tensor, "B T"] | None
@@ -31,8 +27,7 @@ class Tokens:
     Attributes:
         token_ids: id of each token; anything at padding.
         separators: True at tokens such as [SEP].
-        texts: for pairs, the text that each token is of, 0 or 1, and -1 at special tokens, which are of neither; None
-            for single texts.
+        texts: for pairs, the text that each token is of, 0 or 1, and -1 at special tokens; None for single texts.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -48,14 +43,10 @@ class Tokens:
     def of_pairs(
         cls, token_ids: Int[Tensor, "B T"], separator_ids: Sequence[int], special_ids: Sequence[int]
     ) -> "Tokens":
-        """Return the tokens of a batch of pairs: the first separator of each ends its first text.
+        """Return the tokens of a batch of pairs, `[CLS] A [SEP] B [SEP]`, `<s> A </s></s> B </s>` and the like.
 
-        The ids say so where the token types do not: those of RoBERTa are 0 in both texts.
-
-        Args:
-            token_ids: of `[CLS] A [SEP] B [SEP]`, `<s> A </s></s> B </s>` and the like.
-            separator_ids: ids of the tokens that stand between the texts.
-            special_ids: ids of all tokens that the tokenizer adds to the texts, separators among them.
+        The first separator ends the first text. The ids say so where the token types do not: those of RoBERTa are 0 in
+        both texts. `special_ids` are all that the tokenizer adds to the texts, separators among them.
         """
         tokens = cls.of(token_ids, separator_ids)
         is_special = torch.isin(token_ids, token_ids.new_tensor(list(special_ids)))
@@ -144,10 +135,10 @@ def same_token_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
 def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     """Return mean_i sum_j a_ij [i and j are of different texts of the pair]: how much a head looks across.
 
-    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are no queries here, and what
-    is given to them goes to neither text. So 1 if each token looks at the other text alone; if all keys are looked at
-    alike, 2 n_A n_B / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
-    which a text has no token has 0. Our own; `headscope.tensorboard.record.quadrants` has both directions apart.
+    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are of neither text. So 1 if
+    each token looks at the other text alone; if all keys are looked at alike, 2 n_A n_B / ((n_A + n_B) n) with n the
+    tokens of both texts and the special ones, about a half. A pair in which a text has no token has 0. Our own;
+    `headscope.tensorboard.record.quadrants` has both directions apart.
 
     Raises:
         ValueError: if it is not known which text each token is of.
@@ -162,13 +153,10 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
 def position_only(maps: Maps, padding: Padding = None) -> PerText:
     """Return 1 for texts where the place alone tells what a query looks at most, else 0; the mean is a share of texts.
 
-    That is so if, for 90 % of the queries (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks
-    90 % for the offsets -1 and +1), argmax_j a_ij
-    is one offset away, j - i = o, of the queries i that have a token there, which must be half of all at least, or
-    is the first token, or
-    is the last one.
-    Rows that look at all tokens alike have no argmax, and count among the queries that do not agree. Takes as long as
-    `mean_distance` three times over.
+    That is so if, for 90 % of the queries (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks 90
+    % for the offsets -1 and +1), argmax_j a_ij is the first token, or the last one, or one offset away, j - i = o, of
+    the queries i that have a token there, which must be half of all at least. Rows that look at all tokens alike have
+    no argmax, and count as not agreeing. Takes three times as long as `mean_distance`.
     """
     B, H, Q, T = maps.shape
     n = maps.new_full((B,), T) if padding is None else token_counts(padding).to(maps.dtype)  # [B]
@@ -213,20 +201,15 @@ MEASURES: dict[str, Measure] = {
     "last": last_mass,
     "entropy_share": entropy_share,
 }
-
 # Where the tokens are known; cheap too.
 TOKEN_MEASURES: dict[str, TokenMeasure] = {"separator": separator_mass}
-
 # Where the texts are pairs.
 PAIR_MEASURES: dict[str, TokenMeasure] = {"crossing": crossing_mass}
-
 # For now and then, such as the end of a run: the first alone takes two thirds as long as all of MEASURES.
 RARE_MEASURES: dict[str, Measure] = {"position_only": position_only}
 RARE_TOKEN_MEASURES: dict[str, TokenMeasure] = {"same_token": same_token_mass}
-
 # What can be said of a pooling, which has one query, no token of the text.
 POOLING_MEASURES: dict[str, Measure] = {"entropy": entropy, "first": first_mass}
-
 # Those that lie between 0 and 1 whatever the text's length, so that a change of one can be held against another's.
 SHARES = ("entropy_share", "self", "previous", "next", "first", "last", "separator", "crossing", "same_token")
 
@@ -236,8 +219,7 @@ class HeadStatistics:
 
     Args:
         measures: by name; by default all that a self-attention head has and that are cheap.
-        token_measures: by name; those that are taken where an update brings tokens. Those of pairs come with them where
-            the tokens are of pairs.
+        token_measures: by name; taken where an update brings tokens, with those of pairs where these are of pairs.
     """
 
     def __init__(
@@ -250,25 +232,20 @@ class HeadStatistics:
         self, layer: str, maps: Maps, padding: Padding = None, tokens: Tokens | None = None
     ) -> dict[str, PerText]:
         """Count the maps of one layer and some texts in, and return their numbers by measure."""
-        found = self._measured(maps, padding)
-        if tokens is not None:
-            pairs = {} if tokens.texts is None else PAIR_MEASURES
-            chosen = {**self.token_measures, **pairs}
-            found |= {name: measure(maps, padding, tokens) for name, measure in chosen.items()}
-        # One transfer, however many measures there are.
-        values = dict(zip(found, torch.stack(list(found.values())).cpu(), strict=True))
-        for name, value in values.items():
-            self._values.setdefault(layer, {}).setdefault(name, []).append(value)
-        return values
-
-    def _measured(self, maps: Maps, padding: Padding) -> dict[str, PerText]:
         found: dict[str, PerText] = {}
         for name, measure in self.measures.items():
             if measure is entropy_share and "entropy" in found:  # spares the logarithms, half of all the work
                 found[name] = share_of_entropy(found["entropy"], padding, maps.shape[-1])
             else:
                 found[name] = measure(maps, padding)
-        return found
+        if tokens is not None:
+            chosen = {**self.token_measures, **({} if tokens.texts is None else PAIR_MEASURES)}
+            found |= {name: measure(maps, padding, tokens) for name, measure in chosen.items()}
+        # One transfer, however many measures there are.
+        values = dict(zip(found, torch.stack(list(found.values())).cpu(), strict=True))
+        for name, value in values.items():
+            self._values.setdefault(layer, {}).setdefault(name, []).append(value)
+        return values
 
     def summary(self) -> Summary:
         """Return layer -> measure -> (mean of each head, standard error of each head) over the texts."""
@@ -287,11 +264,7 @@ def mean_and_error(values: Float[Tensor, "N H"]) -> tuple[list[float], list[floa
 
 
 class TopTexts:
-    """Keep, for each head, the few texts of the highest score out of a stream of texts.
-
-    Args:
-        count: how many are kept.
-    """
+    """Keep, for each head, the `count` texts of the highest score out of a stream of texts."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -315,19 +288,19 @@ class TopTexts:
 
 
 class Examples:
-    """Find for each head the texts where it is focused most sharply, and those where it changed most since before.
+    """Find for each head the texts where it is focused most sharply, and where it changed most since the last record.
 
     Focus is 1 - entropy_share. Change is the root mean square, over the measures in `SHARES`, of the differences
-    between a text's numbers in two records: between 0 and 1. entropy and mean_distance, which have units and grow
-    with the text, are left out, and so are measures and texts that one of the records lacks.
+    between a text's numbers in two records: between 0 and 1. entropy and mean_distance, which have units and grow with
+    the text, are left out, and so are measures and texts that one of the records lacks.
 
     Args:
         count: texts for each head.
-        before: the examples of the record before, which hold the numbers of all its texts.
+        before: the examples of the previous record, which hold the numbers of all its texts.
 
     Attributes:
         focused: layer -> the texts of highest focus; `focused[layer].best()[head]`.
-        changed: layer -> the texts of greatest change; empty without a record before.
+        changed: layer -> the texts of greatest change; empty without a previous record.
     """
 
     def __init__(self, count: int = 5, before: "Examples | None" = None) -> None:
@@ -378,7 +351,7 @@ def _change(
     known_texts: Int[Tensor, " N"],
     before: Mapping[str, Float[Tensor, "N H"]],
 ) -> tuple[Bool[Tensor, " B"], PerText]:
-    """Return which texts were there before, and how much each changed; of others the change means nothing."""
+    """Return which texts the previous record has, and how much each changed; of others the change means nothing."""
     place = torch.searchsorted(known_texts, texts).clamp(max=len(known_texts) - 1)
     both = [name for name in now if name in before]
     differences = torch.stack([now[name] - before[name][place] for name in both])  # [M, B, H]

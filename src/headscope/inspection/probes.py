@@ -20,6 +20,7 @@ from headscope.data.evidence import Evidence, EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.inspection.attribution import Attribution, attributable, attribution, for_class
 from headscope.inspection.capture import observe
+from headscope.inspection.causes import evaluating
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.record import Spoken, label_text
 
@@ -33,10 +34,10 @@ class Probe:
     Attributes:
         texts: the text, or the two of a pair.
         tokens: its tokens as a person reads them.
-        token_ids: [1, T].
-        segment_ids: [1, T] for pairs: the token types that the model is given.
+        token_ids: their ids.
+        segment_ids: for pairs, the token types that the model is given.
         label: its class, if known, as a person reads it.
-        segments: for pairs, which of the texts each token is of, 0 or 1, and None for special tokens, of neither.
+        segments: for pairs, the text that each token is of, 0 or 1; None for special tokens.
         evidence: the tokens' n-grams, where the model reads them.
     """
 
@@ -84,16 +85,31 @@ class Reading:
         return label_text(self.answer)
 
 
-def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Reading]:
-    """Return the first tokens of a probe, and of its maps, for pictures, which would grow with the square."""
-    if len(probe.tokens) <= tokens:
-        return probe, reading
-    # Copies, so that the whole maps can be let go.
-    maps = {layer: weights[:, :tokens, :tokens].copy() for layer, weights in reading.maps.items()}
-    pooling = None if reading.pooling is None else reading.pooling[:tokens]
-    segments = None if probe.segments is None else probe.segments[:tokens]
-    cut = replace(probe, tokens=probe.tokens[:tokens], segments=segments)
-    return cut, replace(reading, maps=maps, pooling=pooling)
+def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
+    """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
+    if config.probes:  # as long as the model reads them
+        length = data.config.max_length
+        return [make_probe(data.tokenizer, (text,), None, length, data.evidence) for text in config.probes]
+    split, labels = data.corpus.splits["validation"], data.labels("validation")
+    lengths = data.encoded["validation"].lengths
+    # The longest that fit come first; where none fits, the shortest, which are then cut.
+    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
+    chosen = _classes_in_turn(order, labels)[: config.num_probes]
+    columns = texts_among(split.column_names)
+    texts = [tuple(split[row][column] for column in columns) for row in chosen]
+    classes = objective.has(torch.from_numpy(labels[chosen]), len(data.corpus.labels))
+    return [
+        make_probe(data.tokenizer, text, label_text(name), config.max_tokens, data.evidence)
+        for text, name in zip(texts, objective.names(classes, data.corpus.labels), strict=True)
+    ]
+
+
+def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
+    """Return the rows, each class's first before any class's second; a row without a class comes last."""
+    members = [labels == label for label in np.unique(labels)] if labels.ndim == 1 else list(labels.T.astype(bool))
+    by_class = [rows[member[rows]].tolist() for member in members]
+    in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    return list(dict.fromkeys([*in_turn, *rows.tolist()]))
 
 
 def make_probe(
@@ -125,44 +141,6 @@ def encoded_probe(
     return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments, known)
 
 
-def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
-    """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
-    if config.probes:  # as long as the model reads them
-        length = data.config.max_length
-        return [make_probe(data.tokenizer, (text,), None, length, data.evidence) for text in config.probes]
-    split, lengths, labels = (
-        data.corpus.splits["validation"],
-        data.encoded["validation"].lengths,
-        data.labels("validation"),
-    )
-    # The longest that fit come first; where none fits, the shortest, which are then cut.
-    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
-    chosen = _classes_in_turn(order, labels)[: config.num_probes]
-    columns = texts_among(split.column_names)
-    classes = objective.has(torch.from_numpy(labels[chosen]), len(data.corpus.labels))
-    return [
-        make_probe(
-            data.tokenizer,
-            tuple(split[row][column] for column in columns),
-            label_text(name),
-            config.max_tokens,
-            data.evidence,
-        )
-        for row, name in zip(chosen, objective.names(classes, data.corpus.labels), strict=True)
-    ]
-
-
-def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
-    """Return the rows so that each class's first comes before any class's second, in the rows' own order otherwise.
-
-    A row with several classes comes once, and one without any comes last.
-    """
-    members = [labels == label for label in np.unique(labels)] if labels.ndim == 1 else list(labels.T.astype(bool))
-    by_class = [rows[member[rows]].tolist() for member in members]
-    in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
-    return list(dict.fromkeys([*in_turn, *rows.tolist()]))
-
-
 def read_probe(
     model: nn.Module,
     probe: Probe,
@@ -183,13 +161,15 @@ def read_probe(
     def keep_pooling(name: str, seen: Seen) -> None:
         pooled.append(seen.weights()[0, 0, 0].cpu().numpy())
 
-    was_training = model.training
-    model.eval()
-    with torch.no_grad(), observe(model, keep, HeadedAttention), observe(model, keep_pooling, ScoredAttention):
-        batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]), probe.evidence)
-        batch = moved(batch, device)
+    batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]), probe.evidence)
+    batch = moved(batch, device)
+    with (
+        torch.no_grad(),
+        evaluating(model),
+        observe(model, keep, HeadedAttention),
+        observe(model, keep_pooling, ScoredAttention),
+    ):
         logits = model(*batch.inputs).float().cpu()
-    model.train(was_training)
     split = attribution(model, *batch.inputs)[0] if attributable(model) else None
     likeliest = labels[int(logits[0].argmax())]
     said = None if split is None else split.said(for_class(split.logits, objective), likeliest, probe.tokens)
@@ -199,3 +179,15 @@ def read_probe(
     difference = max(differences, default=0.0)
     pooling = pooled[0] if pooled else None
     return Reading(maps, probabilities, answer, pooling, difference, logits[0], split, said)
+
+
+def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Reading]:
+    """Return the first tokens of a probe, and of its maps, for pictures, which would grow with the square."""
+    if len(probe.tokens) <= tokens:
+        return probe, reading
+    # Copies, so that the whole maps can be let go.
+    maps = {layer: weights[:, :tokens, :tokens].copy() for layer, weights in reading.maps.items()}
+    pooling = None if reading.pooling is None else reading.pooling[:tokens]
+    segments = None if probe.segments is None else probe.segments[:tokens]
+    cut = replace(probe, tokens=probe.tokens[:tokens], segments=segments)
+    return cut, replace(reading, maps=maps, pooling=pooling)

@@ -1,9 +1,11 @@
-"""Everything that is measured about the heads of a finished model: what they do, and what depends on them."""
+"""Everything that is measured about the heads of a finished model: what they do, and what depends on them.
+
+Shape letters: B texts, N heads of all layers together, L layers, H heads of each, Q queries, T positions.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import torch
@@ -33,9 +35,7 @@ from headscope.inspection.measures import (
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 
-# How alike heads are: the divergence between what any two of them look at, over all layers.
-#
-# Shape letters: B texts, N heads of all layers together, Q queries, T positions.
+Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # hands batches on, and may show how far they have come
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Likeness:
     error: Float[Tensor, "N N"]
 
     def distance(self) -> Float[Tensor, "N N"]:
-        """Return the square root of the divergence, which is a metric (Endres and Schindelin 2003).
+        """Return the square root of the divergence, a metric (Endres and Schindelin 2003), for clusters and pictures.
 
-        For clustering and for pictures in the plane. What is averaged is the divergence itself, as in Clark et al.
-        2019, section 6: nats add up over queries, their roots do not.
+        The mean is of the divergence itself, as in Clark et al. 2019, section 6: nats add up over queries, roots do
+        not.
         """
         return self.divergence.sqrt()
 
@@ -112,9 +112,6 @@ def _row_entropy(weights: Float[Tensor, "B N Q T"]) -> Float[Tensor, "B N Q"]:
     return logarithms.mul_(weights).sum(dim=-1).neg_()
 
 
-Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # hands batches on, and may show how far they have come
-
-
 @dataclass(frozen=True)
 class SpecialTokens:
     """Ids that are no words of a text.
@@ -167,7 +164,7 @@ class Study:
         }
 
     def extra(self) -> dict[str, np.ndarray]:
-        """Return what is no number of a single head, as the record keeps it."""
+        """Return what belongs to no single head, as the record keeps it."""
         known = {} if self.faithfulness is None else self.faithfulness.choosers
         # [measure, (mean, standard error)], measures in their order: comprehensiveness, sufficiency
         choosers = {
@@ -203,9 +200,13 @@ def causes(
         put = put_for_answers(model, batches, objective).heads.unbind(dim=1)  # [N, H] of each layer
         named = zip(headed_layers(model), put, strict=True)
         effects.append({name: {"nats": mean_and_error(heads)} for name, heads in named})
-    found = _faithfulness(model, watch(batches), special, shares, objective)
-    numbers = reduce(_merged, [patterns, *effects, {} if found is None else found.heads])
-    return Study(numbers, found, likeness, sum(len(batch.labels) for batch in batches))
+    try:
+        found = faithfulness(model, watch(batches), special.fixed, shares, objective=objective)
+    except ValueError:  # texts of one word each: there is nothing to choose among
+        found = None
+    for effect in [*effects, {} if found is None else found.heads]:
+        patterns = {layer: measures | effect.get(layer, {}) for layer, measures in patterns.items()}
+    return Study(patterns, found, likeness, sum(len(batch.labels) for batch in batches))
 
 
 @dataclass(frozen=True)
@@ -239,24 +240,9 @@ def put_for_answers(model: TextClassifier, batches: Iterable[Batch], objective: 
     return Put(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _faithfulness(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    special: SpecialTokens,
-    shares: Sequence[float],
-    objective: Objective,
-) -> Faithfulness | None:
-    try:
-        return faithfulness(model, batches, special.fixed, shares, objective=objective)
-    except ValueError:  # texts of one word each: there is nothing to choose among
-        return None
-
-
 def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
-    statistics, likeness = (
-        HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES),
-        HeadLikeness(),
-    )
+    statistics = HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES)
+    likeness = HeadLikeness()
     with evaluating(model), torch.no_grad():
         for batch in batches:
             with capture(model, kind=HeadedAttention) as maps:
@@ -270,17 +256,9 @@ def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens
     return statistics.summary(), likeness.summary()
 
 
-def _merged(one: Summary, other: Summary) -> Summary:
-    return {layer: measures | other.get(layer, {}) for layer, measures in one.items()}
-
-
 def sample(batches: TextBatches, count: int, tokens_per_batch: int, seed: int) -> list[Batch]:
     """Return batches of `count` texts drawn without replacement, or of all if there are no more."""
     total = len(batches.texts.lengths)
     rows = np.sort(np.random.default_rng(seed).permutation(total)[:count])
-    return list(_batched(batches, rows, tokens_per_batch))
-
-
-def _batched(batches: TextBatches, rows: np.ndarray, tokens_per_batch: int) -> Iterator[Batch]:
-    for chosen in TokenBudgetSampler(batches.texts.lengths[rows], tokens_per_batch):
-        yield batches[rows[chosen].tolist()]
+    sampler = TokenBudgetSampler(batches.texts.lengths[rows], tokens_per_batch)
+    return [batches[rows[chosen].tolist()] for chosen in sampler]

@@ -20,22 +20,25 @@ from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.scores import Scores, best_thresholds, scores
 
 WITHOUT_SPACES = 0.05  # texts with a smaller share of white space are read by characters
-# Every pair of words is a weight for every class, and the solver keeps some twenty copies of them, so memory and time
-# grow with the texts that it learns from: 200,000 made ones of 40 words took 1 GiB and three minutes. What more would
-# add to counted words is little but not nothing, so the name of the baseline says that it had a sample.
+# Every pair of words is a weight for every class, of which the solver keeps some twenty copies: 200,000 made-up
+# texts of 40 words took 1 GiB and three minutes. More would add a little, so the name says that it is a sample.
 MOST_TEXTS = 200_000
 SCORED_AT_ONCE = 10_000  # texts of the test split
 
 
+def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
+    """Fit on train, score on test: (scores, what was fitted, seconds)."""
+    start = time.perf_counter()
+    baseline = fitted(splits["train"])
+    if numbers(splits["test"], "label").ndim > 1:  # a text may have any number of labels
+        thresholds = best_thresholds(*_logits(baseline.pipeline, splits["validation"]))
+        baseline = replace(baseline, objective=AnyClasses(thresholds))
+    return baseline.scores(splits["test"]), baseline.name, time.perf_counter() - start
+
+
 @dataclass(frozen=True)
 class Baseline:
-    """TF-IDF and logistic regression, fitted.
-
-    Attributes:
-        pipeline: both.
-        name: what was counted, and on how many texts if not on all.
-        objective: what the labels are.
-    """
+    """TF-IDF and logistic regression, fitted; `name` says what was counted, and on how many texts if not on all."""
 
     pipeline: Pipeline
     name: str
@@ -45,41 +48,33 @@ class Baseline:
         """Return the scores of a split."""
         return scores(*_logits(self.pipeline, split), self.objective)
 
-    def at_best_thresholds(self, validation: Dataset) -> "Baseline":
-        """Return the same with a threshold for each class, chosen on the validation split."""
-        thresholds = best_thresholds(*_logits(self.pipeline, validation))
-        return replace(self, objective=AnyClasses(thresholds))
-
-
-def baseline_scores(splits: DatasetDict) -> tuple[Scores, str, float]:
-    """Fit on train, score on test: (scores, what was fitted, seconds)."""
-    start = time.perf_counter()
-    baseline = fitted(splits["train"])
-    if numbers(splits["test"], "label").ndim > 1:  # a text may have any number of labels
-        baseline = baseline.at_best_thresholds(splits["validation"])
-    return baseline.scores(splits["test"]), baseline.name, time.perf_counter() - start
-
 
 def fitted(split: Dataset, C: float = 10.0) -> Baseline:
     """Fit on a split; of more than 200,000 texts so many are drawn, with the shares of the classes.
 
     Words and pairs of words, or runs of 1 to 3 characters for text without spaces; terms in two texts or more; log
-    term frequency. Where a text has any number of labels there is a regression for each class.
-
-    Args:
-        split: texts and labels.
-        C: inverse of the strength of the penalty on squared weights.
+    term frequency. Where a text has any number of labels there is a regression for each class. C is the inverse of the
+    strength of the penalty on squared weights.
     """
     train = limited(split, MOST_TEXTS, seed=0)
-    by_characters = is_without_spaces(train)
-    labels = numbers(train, "label")
+    by_characters, labels = is_without_spaces(train), numbers(train, "label")
+    analyzer, ngrams = ("char", (1, 3)) if by_characters else ("word", (1, 2))
+    vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=ngrams, min_df=2, sublinear_tf=True)
+    regression = LogisticRegression(C=C, max_iter=1000)
+    pipeline = make_pipeline(vectorizer, regression if labels.ndim == 1 else OneVsRestClassifier(regression))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Label not .* is present in all training examples")
-        pipeline = _pipeline(by_characters, labels.ndim == 1, C).fit(row_texts(train), labels)
+        pipeline.fit(row_texts(train), labels)
     name = f"TF-IDF ({'characters 1-3' if by_characters else 'words 1-2'}) + logistic regression"
     if len(train) < len(split):
         name += f" on {len(train):,} of {len(split):,} training texts"
     return Baseline(pipeline, name)
+
+
+def is_without_spaces(split: Dataset) -> bool:
+    """Tell whether the first thousand texts have so little white space that their words cannot be told apart by it."""
+    sample = "".join(islice(row_texts(split), 1000))
+    return sum(map(str.isspace, sample)) < WITHOUT_SPACES * max(1, len(sample))
 
 
 def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
@@ -98,16 +93,3 @@ def _probabilities(pipeline: Pipeline, split: Dataset) -> np.ndarray:
         found.append(np.zeros((len(some), pipeline.classes_.max() + 1)))
         found[-1][:, pipeline.classes_] = known
     return np.concatenate(found)
-
-
-def is_without_spaces(split: Dataset) -> bool:
-    """Tell whether the first thousand texts have so little white space that their words cannot be told apart by it."""
-    sample = "".join(islice(row_texts(split), 1000))
-    return sum(map(str.isspace, sample)) < WITHOUT_SPACES * max(1, len(sample))
-
-
-def _pipeline(by_characters: bool, is_one: bool, C: float) -> Pipeline:
-    analyzer, ngrams = ("char", (1, 3)) if by_characters else ("word", (1, 2))
-    vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=ngrams, min_df=2, sublinear_tf=True)
-    regression = LogisticRegression(C=C, max_iter=1000)
-    return make_pipeline(vectorizer, regression if is_one else OneVsRestClassifier(regression))

@@ -1,10 +1,10 @@
-"""What is seen on the screen while training goes on."""
+"""Lightning callbacks of a run: averaged weights, checkpoints, the ends of training, and what the screen shows."""
 
 import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,17 +26,15 @@ from torch import Tensor
 
 from headscope.errors import TrainingError
 
-# The moving average of the weights, and a look at it between validations.
+# Reading the loss makes a GPU wait: so often it is checked there, and shown.
+STEPS_BETWEEN_CHECKS, STEPS_BETWEEN_LOSSES = 50, 20
 
 
 class AveragedWeights(EMAWeightAveraging):
     """Keep an exponential moving average of the weights, which validation uses and the run keeps.
 
-    (Polyak and Juditsky 1992; the exponential form as in Tarvainen and Valpola 2017, Mean Teachers.) Lightning puts
-    the average in the place of the weights for each validation.
-
-    Args:
-        decay: share of the average that a step leaves as it was.
+    (Polyak and Juditsky 1992; the exponential form as in Tarvainen and Valpola 2017, Mean Teachers.) Lightning puts the
+    average in the place of the weights for each validation. `decay` is the share of it that a step leaves as it was.
     """
 
     @contextmanager
@@ -52,17 +50,11 @@ class AveragedWeights(EMAWeightAveraging):
             self._swap_models(pl_module)
 
 
-# The best and the last checkpoint, in a folder that may be moved.
-
-
 class SaveLast(Checkpoint):
-    """Write a checkpoint to go on from at every validation.
+    """Write a checkpoint to go on from at every validation; ModelCheckpoint's save_last does so only at a better one.
 
-    ModelCheckpoint's save_last writes one only where the best one gets better. This one stands behind RunCheckpoint in
-    the list of callbacks (Lightning moves both to its end), so that it knows which checkpoint is best.
-
-    Args:
-        path: where to write it.
+    It stands behind RunCheckpoint in the list of callbacks (Lightning moves both to its end), so that it knows which
+    checkpoint is best.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,10 +69,8 @@ class SaveLast(Checkpoint):
 class RunCheckpoint(ModelCheckpoint):
     """Keep checkpoints/best.ckpt, by validation macro-F1, and of equals the one with the lower validation loss.
 
-    On few texts many steps have one macro-F1, and the first of them has learned least.
-
-    Lightning writes down absolute paths, and forgets which checkpoint was best when the folder has another name;
-    here the names are read as names in the folder as it is called now.
+    On few texts many steps have one macro-F1, and the first of them has learned least. Lightning writes down absolute
+    paths, and forgets the best checkpoint when the folder is renamed; here only the files' names are read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,26 +110,14 @@ class RunCheckpoint(ModelCheckpoint):
         return str(Path(str(self.dirpath)) / Path(path).name) if path else ""
 
 
-# Ends of training other than the last epoch: Ctrl-C, a number of steps, a loss that is not a number.
-
-STEPS_BETWEEN_CHECKS = 50  # on a GPU, where looking at the loss makes it wait
-
-
 class StopCleanly(Callback):
     """End at the next step, with a validation and a checkpoint, on Ctrl-C or when all steps are done.
 
-    A second Ctrl-C ends at once.
-
-    Args:
-        total_steps: optimizer steps of the run.
-
-    Attributes:
-        interrupted: whether Ctrl-C was pressed.
+    A second Ctrl-C ends at once. `interrupted` tells whether Ctrl-C was pressed.
     """
 
     def __init__(self, total_steps: int) -> None:
-        self.total_steps = total_steps
-        self.interrupted = False
+        self.total_steps, self.interrupted = total_steps, False
         self._previous: Any = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -150,9 +128,7 @@ class StopCleanly(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take no step where a resumed run has done them all, or Ctrl-C came before the first."""
-        if self.interrupted:
-            trainer.should_stop = True
-        self._stop_when_done(trainer)
+        self._stop_if(trainer, self.interrupted)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
@@ -169,34 +145,23 @@ class StopCleanly(Callback):
         After Ctrl-C the batches of a step that is begun are gone through: their gradients would be lost.
         """
         is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
-        if self.interrupted and is_step:
-            trainer.should_stop = True
-        self._stop_when_done(trainer)
+        self._stop_if(trainer, self.interrupted and is_step)
 
-    def _stop_when_done(self, trainer: Trainer) -> None:
-        if trainer.global_step >= self.total_steps:
+    def _stop_if(self, trainer: Trainer, wanted: bool) -> None:
+        if wanted or trainer.global_step >= self.total_steps:
             trainer.should_stop = True
 
-    def _restore(self) -> None:
+    def teardown(self, *_: object, **__: object) -> None:
+        """Give Ctrl-C back, after errors too."""
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
             self._previous = None
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Give Ctrl-C back."""
-        self._restore()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Give Ctrl-C back."""
-        self._restore()
+    on_exception = teardown
 
 
 class Patience(EarlyStopping):
-    """End when macro-F1 has not risen for some validations: so many as the settings of today say, also when resumed.
-
-    Args:
-        patience: validations without a better one.
-    """
+    """End when macro-F1 has not risen for so many validations; when resumed, as many as the settings say now."""
 
     def __init__(self, patience: int) -> None:
         super().__init__("validation/macro_f1", mode="max", patience=patience)
@@ -207,25 +172,20 @@ class Patience(EarlyStopping):
 
 
 class StopAtNonFiniteLoss(Callback):
-    """Raise a TrainingError that names the step and the last good checkpoint if a loss is infinite or not a number.
+    """Raise a TrainingError that names the step and the last good checkpoint if a loss is NaN or infinite.
 
-    The step is noted on the device, so that it is exact though a GPU's loss is looked at only now and then; it is
-    looked at before every validation, whose logits are looked at too: an epoch's last update may have spoilt the
-    weights. Hence no checkpoint is written of weights that are spoilt.
-
-    Args:
-        last: where the last checkpoint is written; None where none is.
-        rate: key of the learning rate.
+    The step is noted on the device, so that it is exact though a GPU's loss is read only now and then. Every
+    validation checks loss and logits, since an epoch's last update may have spoilt the weights: such are never saved.
     """
 
-    def __init__(self, last: Path | None, rate: str = "optimizer.learning_rate") -> None:
-        self.last, self.rate = last, rate
+    def __init__(self, last: Path) -> None:
+        self.last = last
         self._first: Tensor | None = None
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Note the first step whose loss is no number."""
+        """Note the first step whose loss is NaN or infinite."""
         loss = outputs["loss"].detach()
         if self._first is None:
             self._first = torch.full_like(loss, -1)
@@ -243,53 +203,27 @@ class StopAtNonFiniteLoss(Callback):
     ) -> None:
         """Look at the logits before anything is saved."""
         if not torch.isfinite(outputs).all():
-            raise self._error(f"validation gave what is no number after step {trainer.global_step}")
+            raise self._error(f"validation gave NaN or infinite logits after step {trainer.global_step}")
 
     def _check(self, trainer: Trainer) -> None:
         if self._first is not None and self._first >= 0:
-            raise self._error(f"the loss is not a number at step {int(self._first)}")
+            raise self._error(f"the loss is NaN or infinite at step {int(self._first)}")
 
     def _error(self, what: str) -> TrainingError:
-        saved = self.last if self.last is not None and self.last.exists() else "none yet"
+        saved = self.last if self.last.exists() else "none yet"
         return TrainingError(
             f"{what}. Last good checkpoint: {saved}. "
-            f"Try a lower {self.rate}, an optimizer.gradient_clip above 0, or trainer.precision=32-true"
+            f"Try a lower optimizer.learning_rate, an optimizer.gradient_clip above 0, or trainer.precision=32-true"
         )
 
 
-STEPS_BETWEEN_LOSSES = 20  # reading the loss makes a GPU wait
-
-
-def classified(metrics: dict[str, float]) -> str:
-    """Return what a validation of a classifier found, in words."""
-    return (
-        f"validation loss {metrics['validation/loss']:.4f}  accuracy {metrics['validation/accuracy']:.4f}  "
-        f"macro-F1 {metrics['validation/macro_f1']:.4f}"
-    )
-
-
 class RunProgress(Callback):
-    """One bar for a whole stage of a run, with the time left, and a line for each validation.
+    """A bar for the whole run, with the time left, if `show_bar` and on a terminal, and a line for each validation."""
 
-    Args:
-        total_steps: optimizer steps of the stage.
-        console: where to write; without a terminal there is no bar, only the lines.
-        show_bar: False for the lines alone.
-        title: of the stage.
-        told: what a line says of the numbers of a validation.
-    """
-
-    def __init__(
-        self,
-        total_steps: int,
-        console: Console,
-        show_bar: bool,
-        title: str = "training",
-        told: Callable[[dict[str, float]], str] = classified,
-    ) -> None:
-        self.total_steps, self.console, self.title, self.told = total_steps, console, title, told
+    def __init__(self, total_steps: int, console: Console, show_bar: bool) -> None:
+        self.total_steps, self.console = total_steps, console
         self.bar = Progress(
-            TextColumn(f"[bold]{title}"),
+            TextColumn("[bold]training"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -320,18 +254,16 @@ class RunProgress(Callback):
         if trainer.sanity_checking:
             return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        stage = "" if self.title == "training" else f"{self.title}: "
         self.console.print(
-            f"{stage}epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
-            f"{time.perf_counter() - self.started:6.0f} s  {self.told(metrics)}",
+            f"epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
+            f"{time.perf_counter() - self.started:6.0f} s  validation loss {metrics['validation/loss']:.4f}  "
+            f"accuracy {metrics['validation/accuracy']:.4f}  macro-F1 {metrics['validation/macro_f1']:.4f}",
             highlight=False,
             soft_wrap=True,
         )
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the bar away."""
+    def on_train_end(self, *_: object) -> None:
+        """Take the bar away; after an error too, so that the message stands on a line of its own."""
         self.bar.stop()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Take the bar away, so that the message stands on a line of its own."""
-        self.bar.stop()
+    on_exception = on_train_end

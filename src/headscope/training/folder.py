@@ -48,100 +48,11 @@ from headscope.model.pretrained import Architecture, architecture_json, load_arc
 from headscope.tensorboard.record import Spoken, label_text
 from headscope.training.predict import probabilities
 
-# What a run folder keeps beside the network's weights, and the files' names. Free of lightning and scikit-learn.
-
-ENCODER, THRESHOLDS, EVIDENCE = "encoder.json", "thresholds.json", "evidence.safetensors"
+CONFIG, TOKENIZER, LABELS, WEIGHTS = "config.yaml", "tokenizer.json", "labels.json", "model.safetensors"
+ENCODER, EVIDENCE, THRESHOLDS = "encoder.json", "evidence.safetensors", "thresholds.json"
 CALIBRATION, MOST_WRONG, METRICS, HEADS = "calibration.json", "most_wrong.html", "metrics.json", "heads.json"
-WEIGHTS, MADE_OF_WEIGHTS = "model.safetensors", (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # of no others
+DERIVED_FILES = (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # stale once the weights change
 
-
-def save_json(path: Path, content: Any) -> None:
-    """Write JSON, whole or not at all."""
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
-    """Read encoder.json; None for a run from scratch, which has none.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    return None if config.model.path is None else load_architecture(folder / ENCODER)
-
-
-def kept_evidence(folder: Path, config: TrainConfig) -> EvidenceVocabulary | None:
-    """Read evidence.safetensors; None for a run whose tokens carry no evidence.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    return load_evidence(folder / EVIDENCE) if config.model.evidence else None
-
-
-def objective_of(config: TrainConfig) -> Objective:
-    """Return what the configuration says that labels are."""
-    return AnyClasses() if config.data.multi_label else ONE_CLASS
-
-
-def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, " C"]) -> None:
-    """Write thresholds.json."""
-    save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
-
-
-def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
-    """Return what labels are, with the thresholds of thresholds.json if there is one.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    path, objective = folder / THRESHOLDS, objective_of(config)
-    if not config.data.multi_label or not path.exists():
-        return objective
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    try:
-        thresholds = torch.tensor([kept[label] for label in labels], dtype=torch.float64)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{THRESHOLDS}: takes a number for each of {', '.join(labels[:20])}") from error
-    return AnyClasses(thresholds)
-
-
-def load_temperature(folder: Path) -> float:
-    """Read the temperature in calibration.json; 1 for a run that has none, as older ones.
-
-    Raises:
-        ValueError: if it is broken.
-    """
-    path = folder / CALIBRATION
-    if not path.is_file():
-        return 1.0
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: is no JSON: {error}") from error
-    temperature = content.get("temperature") if isinstance(content, dict) else None
-    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
-        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
-    return float(temperature)
-
-
-def training_fact(folder: Path, name: str) -> Any:
-    """Return one of the facts of training in metrics.json; None where it is not known, as before the run's end."""
-    return _facts(folder, "training").get(name)
-
-
-def facts_of_data(folder: Path) -> dict[str, Any]:
-    """Return the facts of the texts in metrics.json; empty before the run's end."""
-    return _facts(folder, "data")
-
-
-def _facts(folder: Path, part: str) -> dict[str, Any]:
-    path = folder / METRICS
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get(part, {}) if path.is_file() else {}
-    return found
-
-
-CONFIG = "config.yaml"
 SHOWN_HEADS = 8  # of an explanation, when it is printed
 # On a CPU a hidden layer of 8192 positions no longer fits the cache, and each batch waits for fresh pages.
 TOKENS_PER_BATCH = {"cpu": 2048}
@@ -281,82 +192,42 @@ class Run:
         return parts
 
 
-def build_model(
-    config: TrainConfig,
-    tokenizer: Tokenizer,
-    labels: list[str],
-    architecture: Architecture | None = None,
-    evidence: EvidenceVocabulary | None = None,
-) -> TextClassifier:
-    """Return the untrained network that a configuration and what it reads and says ask for.
+def load_run(folder: str | Path, allow_code: bool = False) -> Run:
+    """Load a run folder's model, in eval mode and on the CPU.
 
     Args:
-        config: every setting.
-        tokenizer: whose ids it reads.
-        labels: the classes.
-        architecture: of an encoder that is trained already.
-        evidence: the n-grams that tokens may have.
+        folder: that scripts/train.py has written.
+        allow_code: import the modules that the run's settings name, such as model.attention=my_package.MyAttention.
+            That runs whatever is in them, so it is refused unless allowed, here or by HEADSCOPE_ALLOW_CODE=1.
+
+    Raises:
+        RunError: if a file is missing or broken, or the run names code that is not allowed; the message names it.
+        ConfigError: if that code cannot be imported.
     """
-    num_segments = 2 if config.data.text_pair_column else 1
-    return TextClassifier(
-        config.model,
-        tokenizer.get_vocab_size(),
-        len(labels),
-        config.data.max_length,
-        num_segments,
-        architecture,
-        0 if evidence is None else len(evidence),
-    )
-
-
-def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = write_whole) -> None:
-    """Write config.yaml.
-
-    Args:
-        folder: of the run.
-        config: every setting.
-        put: `create_whole` for a new run, which raises FileExistsError where another has written one.
-    """
-    put(folder / CONFIG, lambda path: OmegaConf.save(OmegaConf.structured(config), path))
-
-
-def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    """Write tokenizer.json."""
-    text = as_json(tokenizer, pretty=True)  # its own `save` raises no OSError where the disk is full
-    write_whole(folder / "tokenizer.json", lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def save_vocabulary(
-    folder: Path, tokenizer: Tokenizer, labels: list[str], evidence: EvidenceVocabulary | None = None
-) -> None:
-    """Write tokenizer.json, labels.json and, where n-grams are known, evidence.safetensors."""
-    if evidence is not None:
-        evidence.save(folder / EVIDENCE)
-    save_tokenizer(folder, tokenizer)
-    save_json(folder / "labels.json", labels)
-
-
-def save_architecture(folder: Path, architecture: Architecture) -> None:
-    """Write encoder.json."""
-    save_json(folder / ENCODER, architecture_json(architecture))
-
-
-def save_weights(folder: Path, model: TextClassifier) -> None:
-    """Write model.safetensors, and remove what was made of the weights that it held, unless they are the same."""
-    path = folder / WEIGHTS
-    with replacing(path) as temporary:
-        save_model(model, str(temporary))
-        if not (path.is_file() and filecmp.cmp(path, temporary, shallow=False)):
-            for name in MADE_OF_WEIGHTS:  # before the new ones are there: older numbers must never stand beside them
-                (folder / name).unlink(missing_ok=True)
+    folder = Path(folder)
+    config = load_config(folder, allow_code)
+    needed = [TOKENIZER, LABELS, WEIGHTS]
+    needed += [ENCODER] * bool(config.model.path) + [EVIDENCE] * bool(config.model.evidence)
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if missing:
+        raise RunError(
+            f"run={folder}: {', '.join(missing)} missing, so it did not finish; "
+            f"go on with: python scripts/train.py resume={folder}"
+        )
+    try:
+        tokenizer = load_tokenizer(folder / TOKENIZER, config.tokenizer.segmenter)
+        labels = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+        evidence = kept_evidence(folder, config)
+        model = build_model(config, tokenizer, labels, kept_architecture(folder, config), evidence)
+        load_model(model, str(folder / WEIGHTS))
+        objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
+    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature, evidence)
 
 
 def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
-    """Read config.yaml, checking its keys and types.
-
-    Args:
-        folder: of the run.
-        allow_code: take import paths of code that is not headscope's; see `load_run`.
+    """Read config.yaml, checking its keys and types; for `allow_code` see `load_run`.
 
     Raises:
         RunError: if there is none, it does not fit this version, or it names code that is not allowed.
@@ -373,43 +244,140 @@ def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
     return config  # type: ignore[no-any-return]
 
 
-def load_run(folder: str | Path, allow_code: bool = False) -> Run:
-    """Load a run folder's model, in eval mode and on the CPU.
+def build_model(
+    config: TrainConfig,
+    tokenizer: Tokenizer,
+    labels: list[str],
+    architecture: Architecture | None = None,
+    evidence: EvidenceVocabulary | None = None,
+) -> TextClassifier:
+    """Return the untrained network that a configuration, its tokens, classes and n-grams ask for."""
+    sizes = tokenizer.get_vocab_size(), len(labels), config.data.max_length, 2 if config.data.text_pair_column else 1
+    return TextClassifier(config.model, *sizes, architecture, 0 if evidence is None else len(evidence))
+
+
+def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
+    """Return the device to compute on.
 
     Args:
-        folder: that scripts/train.py has written.
-        allow_code: import the modules that the run's settings name, such as model.attention=my_package.MyAttention.
-            That runs whatever is in them, so it is refused unless allowed, here or by HEADSCOPE_ALLOW_CODE=1.
+        accelerator: auto, cpu, gpu or mps.
+        key: of the setting, to name in a message.
 
     Raises:
-        RunError: if a file is missing or broken, or the run names code that is not allowed; the message names it.
-        ConfigError: if that code cannot be imported.
+        ConfigError: if there is none of that kind.
     """
-    folder = Path(folder)
-    config = load_config(folder, allow_code)
-    needed = [
-        "tokenizer.json",
-        "labels.json",
-        WEIGHTS,
-        *([ENCODER] if config.model.path else []),
-        *([EVIDENCE] if config.model.evidence else []),
-    ]
-    missing = [name for name in needed if not (folder / name).is_file()]
-    if missing:
-        raise RunError(
-            f"run={folder}: {', '.join(missing)} missing, so it did not finish; "
-            f"go on with: python scripts/train.py resume={folder}"
-        )
+    if accelerator in ("auto", "gpu") and torch.cuda.is_available():
+        return torch.device("cuda")
+    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
+        return torch.device("mps")
+    if accelerator not in ("auto", "cpu"):
+        raise ConfigError(f"{key}: got {accelerator!r}, and torch finds none on this machine; takes auto or cpu here")
+    return torch.device("cpu")
+
+
+def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
+    """Read encoder.json, or raise ValueError; None for a run from scratch, which has none."""
+    return None if config.model.path is None else load_architecture(folder / ENCODER)
+
+
+def kept_evidence(folder: Path, config: TrainConfig) -> EvidenceVocabulary | None:
+    """Read evidence.safetensors, or raise ValueError; None for a run whose tokens carry no evidence."""
+    return load_evidence(folder / EVIDENCE) if config.model.evidence else None
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """Return what the configuration says that labels are."""
+    return AnyClasses() if config.data.multi_label else ONE_CLASS
+
+
+def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
+    """Return what labels are, with the thresholds of thresholds.json if it is there; ValueError if it is broken."""
+    path, objective = folder / THRESHOLDS, objective_of(config)
+    if not config.data.multi_label or not path.exists():
+        return objective
+    kept = json.loads(path.read_text(encoding="utf-8"))
     try:
-        tokenizer = load_tokenizer(folder / "tokenizer.json", config.tokenizer.segmenter)
-        labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-        evidence = kept_evidence(folder, config)
-        model = build_model(config, tokenizer, labels, kept_architecture(folder, config), evidence)
-        load_model(model, str(folder / WEIGHTS))
-        objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
-    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature, evidence)
+        thresholds = torch.tensor([kept[label] for label in labels], dtype=torch.float64)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{THRESHOLDS}: takes a number for each of {', '.join(labels[:20])}") from error
+    return AnyClasses(thresholds)
+
+
+def load_temperature(folder: Path) -> float:
+    """Read the temperature in calibration.json; 1 without it, as in older runs; ValueError if it is broken."""
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return 1.0
+    try:
+        temperature = json.loads(path.read_text(encoding="utf-8"))["temperature"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: holds no temperature: {error}") from error
+    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
+        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
+    return float(temperature)
+
+
+def training_fact(folder: Path, name: str) -> Any:
+    """Return one of the facts of training in metrics.json; None before the run's end."""
+    return _facts(folder, "training").get(name)
+
+
+def facts_of_data(folder: Path) -> dict[str, Any]:
+    """Return the facts of the texts in metrics.json; empty before the run's end."""
+    return _facts(folder, "data")
+
+
+def _facts(folder: Path, part: str) -> dict[str, Any]:
+    path = folder / METRICS
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get(part, {}) if path.is_file() else {}
+    return found
+
+
+def save_json(path: Path, content: Any) -> None:
+    """Write JSON, whole or not at all."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = write_whole) -> None:
+    """Write config.yaml by `put`: `create_whole` raises FileExistsError where another run has written one."""
+    put(folder / CONFIG, lambda path: OmegaConf.save(OmegaConf.structured(config), path))
+
+
+def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """Write tokenizer.json."""
+    text = as_json(tokenizer, pretty=True)  # its own `save` raises no OSError where the disk is full
+    write_whole(folder / TOKENIZER, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def save_vocabulary(
+    folder: Path, tokenizer: Tokenizer, labels: list[str], evidence: EvidenceVocabulary | None = None
+) -> None:
+    """Write tokenizer.json, labels.json and, where n-grams are known, evidence.safetensors."""
+    if evidence is not None:
+        evidence.save(folder / EVIDENCE)
+    save_tokenizer(folder, tokenizer)
+    save_json(folder / LABELS, labels)
+
+
+def save_architecture(folder: Path, architecture: Architecture) -> None:
+    """Write encoder.json."""
+    save_json(folder / ENCODER, architecture_json(architecture))
+
+
+def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, " C"]) -> None:
+    """Write thresholds.json."""
+    save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
+
+
+def save_weights(folder: Path, model: TextClassifier) -> None:
+    """Write model.safetensors; where the weights differ from those that it held, remove what was derived from them."""
+    path = folder / WEIGHTS
+    with replacing(path) as temporary:
+        save_model(model, str(temporary))
+        if not (path.is_file() and filecmp.cmp(path, temporary, shallow=False)):
+            for name in DERIVED_FILES:  # first: older numbers must never stand beside new weights
+                (folder / name).unlink(missing_ok=True)
 
 
 def flat(config: TrainConfig) -> dict[str, Any]:
@@ -425,22 +393,3 @@ def flat(config: TrainConfig) -> dict[str, Any]:
 
     walk("", asdict(config))
     return rows
-
-
-def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
-    """Return the device to compute on.
-
-    Args:
-        accelerator: what was asked for.
-        key: under which it was, to name in a message.
-
-    Raises:
-        ConfigError: if there is none of that kind.
-    """
-    if accelerator in ("auto", "gpu") and torch.cuda.is_available():
-        return torch.device("cuda")
-    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
-        return torch.device("mps")
-    if accelerator not in ("auto", "cpu"):
-        raise ConfigError(f"{key}: got {accelerator!r}, and torch finds none on this machine; takes auto or cpu here")
-    return torch.device("cpu")

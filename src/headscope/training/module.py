@@ -1,4 +1,4 @@
-"""The LightningModule of a classifier: loss, metrics, and what a checkpoint keeps of a run."""
+"""The LightningModule of a classifier: loss, metrics, AdamW and its rates, and what a checkpoint keeps of a run."""
 
 import math
 import re
@@ -20,203 +20,17 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.scores import AtBestThresholds
 
-# Which precision products are computed in.
 
-
-def chosen_precision(settings: TrainerConfig) -> str:
-    """Return the precision that `auto` stands for: bf16-mixed on a GPU with instructions for it, 32-true elsewhere.
-
-    On a CPU only measuring tells: some processors with instructions for bfloat16 are slower with them.
-    """
-    if settings.precision != "auto":
-        return settings.precision
-    on_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
-    return "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
-
-
-def steps_fused(settings: TrainerConfig) -> bool:
-    """Tell whether one kernel may step all weights; in float16 it would unscale gradients after they are clipped."""
-    return chosen_precision(settings) != "16-mixed"
-
-
-# Which layers learn, and how fast: layer-wise learning rates, and layers that stay as they are.
-
-NGRAM_WEIGHTS, NO_LAYER = "evidence.weight", -1  # in the place of a distance
-
-
-def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
-    """Return AdamW's groups of parameters, in which matrices alone are decayed.
-
-    Tables are matrices, that of learned places too: BERT's own optimizer leaves out norms and biases and nothing else
-    (Devlin et al. 2019; exclude_from_weight_decay in optimization.py of their code).
-
-    A layer's learning rate is learning_rate * layer_decay ^ (L + 1 - depth), with the depth that `depths` gives
-    it: what lies deep, and is the same for all texts and tasks, changes least (Clark et al. 2020, ELECTRA, appendix B;
-    Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate.
-    The weights of n-grams are a group of their own, of evidence_rate: each is learned from the few texts that have it.
-    Frozen parameters are among the groups and get no gradient, so a run may be resumed with fewer or more of them.
-    """
-    return [
-        {
-            "params": weights,
-            "lr": config.evidence_rate if distance == NO_LAYER else config.learning_rate * config.layer_decay**distance,
-            "weight_decay": config.weight_decay if is_matrix else 0.0,
-        }
-        for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()
-    ]
-
-
-def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.Parameter]]:
-    """Return the parameters by their layer's distance from the top and by whether they are matrices, in AdamW's order.
+class ClassifierModule(LightningModule):
+    """Train a classifier by AdamW (Loshchilov and Hutter 2019, Decoupled Weight Decay) with warm-up and cosine decay.
 
     Args:
-        model: with parts named as in `TextClassifier`.
-        by_layer: False counts every distance as 0, which leaves two groups, and a third of the n-grams' weights.
-    """
-    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
-    found = list(depths(model))
-    deepest = max((depth for _, depth in found), default=0)
-    for weight, depth in found:
-        distance = deepest - depth if by_layer else 0
-        groups.setdefault((distance, weight.dim() >= 2), []).append(weight)
-    if of_ngrams := [weight for name, weight in model.named_parameters() if name == NGRAM_WEIGHTS]:
-        groups[NO_LAYER, False] = of_ngrams
-    return dict(sorted(groups.items(), key=lambda entry: (entry[0][0], not entry[0][1])))
-
-
-def depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
-    """Yield every parameter with its depth: 0 in the embedding, i + 1 in block i, L + 1 in what follows the blocks.
-
-    The weights of n-grams are passed over.
-    """
-    names = [(name, weight) for name, weight in model.named_parameters() if name != NGRAM_WEIGHTS]
-    blocks = {name: _block(name) for name, _ in names}
-    above = max((number + 2 for number in blocks.values() if number is not None), default=1)
-    for name, weight in names:
-        number = blocks[name]
-        if number is not None:
-            yield weight, number + 1
-        else:
-            yield weight, 0 if name.startswith("embedding.") else above
-
-
-def _block(name: str) -> int | None:
-    found = re.match(r"encoder\.blocks\.(\d+)\.", name)
-    return int(found[1]) if found else None
-
-
-def freeze(model: TextClassifier, layers: int | None) -> None:
-    """Let the embedding and the first so many blocks stay as they are; None lets all learn.
-
-    Dropout goes on in them, as it does in the others: what stands above them sees as much noise as without freezing.
-    With trainer.ema_decay the kept weights are an average, which rounds: it may differ in the last digit.
-    """
-    if layers is not None:
-        for part in (model.embedding, *list(model.encoder.blocks)[:layers]):
-            part.requires_grad_(False)
-
-
-# What a checkpoint knows of the optimizer, taken up by a run that may go on with other settings.
-
-
-def take_up(
-    checkpoint: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer, share: Callable[[int], float]
-) -> None:
-    """Rewrite a checkpoint's optimizer and schedule as ones of this run, so that its settings hold from here on.
-
-    What AdamW remembers of each weight stays. Learning rates, decays and betas are those of `optimizer`: torch would
-    put the checkpoint's in their place without a word, or, where optimizer.layer_decay has made other groups of the
-    parameters, refuse it.
-
-    Args:
-        checkpoint: as Lightning writes it; changed. One of weights alone is left as it is.
-        model: whose parameters they are.
-        optimizer: made for this run, and without a step so far.
-        share: of the peak learning rate at a step.
-    """
-    if "optimizer_states" not in checkpoint:
-        return
-    (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
-    # Parameters are numbered group by group: first all matrices, then the rest, or so for every layer.
-    by_layer = len(saved["param_groups"]) > len(grouped(model, by_layer=False))
-    before = chain(*grouped(model, by_layer).values())
-    memory = {id(weight): saved["state"][number] for number, weight in enumerate(before) if number in saved["state"]}
-    after = chain(*(group["params"] for group in optimizer.param_groups))
-    state = {number: memory[id(weight)] for number, weight in enumerate(after) if id(weight) in memory}
-    groups = optimizer.state_dict()["param_groups"]
-    rates = [group["lr"] for group in groups]
-    for group, rate in zip(groups, rates, strict=True):
-        group.update(initial_lr=rate, lr=rate * share(schedule["last_epoch"]))
-    checkpoint["optimizer_states"] = [{"state": state, "param_groups": groups}]
-    schedule.update(base_lrs=rates, lr_lambdas=[None] * len(groups))
-
-
-# How weights move: AdamW, a warm-up, half a cosine down, and the largest gradient.
-
-
-class OptimizedModule(LightningModule):
-    """Move weights by AdamW (Loshchilov and Hutter 2019, Decoupled Weight Decay) with warm-up and cosine decay.
-
-    Args:
-        model: whose parts are named as in `TextClassifier`.
-        config: rates and decays.
-        total_steps: optimizer steps of the whole run, which the learning rate's course is laid out over.
-        fused: let one kernel step all weights. In float16 that would unscale the gradients after they are clipped.
-    """
-
-    def __init__(self, model: nn.Module, config: OptimizerConfig, total_steps: int, fused: bool = True) -> None:
-        super().__init__()
-        self.model: nn.Module = model
-        self.config, self.total_steps, self.fused = config, total_steps, fused
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""
-        optimizer = self._adamw()
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.learning_rate_share(step))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def _adamw(self) -> torch.optim.AdamW:
-        return torch.optim.AdamW(
-            parameter_groups(self.model, self.config),  # each with its learning rate
-            betas=(self.config.beta1, self.config.beta2),
-            # One kernel for all weights: three times as fast as the default on a CPU.
-            fused=self.fused,
-        )
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip the norm of all gradients. Lightning itself refuses to beside fused AdamW, for float16's sake."""
-        if gradient_clip_val:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
-
-    def learning_rate_share(self, step: int) -> float:
-        """Return the share of the peak learning rate at a step: a straight rise, then half a cosine down.
-
-        f + (1 - f) (1 + cos(pi p)) / 2 with p the share of the steps after the warm-up that are done, and f the
-        final share (Loshchilov and Hutter 2017, SGDR, without restarts).
-        """
-        warmup = round(self.config.warmup_share * self.total_steps)
-        if step < warmup:
-            return (step + 1) / warmup
-        progress = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
-        floor = self.config.final_share
-        return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
-
-
-class ClassifierModule(OptimizedModule):
-    """Train a classifier.
-
-    Args:
-        model: maps token ids to logits.
+        model: maps token ids to logits; its parts are named as in `TextClassifier`.
         config: optimizer and loss.
         num_classes: C.
-        total_steps: optimizer steps of the whole run, which the learning rate's course is laid out over.
+        total_steps: optimizer steps of the whole run, over which the learning rate rises and falls.
         class_weights: weight of each class in the loss, or None.
-        fused: let one kernel step all weights. In float16 that would unscale the gradients after they are clipped.
+        fused: let one kernel step all weights; in float16 it would unscale the gradients after they are clipped.
         objective: what the labels are, which decides about the loss and the metrics.
     """
 
@@ -230,12 +44,13 @@ class ClassifierModule(OptimizedModule):
         fused: bool = True,
         objective: Objective = ONE_CLASS,
     ) -> None:
-        super().__init__(model, config, total_steps, fused)
-        self.objective = objective
+        super().__init__()
+        self.model: nn.Module = model
+        self.config, self.total_steps, self.fused, self.objective = config, total_steps, fused, objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.validation_metrics = validation_metrics(objective, num_classes)
-        self.validation_loss = MeanMetric(nan_strategy="disable")  # one that is no number is to be seen
+        self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
@@ -276,6 +91,37 @@ class ClassifierModule(OptimizedModule):
         if (state := getattr(self, "random_state", None)) is not None:
             torch.set_rng_state(state.cpu())
 
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""
+        optimizer = self._adamw()
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.learning_rate_share(step))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _adamw(self) -> torch.optim.AdamW:
+        betas = (self.config.beta1, self.config.beta2)
+        # Fused is three times as fast as the default on a CPU.
+        return torch.optim.AdamW(parameter_groups(self.model, self.config), betas=betas, fused=self.fused)
+
+    def configure_gradient_clipping(
+        self, optimizer: object, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clip the norm of all gradients. Lightning itself refuses to beside fused AdamW, for float16's sake."""
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
+    def learning_rate_share(self, step: int) -> float:
+        """Return the share of the peak learning rate at a step: a straight rise, then half a cosine down.
+
+        f + (1 - f) (1 + cos(pi p)) / 2 with p the share of the steps after the warm-up that are done, and f the
+        final share (Loshchilov and Hutter 2017, SGDR, without restarts).
+        """
+        warmup = round(self.config.warmup_share * self.total_steps)
+        if step < warmup:
+            return (step + 1) / warmup
+        progress = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
+        floor = self.config.final_share
+        return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
+
 
 def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
     """Return what gives validation/accuracy and validation/macro_f1."""
@@ -288,3 +134,103 @@ def validation_metrics(objective: Objective, num_classes: int) -> MetricCollecti
         },
         prefix="validation/",
     )
+
+
+def chosen_precision(settings: TrainerConfig) -> str:
+    """Return the precision that `auto` stands for: bf16-mixed on a GPU with instructions for it, 32-true elsewhere.
+
+    On a CPU only measuring tells: some processors with instructions for bfloat16 are slower with them.
+    """
+    if settings.precision != "auto":
+        return settings.precision
+    on_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
+    return "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+
+
+# Which layers learn, and how fast: layer-wise learning rates, and layers that stay as they are.
+
+NGRAM_WEIGHTS, NO_LAYER = "evidence.weight", -1  # in the place of a distance
+BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
+
+
+def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
+    """Return AdamW's groups of parameters; matrices alone are decayed, tables among them.
+
+    BERT's own optimizer leaves out norms and biases and nothing else (Devlin et al. 2019; exclude_from_weight_decay in
+    optimization.py of their code). A layer's learning rate is learning_rate * layer_decay ^ (L + 1 - depth), with the
+    depth of `_depths`: the lowest layers, which serve all texts and tasks, change least (Clark et al. 2020, ELECTRA,
+    appendix B; Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate.
+    The weights of n-grams are a group of their own, of evidence_rate: each is learned from the few texts that have it.
+    Frozen parameters are in the groups and get no gradient, so a run may be resumed with fewer or more of them.
+    """
+    return [
+        {
+            "params": weights,
+            "lr": config.evidence_rate if distance == NO_LAYER else config.learning_rate * config.layer_decay**distance,
+            "weight_decay": config.weight_decay if is_matrix else 0.0,
+        }
+        for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()
+    ]
+
+
+def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.Parameter]]:
+    """Return the parameters by (distance of their layer from the top, whether they are matrices), in AdamW's order.
+
+    Without `by_layer` every distance counts as 0, which leaves two groups, and a third of the n-grams' weights.
+    """
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    found = list(_depths(model))
+    deepest = max((depth for _, depth in found), default=0)
+    for weight, depth in found:
+        distance = deepest - depth if by_layer else 0
+        groups.setdefault((distance, weight.dim() >= 2), []).append(weight)
+    if of_ngrams := [weight for name, weight in model.named_parameters() if name == NGRAM_WEIGHTS]:
+        groups[NO_LAYER, False] = of_ngrams
+    return dict(sorted(groups.items(), key=lambda entry: (entry[0][0], not entry[0][1])))
+
+
+def _depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
+    """Yield every parameter but those of n-grams with its depth: 0 embedding, i + 1 block i, L + 1 what follows."""
+    above = 1 + len({found[1] for name, _ in model.named_parameters() if (found := BLOCK.match(name))})
+    for name, weight in model.named_parameters():
+        if block := BLOCK.match(name):
+            yield weight, int(block[1]) + 1
+        elif name != NGRAM_WEIGHTS:
+            yield weight, 0 if name.startswith("embedding.") else above
+
+
+def freeze(model: TextClassifier, layers: int | None) -> None:
+    """Keep the embedding and the first so many blocks from learning; None lets all learn.
+
+    Dropout goes on in them: what stands above them sees as much noise as without freezing. With trainer.ema_decay the
+    kept weights are an average, which rounds: it may differ in the last digit.
+    """
+    if layers is not None:
+        for part in (model.embedding, *list(model.encoder.blocks)[:layers]):
+            part.requires_grad_(False)
+
+
+def take_up(
+    checkpoint: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer, share: Callable[[int], float]
+) -> None:
+    """Rewrite a checkpoint's optimizer and schedule so that this run's settings hold from here on.
+
+    What AdamW remembers of each weight stays. Learning rates, decays and betas are those of `optimizer`, which has not
+    stepped yet: torch would silently put the checkpoint's in their place, or refuse it where optimizer.layer_decay has
+    made other groups. `share` is the share of the peak learning rate at a step. A checkpoint of weights alone stays.
+    """
+    if "optimizer_states" not in checkpoint:
+        return
+    (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
+    # Parameters are numbered group by group: first all matrices, then the rest, or so for every layer.
+    by_layer = len(saved["param_groups"]) > len(grouped(model, by_layer=False))
+    before = chain(*grouped(model, by_layer).values())
+    memory = {id(weight): saved["state"][number] for number, weight in enumerate(before) if number in saved["state"]}
+    after = chain(*(group["params"] for group in optimizer.param_groups))
+    state = {number: memory[id(weight)] for number, weight in enumerate(after) if id(weight) in memory}
+    groups = optimizer.state_dict()["param_groups"]
+    rates = [group["lr"] for group in groups]
+    for group, rate in zip(groups, rates, strict=True):
+        group.update(initial_lr=rate, lr=rate * share(schedule["last_epoch"]))
+    checkpoint["optimizer_states"] = [{"state": state, "param_groups": groups}]
+    schedule.update(base_lrs=rates, lr_lambdas=[None] * len(groups))

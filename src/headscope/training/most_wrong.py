@@ -30,130 +30,17 @@ from headscope.training.folder import MOST_WRONG
 from headscope.training.report import Report
 from headscope.training.session import Session
 
-# From what a model makes of a text to the page that shows it.
-
-EXACT = 2**16  # weights of all maps of a text
-
-
-def reading_numbers(reading: Reading) -> Summary:
-    """Return the numbers of every head over this one text."""
-    statistics = HeadStatistics()
-    for layer, maps in reading.maps.items():
-        statistics.update(layer, torch.from_numpy(maps)[None])  # [1, H, T, T]
-    return statistics.summary()
-
-
-def head_numbers(summary: Summary, reading: Reading, segments: list[int | None] | None) -> list[list[dict[str, float]]]:
-    """Return the numbers turned around: layer by layer and head by head, each measure's mean.
-
-    Of a pair of texts, whose segments say which text each token is of, also what goes from one to the other; and, where
-    it can be said, what the head put for the answer in nats.
-    """
-    numbers = []
-    for layer, (measures, maps) in enumerate(zip(summary.values(), reading.maps.values(), strict=True)):
-        heads = zip(*(means for means, _ in measures.values()), strict=True)
-        numbers.append([
-            dict(zip(measures, values, strict=True))
-            | numbers_of_pair(maps[head], segments)
-            | numbers_of_head(reading.spoken, layer, head)
-            for head, values in enumerate(heads)
-        ])  # fmt: skip
-    return numbers
-
-
-def page_text(
-    name: str,
-    probe: Probe,
-    reading: Reading,
-    numbers: list[list[dict[str, float]]],
-    notes: dict[str, str],
-    shares: list[np.ndarray] | None = None,
-) -> PageText:
-    """Return what a page shows of a text.
-
-    Weights are exact in float32 where all of them are few; else they are kept as the record keeps them, in one byte.
-
-    Args:
-        name: of the text.
-        probe: the text and its tokens.
-        reading: what the model makes of it.
-        numbers: layer by layer and head by head.
-        notes: where all this comes from.
-        shares: layer by layer, how a pair's texts divide each head's map [H, 2, 2], where the reading is cut.
-    """
-    arrays: Arrays = {"probabilities": np.array(list(reading.probabilities.values()), dtype=np.float32)}
-    is_exact = sum(maps.size for maps in reading.maps.values()) <= EXACT
-    for number, maps in enumerate(reading.maps.values()):
-        if is_exact:
-            arrays[f"layer_{number}/weights"] = maps.astype(np.float32)
-        else:
-            arrays[f"layer_{number}/levels"], arrays[f"layer_{number}/scales"] = levels_of(maps)
-        if probe.segments is not None:
-            whole = quadrants(maps, probe.segments) if shares is None else shares[number]
-            arrays[f"layer_{number}/quadrants"] = whole.astype(np.float32)
-    if reading.pooling is not None:
-        arrays["pooling"] = reading.pooling.astype(np.float32)
-    if not isinstance(reading.answer, str):
-        arrays["given"] = np.array([name in reading.answer for name in reading.probabilities], dtype=np.uint8)
-    said = reading.spoken
-    arrays |= {} if said is None else said.arrays()
-    measures = {measure: [[head.get(measure) for head in heads] for heads in numbers] for measure in numbers[0][0]}
-    text = Text(name, probe.tokens, probe.text, probe.label, probe.segments)
-    return PageText(text, arrays, measures, notes_of(said) | notes, None if said is None else said.answer)
-
-
+EXACT = 2**16  # weights of all maps of a text, up to which a page has them in float32
 MOST_BYTES = 10 * 2**20  # of all maps on the page
 ON_THE_PAGE, IN_THE_TABLE = 4_000, 160  # characters of a text that are shown
 COLUMNS = ("", "loss", "label", "its probability", "prediction", "its probability", "text")
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """A text that was misclassified.
-
-    Attributes:
-        row: its place in the test split.
-        loss: cross-entropy of its label, in nats.
-        probe: the text and the tokens that are shown.
-        reading: what the model makes of the text, with the maps of the tokens that are shown.
-        numbers: of each head, layer by layer, over all tokens that the model read.
-        tokens: how many it read.
-        label: its class, or classes.
-        shares: of each layer's heads, how the two texts of a pair divide the whole map [H, 2, 2]; None of single texts.
-    """
-
-    row: int
-    loss: float
-    probe: Probe
-    reading: Reading
-    numbers: list[list[dict[str, float]]]
-    tokens: int
-    label: Answer
-    shares: list[np.ndarray] | None = None
-
-
-def most_wrong(
-    logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], count: int, objective: Objective = ONE_CLASS
-) -> dict[int, float]:
-    """Return the loss of the misclassified texts that have most of it: row -> nats, the most first.
-
-    Args:
-        logits: of all texts, divided by the temperature.
-        labels: their classes.
-        count: so many at most.
-        objective: what the labels are.
-    """
-    losses = objective.losses(logits, labels)  # [N]
-    (wrong,) = (~objective.hits(logits, labels)).nonzero(as_tuple=True)
-    rows = wrong[losses[wrong].argsort(descending=True, stable=True)[:count]]
-    return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
-
-
 def write_most_wrong(session: Session, report: Report) -> Path | None:
     """Write most_wrong.html and TensorBoard's table; None where there is no such text or none is asked for.
 
-    The model reads each text anew, as long as it read it in the test; of its maps the first
-    `inspection.max_tokens` tokens are shown, or fewer where the page would be larger than about 10 MiB.
+    The model reads each text anew, whole as in the test; of its maps the first `inspection.max_tokens` tokens are
+    shown, or fewer where the page would be larger than about 10 MiB.
     """
     settings, temperature = session.config.inspection, report.temperature
     if not settings.enabled or not settings.most_wrong:
@@ -169,6 +56,44 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
     shown = [_on_the_page(wrong, report.folder) for wrong in texts]
     write_page(path, page(title, layers, session.data.corpus.labels, shown))
     return path
+
+
+def most_wrong(
+    logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], count: int, objective: Objective = ONE_CLASS
+) -> dict[int, float]:
+    """Return the loss of at most `count` misclassified texts, the highest first: row -> nats.
+
+    The logits are of all texts, divided by the temperature.
+    """
+    losses = objective.losses(logits, labels)  # [N]
+    (wrong,) = (~objective.hits(logits, labels)).nonzero(as_tuple=True)
+    rows = wrong[losses[wrong].argsort(descending=True, stable=True)[:count]]
+    return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A text that was misclassified.
+
+    Attributes:
+        row: its place in the test split.
+        loss: cross-entropy of its label, in nats.
+        probe: the text and the tokens that are shown.
+        reading: what the model makes of the text, with the maps of the tokens that are shown.
+        numbers: of each head, layer by layer, over all tokens that the model read.
+        tokens: how many it read.
+        label: its class, or classes.
+        shares: for a pair, of each layer's heads, how its texts divide the whole map [H, 2, 2]; else None.
+    """
+
+    row: int
+    loss: float
+    probe: Probe
+    reading: Reading
+    numbers: list[list[dict[str, float]]]
+    tokens: int
+    label: Answer
+    shares: list[np.ndarray] | None = None
 
 
 def _read(session: Session, report: Report, row: int, loss: float, texts: int) -> Wrong:
@@ -191,7 +116,7 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
 
 
 def _against_the_label(probe: Probe, reading: Reading, label: Answer) -> Spoken | None:
-    """Return what spoke for what the text is given against what it has; None where that cannot be said."""
+    """Return what spoke for the answer against the label; None where that cannot be said."""
     if reading.attribution is None:
         return None
     given, has = ([answer] if isinstance(answer, str) else answer for answer in (reading.answer, label))
@@ -227,7 +152,7 @@ def _table(texts: list[Wrong]) -> str:
 
 
 def _named(answer: Answer, reading: Reading) -> tuple[str, str]:
-    """Return a class, or any number of them, and the probability of each."""
+    """Return one class or several, and the probability of each."""
     names = [answer] if isinstance(answer, str) else answer
     return label_text(answer), ", ".join(f"{reading.probabilities[name]:.3f}" for name in names)
 
@@ -235,3 +160,70 @@ def _named(answer: Answer, reading: Reading) -> tuple[str, str]:
 def clipped(text: str, length: int) -> str:
     """Return a text of at most `length` characters, the last of which says that there are more."""
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def reading_numbers(reading: Reading) -> Summary:
+    """Return the numbers of every head over this one text."""
+    statistics = HeadStatistics()
+    for layer, maps in reading.maps.items():
+        statistics.update(layer, torch.from_numpy(maps)[None])  # [1, H, T, T]
+    return statistics.summary()
+
+
+def head_numbers(summary: Summary, reading: Reading, segments: list[int | None] | None) -> list[list[dict[str, float]]]:
+    """Return each measure's mean, layer by layer and head by head.
+
+    Of a pair, whose segments say which text each token is of, also what goes from one text to the other; and, where it
+    can be said, what the head put for the answer in nats.
+    """
+    numbers = []
+    for layer, (measures, maps) in enumerate(zip(summary.values(), reading.maps.values(), strict=True)):
+        heads = zip(*(means for means, _ in measures.values()), strict=True)
+        numbers.append([
+            dict(zip(measures, values, strict=True))
+            | numbers_of_pair(maps[head], segments)
+            | numbers_of_head(reading.spoken, layer, head)
+            for head, values in enumerate(heads)
+        ])  # fmt: skip
+    return numbers
+
+
+def page_text(
+    name: str,
+    probe: Probe,
+    reading: Reading,
+    numbers: list[list[dict[str, float]]],
+    notes: dict[str, str],
+    shares: list[np.ndarray] | None = None,
+) -> PageText:
+    """Return what a page shows of a text.
+
+    Weights are exact in float32 where they are few; else they are kept as the record keeps them, in one byte.
+
+    Args:
+        name: of the text.
+        probe: the text and its tokens.
+        reading: what the model makes of it.
+        numbers: layer by layer and head by head.
+        notes: where all this comes from.
+        shares: layer by layer, how a pair's texts divide each head's map [H, 2, 2], where the reading is cut.
+    """
+    arrays: Arrays = {"probabilities": np.array(list(reading.probabilities.values()), dtype=np.float32)}
+    is_exact = sum(maps.size for maps in reading.maps.values()) <= EXACT
+    for number, maps in enumerate(reading.maps.values()):
+        if is_exact:
+            arrays[f"layer_{number}/weights"] = maps.astype(np.float32)
+        else:
+            arrays[f"layer_{number}/levels"], arrays[f"layer_{number}/scales"] = levels_of(maps)
+        if probe.segments is not None:
+            whole = quadrants(maps, probe.segments) if shares is None else shares[number]
+            arrays[f"layer_{number}/quadrants"] = whole.astype(np.float32)
+    if reading.pooling is not None:
+        arrays["pooling"] = reading.pooling.astype(np.float32)
+    if not isinstance(reading.answer, str):
+        arrays["given"] = np.array([name in reading.answer for name in reading.probabilities], dtype=np.uint8)
+    said = reading.spoken
+    arrays |= {} if said is None else said.arrays()
+    measures = {measure: [[head.get(measure) for head in heads] for heads in numbers] for measure in numbers[0][0]}
+    text = Text(name, probe.tokens, probe.text, probe.label, probe.segments)
+    return PageText(text, arrays, measures, notes_of(said) | notes, None if said is None else said.answer)

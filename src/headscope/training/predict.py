@@ -22,10 +22,10 @@ def split_logits(
     """Return the logits and labels of all texts, in the split's own order, by the model in eval mode.
 
     Args:
-        model: the classifier; moved to the device.
+        model: the classifier; moved to the device and left in eval mode.
         batches: a whole split.
         device: where to compute.
-        precision: of matrix products; float32 is what evaluating and reports take.
+        precision: of matrix products; float32 for evaluating and reports.
         tick: called after each batch, such as by a progress bar.
     """
     logits, labels, rows = [], [], []
@@ -64,8 +64,7 @@ def probabilities(
 def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
     """Yield lists of rows, the longest texts first, that padded to their longest fill at most tokens_per_batch.
 
-    Training's batches mix texts whose lengths differ by up to 8, so that they differ from epoch to epoch; here nothing
-    is drawn, and the padding that this would cost is saved. A text longer than the budget is a batch of its own.
+    Unlike training's batches nothing is drawn, so there is hardly any padding. A text longer than the budget is alone.
     """
     order: list[int] = np.argsort(-lengths, kind="stable").tolist()
     start = 0

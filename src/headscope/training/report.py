@@ -1,4 +1,4 @@
-"""The results of a run, and metrics.json, their written form."""
+"""The results of a run: metrics.json, and the closing entries of TensorBoard."""
 
 import platform
 import sys
@@ -21,7 +21,6 @@ from headscope.inspection.probes import Probe, Reading, read_probe, shortened
 from headscope.inspection.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import (
-    Reliability,
     confusion_picture,
     labelled_heads,
     labelled_pooling,
@@ -31,19 +30,12 @@ from headscope.tensorboard.pictures import (
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_picture, add_summary
 from headscope.training.folder import METRICS, flat, save_json
-from headscope.training.scores import CHANGED, Calibration, Scores
+from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 
-# The scores that are shown, and how they are called where people read them.
-SCORES = {
-    "accuracy": "accuracy",
-    "micro_f1": "micro-F1",  # of texts with any number of labels; of one label a text it is the accuracy
-    "macro_f1": "macro-F1",
-    "loss": "loss",
-    "calibration_error": "calibration error",
-}
 # Of the facts of training.
 PUT = "nats put for the predicted class"
 WITHOUT = "loss without a head"  # head -> by how much it rises, its standard error
+MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
 
 
@@ -114,11 +106,6 @@ def peak_memory() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 2)
 
 
-# TensorBoard's closing entries: scores, confusion matrix, PR curves, hyper-parameters, and large labelled maps.
-
-MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
-
-
 def write_scores(writer: SummaryWriter, report: Report) -> None:
     """Write the test split's scores beside the baseline's, confusion matrices, PR curves and hyper-parameters."""
     step = report.facts_of_training["steps"]
@@ -153,13 +140,9 @@ def write_calibration(writer: SummaryWriter, report: Report) -> None:
     panels = {}
     for when, found, divisor in (("before", before, 1.0), (f"at temperature {temperature:.3f}", after, temperature)):
         title = f"{when}: calibration error {found.calibration_error:.4f}"
-        panels[title] = _reliability(report.logits.double() / divisor, report.targets)
+        confidence, prediction = (report.logits.double() / divisor).softmax(dim=-1).max(dim=-1)
+        panels[title] = reliability(confidence.numpy(), (prediction == report.targets).numpy())
     add_picture(writer, "test/reliability", reliability_picture(panels), step)
-
-
-def _reliability(logits: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> Reliability:
-    confidence, prediction = logits.softmax(dim=-1).max(dim=-1)
-    return reliability(confidence.numpy(), (prediction == targets).numpy())
 
 
 def write_probes(
@@ -191,14 +174,7 @@ def write_labelled(
 
 
 def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study: Study) -> None:
-    """Add what a study found, beyond what every record has, to a step's record, and write it as scalars.
-
-    Args:
-        writer: of the run's event file.
-        recorder: of the run; a step that was thinned out meanwhile is left alone.
-        step: whose weights were studied.
-        study: what was found.
-    """
+    """Add what a study of a step's weights found beyond the usual to that step's record, and write it as scalars."""
     found = beyond_the_usual(study)
     recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
     recorder.amend(step, numbers_of(found), study.extra())

@@ -1,4 +1,7 @@
-"""Where a run stands that goes on: its labels, and how far it has come. Told before anything is written."""
+"""What a resumed run must keep: its settings, its labels, how far it has come. Checked before anything is written.
+
+Imported without torch, so that a mistake is told at once.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,8 +11,6 @@ from typing import Any
 from headscope.config import TrainConfig, is_local
 from headscope.errors import ConfigError, RunError, listed
 from headscope.settings import described
-
-# What a run that goes on must keep of its settings: told before anything is written, and without torch.
 
 NEW_RUN = "leave it out, or start a new run"
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
@@ -23,7 +24,7 @@ def check_kept(config: TrainConfig, before: TrainConfig) -> None:
     """Refuse a resumed run whose settings do not fit the weights that it goes on with.
 
     Args:
-        config: of the run that goes on.
+        config: of the resumed run.
         before: what its folder says that it was trained with.
 
     Raises:
@@ -40,21 +41,15 @@ def check_kept(config: TrainConfig, before: TrainConfig) -> None:
 def _changed(config: TrainConfig, before: TrainConfig) -> Iterator[tuple[str, Any, Any]]:
     """Yield what must not change and has: (key, new value, old value)."""
     for (key, new, _), (_, old, _) in zip(described(config), described(before), strict=True):
-        if new != old and _is_kept(key) and not (key in PATHS and _is_gone(old)):
+        is_kept = key not in FREE and any(key == kept or (kept[-1] == "." and key.startswith(kept)) for kept in KEPT)
+        # A run whose file was moved can only go on if it is told where to.
+        is_gone = key in PATHS and old and is_local(old) and not Path(old).expanduser().exists()
+        if new != old and is_kept and not is_gone:
             yield key, new, old
 
 
-def _is_kept(key: str) -> bool:
-    return key not in FREE and any(key == kept or (kept.endswith(".") and key.startswith(kept)) for kept in KEPT)
-
-
-def _is_gone(path: str | None) -> bool:
-    """Tell whether a file has been moved, so that a run can only go on if it is told where to."""
-    return bool(path) and is_local(str(path)) and not Path(str(path)).expanduser().exists()
-
-
 def check_labels(folder: Path, labels: list[str]) -> None:
-    """Refuse texts whose labels are no longer those of the logits: the file has changed since.
+    """Refuse texts whose labels are no longer those of the logits: the data have changed.
 
     Raises:
         RunError: with both lists.
@@ -68,18 +63,16 @@ def check_labels(folder: Path, labels: list[str]) -> None:
 
 
 def check_length(config: TrainConfig, last: Path) -> None:
-    """Refuse a length that the run has gone beyond.
-
-    Args:
-        config: of the run that goes on.
-        last: its last checkpoint; where there is none, nothing is done yet.
+    """Refuse a length that the run has passed already, by its last checkpoint `last`, if there is one.
 
     Raises:
         ConfigError: that says how far it has come.
     """
     if not last.is_file():
         return
-    epochs, steps = _done(last)
+    kept = _loaded(last)
+    # Whole epochs: a checkpoint is written within its epoch, often at its very end.
+    epochs, steps = kept["epoch"] + bool(_progress(kept)["is_last_batch"]), kept["global_step"]
     for key, wanted, done, unit in (
         ("max_epochs", config.trainer.max_epochs, epochs, "epochs"),
         ("max_steps", config.trainer.max_steps, steps, "steps"),
@@ -104,12 +97,6 @@ def check_batches(config: TrainConfig, before: TrainConfig, last: Path) -> None:
             f"data.tokens_per_batch: got {new}, but resume={config.resume} was stopped within an epoch of batches of "
             f"{old}; leave it out until that epoch is over"
         )
-
-
-def _done(last: Path) -> tuple[int, int]:
-    """Return whole epochs and optimizer steps. A checkpoint is written within its epoch, often at its very end."""
-    kept = _loaded(last)
-    return kept["epoch"] + bool(_progress(kept)["is_last_batch"]), kept["global_step"]
 
 
 def _progress(kept: dict[str, Any]) -> dict[str, Any]:

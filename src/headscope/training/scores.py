@@ -1,10 +1,4 @@
-"""Temperature scaling: one number, by which all logits are divided, makes a model as sure as it is right.
-
-    p = softmax(z / T)
-
-Guo, Pleiss, Sun and Weinberger 2017, On Calibration of Modern Neural Networks, section 4.2. Dividing by T > 0 keeps the
-order of a text's logits, so no label changes.
-"""
+"""The scores of a split, the thresholds of classes, and the temperature of probabilities. C classes, N texts."""
 
 import math
 from dataclasses import dataclass
@@ -32,9 +26,17 @@ from torchmetrics.utilities import dim_zero_cat
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.training.folder import CALIBRATION, save_json
 
-# The scores that are reported of a split's logits.
-
 Tables = dict[str, tuple[list[str], list[list[int]]]]
+# How the scores are called where people read them.
+SCORES = {
+    "accuracy": "accuracy",
+    "micro_f1": "micro-F1",  # of texts with any number of labels; of one label a text it is the accuracy
+    "macro_f1": "macro-F1",
+    "loss": "loss",
+    "calibration_error": "calibration error",
+}
+CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
+LARGEST = 20.0  # T lies between 1/20 and 20: what is further off is no temperature but a broken model
 
 
 @dataclass(frozen=True)
@@ -63,27 +65,27 @@ class Scores:
 
 @dataclass(frozen=True)
 class MultiLabelScores(Scores):
-    """How well a split was classified where a text has any number of labels, each class at its own threshold.
+    """The same where a text has any number of labels, each class at its own threshold.
 
     Attributes:
         accuracy: share of texts given all of their labels and no other (exact match, or subset accuracy).
         loss: mean binary cross-entropy in nats, over texts and classes.
         calibration_error: the mean gap between probability and frequency in 15 bins of probability, over all pairs of
             a text and a class.
-        confusion: for each class [has it, is given it], counts.
+        confusion: for each class [[TN, FP], [FN, TP]], counts.
         micro_f1: F1 over all pairs of a text and a class.
     """
 
     micro_f1: float
 
     def tables(self, labels: list[str]) -> Tables:
-        """Return a table of two rows and two columns for each class."""
+        """Return the table of two rows and two columns of each class."""
         pairs = zip(labels, self.confusion, strict=True)
         return {f"confusion/{label}": ([f"not {label}", label], counts) for label, counts in pairs}
 
 
 def scores(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], objective: Objective = ONE_CLASS) -> Scores:
-    """Compute the scores of logits (or of log-probabilities), and of labels that are such as the objective says."""
+    """Compute the scores of logits (or of log-probabilities), by what the objective says that labels are."""
     # In float64, and rounded below what it can mean: sums of floats end differently in their last digits.
     probabilities = objective.probabilities(logits.double())
     loss = round(objective.loss(logits.double(), labels).item(), 6)
@@ -116,15 +118,12 @@ def _of_any_classes(
     )
 
 
-# From which probability on a text is given a class, chosen class by class where a text has any number of them.
-
-
 def best_thresholds(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) -> Float[Tensor, " C"]:
     """Return for each class the probability with the highest F1 on these texts; 0.5 for a class that none of them has.
 
     Each class by itself, which is best for macro-F1 (Lipton, Elkan and Naryanaswamy 2014, Optimal Thresholding of
-    Classifiers to Maximize F1 Measure, section 2). It lies half way from the least probability that is still given the
-    class to the next lower one, so that the last digit of a probability decides nothing.
+    Classifiers to Maximize F1 Measure, section 2). The threshold lies half way between the least probability that is
+    still given the class and the next lower one, so that the last digit of a probability decides nothing.
     """
     probabilities = AnyClasses().probabilities(logits.double())
     found = torch.full((labels.shape[1],), 0.5, dtype=torch.float64)
@@ -141,7 +140,7 @@ def best_thresholds(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) ->
 class AtBestThresholds(Metric):
     """Exact match and macro-F1 of a split at the thresholds that are best for it, as they are chosen in the end.
 
-    At 0.5 throughout, a rare class might not be found once though the model tells its texts from all others.
+    At 0.5 a rare class might never be found though the model tells its texts from all others.
     """
 
     full_state_update = False
@@ -165,18 +164,9 @@ class AtBestThresholds(Metric):
         return {"accuracy": torch.tensor(found.accuracy), "macro_f1": torch.tensor(found.macro_f1)}
 
 
-LARGEST = 20.0  # T lies between 1/20 and 20: what is further off is no temperature but a broken model
-CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
-
-
 @dataclass(frozen=True)
 class Calibration:
-    """A temperature, and what it does to splits.
-
-    Attributes:
-        temperature: T.
-        splits: name of a split -> its scores without the temperature, and with it.
-    """
+    """A temperature T, and for each split by name its scores without the temperature and with it."""
 
     temperature: float
     splits: dict[str, tuple[Scores, Scores]]
@@ -187,7 +177,7 @@ class Calibration:
         return Calibration(self.temperature, {**self.splits, name: pair})
 
     def content(self) -> dict[str, Any]:
-        """Return the temperature, and for each split every changed score before and after, as JSON has it."""
+        """Return what calibration.json holds: T, and for each split every changed score before and after."""
         changes = {
             split: {name: {"before": getattr(before, name), "after": getattr(after, name)} for name in CHANGED}
             for split, (before, after) in self.splits.items()
@@ -207,14 +197,12 @@ def calibrate(folder: Path, logits: Float[Tensor, "N C"], labels: Int[Tensor, " 
 
 
 def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
-    """Return the T in [1/20, 20] of the least mean cross-entropy, found by L-BFGS on log T in float64.
+    """Return the T in [1/20, 20] that makes p = softmax(z / T) best, by L-BFGS on log T in float64.
 
-    It is 1 where no other T has less, and where every text is right: then the loss falls for ever as T goes to 0, and
-    the texts do not say how sure the model may be.
-
-    Args:
-        logits: of texts that the weights were not trained on.
-        labels: their classes.
+    Best is the least mean cross-entropy, on texts that the weights were not trained on (Guo, Pleiss, Sun and Weinberger
+    2017, On Calibration of Modern Neural Networks, section 4.2). T > 0 keeps the order of a text's logits, so no label
+    changes. T is 1 where no other is better, and where every text is right: then the loss falls for ever as T goes to
+    0, and the texts do not say how sure the model may be.
     """
     logits = logits.double()
     if bool((logits.argmax(dim=-1) == labels).all()):
@@ -225,17 +213,16 @@ def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) 
         [u], max_iter=100, tolerance_grad=1e-10, tolerance_change=1e-14, line_search_fn="strong_wolfe"
     )
 
+    def temperature_of(u: Tensor) -> Tensor:
+        return (math.log(LARGEST) * u.tanh()).exp()
+
     def loss() -> Tensor:
         optimizer.zero_grad()
-        found = F.cross_entropy(logits / _temperature(u), labels)
+        found = F.cross_entropy(logits / temperature_of(u), labels)
         found.backward()
         return found
 
     optimizer.step(loss)
-    temperature = float(_temperature(u.detach()))
+    temperature = float(temperature_of(u.detach()))
     helps = F.cross_entropy(logits / temperature, labels) < F.cross_entropy(logits, labels)
     return temperature if bool(helps) else 1.0
-
-
-def _temperature(u: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    return (math.log(LARGEST) * u.tanh()).exp()

@@ -1,4 +1,4 @@
-"""What is printed before and after training."""
+"""What is printed before and after training, and of a sweep. Nothing heavy is imported before it is needed."""
 
 import re
 from collections import Counter
@@ -11,50 +11,32 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headscope.errors import listed
 from headscope.tensorboard.record import nats
-from headscope.training.report import PUT, SCORES, WITHOUT, Report
-from headscope.training.scores import MultiLabelScores, Scores
-
-# Whether a table fits on a screen, and where a name may go on in a second line. Free of anything heavy.
-
-UNBOUNDED = 10_000  # a screen on which any table fits
-BREAKS = re.compile(r"(?<=[\s/_,])")  # after which a name may be broken: between the parts of a path or of a run's name
-
-
-def width_of(table: Table, console: Console) -> int:
-    """Return the columns of the screen that a table takes if nothing in it goes on in a second line."""
-    return console.measure(table, options=console.options.update(width=UNBOUNDED)).maximum
-
-
-def fits(table: Table, console: Console) -> bool:
-    """Tell whether a table fits on the screen whole."""
-    return width_of(table, console) <= console.width
-
-
-def broken(name: str, width: int) -> str:
-    """Return the name in lines of at most this width, each ending between two of its parts; a longer part stays."""
-    lines = [""]
-    for part in BREAKS.split(name):
-        if lines[-1] and cell_len((lines[-1] + part).rstrip()) > width:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(line.rstrip() for line in lines)
-
+from headscope.training.report import PUT, WITHOUT, Report
+from headscope.training.scores import SCORES, MultiLabelScores, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 LEAST_NAME = 10  # letters of a class's name, with its number, that are shown in a line of the matrix at the least
 MOST_ROWS = 50
 MOST_HEADS = 8  # that are named in a line
-COUNTS = ("has, given", "has, not given", "has not, given", "neither")
+COUNTS = ("TP", "FN", "FP", "TN")
+UNBOUNDED = 10_000  # a screen on which any table fits
+BREAKS = re.compile(r"(?<=[\s/_,])")  # after which a name may be broken: between the parts of a path or of a run's name
+# What a row of sweep.csv has beside the overrides. What stands last is left out first where there is no room.
+RESULTS = (*SCORES, "seconds")
+STATUS = "status"
+WIDEST_VALUE = 30  # of an override, such as a path; a longer one goes on in a second line
+Row = dict[str, str]
 
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
     """Print what a reader of the results should know about the texts."""
-    console.print(f"[bold]{escape(str(folder))}[/]", highlight=False, soft_wrap=True)
+    _line(console, "", str(folder))
     for name, value in facts.items():
-        console.print(f"  {name}: {_readable(value)}", highlight=False, markup=False, soft_wrap=True)
+        _line(console, f"  {name}: {_readable(value)}")
 
 
 def _readable(value: object) -> str:
@@ -75,25 +57,18 @@ def show_report(console: Console, report: Report) -> None:
     show_confusion(console, report.labels, report.test)
     _show_put(console, report.facts_of_training)
     _show_without(console, report.facts_of_training)
-    console.print(
-        "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()), highlight=False, soft_wrap=True
-    )
-    console.print(f"run folder: {escape(str(report.folder))}", highlight=False, soft_wrap=True)
+    _line(console, "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()))
+    _line(console, f"run folder: {report.folder}")
     if report.most_wrong is not None:
-        console.print(f"most wrong: {escape(str(report.most_wrong))}", highlight=False, soft_wrap=True)
-    console.print(
-        f"now look:   [bold]tensorboard --logdir {escape(report.config.outputs_dir)}[/]",
-        highlight=False,
-        soft_wrap=True,
-    )
+        _line(console, f"most wrong: {report.most_wrong}")
+    _line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
 
 
 def _show_kept(console: Console, facts: dict[str, Any]) -> None:
     """Say which weights the scores are of."""
     if (best := facts.get("best validation macro-F1")) is not None:
         when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
-        words = f"kept: the weights of {when}, the best validation macro-F1, {best:.4f}"
-        console.print(words, highlight=False, soft_wrap=True)
+        _line(console, f"kept: the weights of {when}, the best validation macro-F1, {best:.4f}")
 
 
 def _show_put(console: Console, facts: dict[str, Any]) -> None:
@@ -108,8 +83,8 @@ def _show_put(console: Console, facts: dict[str, Any]) -> None:
     if others := order[MOST_HEADS:]:
         parts.append(f"the other {len(others)} heads {nats(sum(heads[name] for name in others))}")
     parts += [f"feed-forward {nats(sum(put['feedforward']))}", f"constant {nats(put['constant'])}"]
-    words = f"put for the predicted class, in nats, mean over {put['texts']} validation texts: {', '.join(parts)}"
-    console.print(words, highlight=False, soft_wrap=True)
+    said = f"put for the predicted class, in nats, mean over {put['texts']} validation texts"
+    _line(console, f"{said}: {', '.join(parts)}")
 
 
 def _show_without(console: Console, facts: dict[str, Any]) -> None:
@@ -122,9 +97,9 @@ def _show_without(console: Console, facts: dict[str, Any]) -> None:
     parts = [f"without {name} {nats(heads[name][0])} ± {heads[name][1]:.2f}" for name in matter[:MOST_HEADS]]
     idle = [name for name in order if name not in matter]
     words = f"{len(matter)} of {len(heads)} heads matter by themselves, change of the loss of {found['texts']} texts"
-    console.print(f"{words}: {', '.join(parts) or 'none'}", highlight=False, soft_wrap=True)
+    _line(console, f"{words}: {', '.join(parts) or 'none'}")
     if idle:
-        console.print(f"not shown to matter: {listed(idle)}", highlight=False, soft_wrap=True)
+        _line(console, f"not shown to matter: {listed(idle)}")
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
@@ -133,9 +108,9 @@ def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
     cells = [[f"{getattr(found, score):.4f}" for score in known] for found in rows.values()]
     headings, names = [SCORES[score] for score in known], list(rows)
     table = _scores_table(headings, names, cells)
-    if not fits(table, console):
+    if not _fits(table, console):
         headings = [heading.replace(" ", "\n") for heading in headings]
-        room = console.width - width_of(_scores_table(headings, [""] * len(names), cells), console)
+        room = console.width - _width(_scores_table(headings, [""] * len(names), cells), console)
         table = _scores_table(headings, [broken(name, room) for name in names], cells)
     _title(console, title)
     console.print(table)
@@ -154,8 +129,8 @@ def _scores_table(headings: list[str], names: list[str], cells: list[list[str]])
 def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
     """Print the confusion matrix, or a row of counts for each class where a text has several, if it fits a screen."""
     if isinstance(found, MultiLabelScores):
-        rows = [[both, missed, alone, neither] for (neither, alone), (missed, both) in found.confusion]
-        _title(console, "texts that have the class, and are given it")
+        rows = [[tp, fn, fp, tn] for (tn, fp), (fn, tp) in found.confusion]
+        _title(console, "texts of each class: true and false, positives and negatives")
         console.print(_counts_table(COUNTS, labels[:MOST_ROWS], rows[:MOST_ROWS]))
     elif len(labels) <= MOST_CLASSES:
         _show_matrix(console, labels, found.confusion)
@@ -164,10 +139,10 @@ def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
 def _show_matrix(console: Console, labels: list[str], counts: list[list[int]]) -> None:
     """Print the confusion matrix; with numbers for the classes above it where their names have no room."""
     title, table = "rows: label, columns: prediction", _counts_table(labels, labels, counts)
-    if not fits(table, console):
+    if not _fits(table, console):
         numbers = [str(number) for number in range(1, len(labels) + 1)]
         names = [f"{number}: {label}" for number, label in zip(numbers, labels, strict=True)]
-        if not fits(_counts_table(numbers, [name[:LEAST_NAME] for name in names], counts, room=0), console):
+        if not _fits(_counts_table(numbers, [name[:LEAST_NAME] for name in names], counts, room=0), console):
             _title(console, f"no room for the confusion matrix in {console.width} columns; a wider window has it")
             return
         title, table = f"{title}, by their numbers", _counts_table(numbers, names, counts, room=0)
@@ -176,8 +151,12 @@ def _show_matrix(console: Console, labels: list[str], counts: list[list[int]]) -
 
 
 def _title(console: Console, title: str) -> None:
-    """Print a table's title as a line of its own, which a narrow table does not break."""
     console.print(title, style="table.title", highlight=False, markup=False, soft_wrap=True)
+
+
+def _line(console: Console, words: str, bold: str = "") -> None:
+    """Print a line that nothing breaks, without reading markup in it."""
+    console.print(Text(words).append(bold, style="bold"), soft_wrap=True)
 
 
 def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[int]], room: int = 1) -> Table:
@@ -190,17 +169,6 @@ def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[in
     return table
 
 
-# A sweep's table on a screen: what differs between jobs beside the scores, in as much room as there is.
-#
-# Nothing heavy is imported: a sweep that ends at a mistake is shown at once.
-
-# What a row of sweep.csv has beside the overrides. What stands last is left out first where there is no room.
-RESULTS = (*SCORES, "seconds")
-STATUS = "status"
-WIDEST_VALUE = 30  # of an override, such as a path; a longer one goes on in a second line
-Row = dict[str, str]
-
-
 def show_sweep(console: Console, folder: Path, rows: list[Row]) -> None:
     """Print the table, what all jobs have in common, why jobs failed, and the line to type next."""
     keys = list(dict.fromkeys(key for row in rows for key in row if key not in ("job", STATUS, *RESULTS)))
@@ -211,14 +179,13 @@ def show_sweep(console: Console, folder: Path, rows: list[Row]) -> None:
     lines = {
         "all jobs": "  ".join(f"{key}={rows[0][key]}" for key in keys if key not in differing),
         "no room for": ", ".join(results[num_shown:]),
-        **{f"job {_job_number(row)}": row[STATUS] for row in rows if row[STATUS] != "done"},
+        **{f"job {row['job'].split('-')[0]}": row[STATUS] for row in rows if row[STATUS] != "done"},
         "kept in": f"{folder}/sweep.csv",
     }
     for name, words in lines.items():
         if words:
-            console.print(f"{name}: {words}", highlight=False, markup=False, soft_wrap=True)
-    look = f"now look:   [bold]tensorboard --logdir {escape(str(folder))}[/]"
-    console.print(look, highlight=False, soft_wrap=True)
+            _line(console, f"{name}: {words}")
+    _line(console, "now look:   ", f"tensorboard --logdir {folder}")
 
 
 def headings(shown: list[str], keys: list[str]) -> dict[str, str]:
@@ -233,7 +200,7 @@ def _fitting(console: Console, rows: list[Row], shown: dict[str, str], results: 
     attempts = [(len(results), False), *((count, True) for count in range(len(results), fewest - 1, -1))]
     for count, is_narrow in attempts:
         table = _table(rows, shown, results[:count], is_narrow)
-        if fits(table, console):
+        if _fits(table, console):
             break
     return table, count
 
@@ -246,7 +213,7 @@ def _table(rows: list[Row], shown: dict[str, str], results: list[str], is_narrow
     for name in results:
         table.add_column(_broken(name, is_narrow), justify="right", no_wrap=True)
     for row in rows:
-        cells = [_job_number(row), *(row.get(name, "") for name in (*shown, *results))]
+        cells = [row["job"].split("-")[0], *(row.get(name, "") for name in (*shown, *results))]
         table.add_row(*map(escape, cells))
     return table
 
@@ -255,5 +222,20 @@ def _broken(heading: str, is_narrow: bool) -> str:
     return escape(heading.replace("_", "_\n").replace(".", ".\n") if is_narrow else heading)
 
 
-def _job_number(row: Row) -> str:
-    return row["job"].split("-")[0]
+def _fits(table: Table, console: Console) -> bool:
+    return _width(table, console) <= console.width
+
+
+def _width(table: Table, console: Console) -> int:
+    """Return the columns of the screen that a table takes if nothing in it goes on in a second line."""
+    return console.measure(table, options=console.options.update(width=UNBOUNDED)).maximum
+
+
+def broken(name: str, width: int) -> str:
+    """Return the name in lines of at most this width, each ending between two of its parts; a longer part stays."""
+    lines = [""]
+    for part in BREAKS.split(name):
+        if lines[-1] and cell_len((lines[-1] + part).rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)

@@ -10,7 +10,6 @@ from pathlib import Path
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.callbacks import Checkpoint as CheckpointCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
@@ -34,68 +33,11 @@ from headscope.training.callbacks import (
     StopCleanly,
 )
 from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
-from headscope.training.module import ClassifierModule, chosen_precision, freeze, steps_fused
+from headscope.training.module import ClassifierModule, chosen_precision, freeze
 from headscope.training.predict import split_logits
 from headscope.training.report import PUT, WITHOUT, Report, write_calibration, write_probes, write_scores, write_study
 from headscope.training.resume import LAST
 from headscope.training.scores import best_thresholds
-
-# Lightning's Trainer as every stage of a run uses it, and the warnings that nobody needs of it.
-
-
-def total_steps(settings: TrainerConfig, batches: int) -> int:
-    """Return the optimizer steps of the whole run, ceil(batches / accumulate) in each epoch and at most max_steps."""
-    steps = settings.max_epochs * -(-batches // settings.accumulate)
-    return steps if settings.max_steps is None else min(steps, settings.max_steps)
-
-
-def new_trainer(
-    config: TrainConfig,
-    folder: Path,
-    callbacks: list[Callback],
-    logger: TensorBoardLogger,
-) -> pl.Trainer:
-    """Return a Trainer on the device, and in the precision, that the configuration says.
-
-    Args:
-        config: of the run.
-        folder: of the run.
-        callbacks: in their order.
-        logger: what writes to TensorBoard the numbers that a module logs.
-    """
-    settings = config.trainer
-    return pl.Trainer(
-        accelerator=settings.accelerator,
-        devices=settings.devices,
-        precision=chosen_precision(settings),  # type: ignore[arg-type]
-        max_epochs=settings.max_epochs,
-        accumulate_grad_batches=settings.accumulate,
-        gradient_clip_val=config.optimizer.gradient_clip or None,
-        logger=logger,
-        callbacks=callbacks,
-        num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
-        enable_checkpointing=any(isinstance(callback, CheckpointCallback) for callback in callbacks),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,  # our sampler shares its batches itself
-        log_every_n_steps=20,
-        default_root_dir=folder,
-    )
-
-
-@contextmanager
-def without_needless_warnings() -> Iterator[None]:
-    """Leave out what Lightning warns of and what is so on purpose."""
-    with warnings.catch_warnings():
-        # Texts are batched by array work in this process: more workers would only copy them to and fro.
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        # A resumed run finds its own checkpoints.
-        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-        # Lightning calls a part of torch that torch calls deprecated, and counts few batches as too few to log.
-        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-        warnings.filterwarnings("ignore", message="The number of training batches")
-        yield
-
 
 PUT_TEXTS = 300  # over which it is said what every head put
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes more
@@ -122,13 +64,11 @@ class Session:
     ) -> None:
         self.config, self.folder, self.data = config, folder, data
         self.objective = objective_of(config)
-        self.studied: dict[str, object] = {}  # what is known of single heads, once `study` is done
-        self.console, self.last = console, folder / LAST
+        self.last = folder / LAST
         self.resumed = self.last if config.resume is not None and self.last.exists() else None
-        batches = len(data.sampler("train"))
-        self.total_steps = total_steps(config.trainer, batches)
+        self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module(checkpoint)
-        self.head_logger = self._head_logger()
+        self.head_logger = self._head_logger() if config.inspection.enabled else None
         self.stop = StopCleanly(self.total_steps)
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
         self.writer = self.logger.experiment
@@ -154,29 +94,23 @@ class Session:
         if checkpoint is not None:
             load_weights(model, checkpoint)
         freeze(model, self.config.model.frozen_layers)
-        fused = steps_fused(self.config.trainer)
+        # One kernel that steps all weights would, in float16, unscale the gradients after they are clipped.
+        fused = chosen_precision(self.config.trainer) != "16-mixed"
         return ClassifierModule(model, settings, len(labels), self.total_steps, weights, fused, self.objective)
 
-    def _head_logger(self) -> HeadLogger | None:
-        if not self.config.inspection.enabled:
-            return None
-        subjects = self._subjects()
+    def _head_logger(self) -> HeadLogger:
+        data, inspection, labels = self.data, self.config.inspection, self.data.corpus.labels
+        split, special = data.corpus.splits["validation"], special_tokens(data.tokenizer)
+        columns = texts_among(split.column_names)
+        probes = choose_probes(data, inspection, self.objective)
         # Maps are made outside of Lightning's context for mixed precision, in the weights' own type.
         notes = {"precision": "32-true", "dropout": "off", "trained in": chosen_precision(self.config.trainer)}
-        recorder = new_recorder(self.folder, subjects.probes, subjects.labels, self.config.inspection, notes)
-        return HeadLogger(subjects, self.config.inspection, recorder)
 
-    def _subjects(self) -> Subjects:
-        split, special = self.data.corpus.splits["validation"], special_tokens(self.data.tokenizer)
-        columns = texts_among(split.column_names)
-        probes = choose_probes(self.data, self.config.inspection, self.objective)
-        return Subjects(
-            probes,
-            self.data.corpus.labels,
-            special,
-            lambda row: JOIN.join(split[row][column] for column in columns),
-            self.objective,
-        )
+        def text_of(row: int) -> str:
+            return JOIN.join(split[row][column] for column in columns)
+
+        recorder = new_recorder(self.folder, probes, labels, inspection, notes)
+        return HeadLogger(Subjects(probes, labels, special, text_of, self.objective), inspection, recorder)
 
     def _callbacks(self, console: Console) -> list[Callback]:
         settings = self.config.trainer
@@ -188,75 +122,26 @@ class Session:
             callbacks.append(AveragedWeights(decay=settings.ema_decay))
         if settings.patience is not None:
             callbacks.append(Patience(settings.patience))
-        return [
-            *callbacks,
-            self.stop,
-            RunProgress(self.total_steps, console, settings.progress),
-            self.checkpoint,
-            SaveLast(self.last),
-        ]
+        progress = RunProgress(self.total_steps, console, settings.progress)
+        return [*callbacks, self.stop, progress, self.checkpoint, SaveLast(self.last)]
 
     def fit(self) -> float:
         """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took."""
         start = time.perf_counter()
         with without_needless_warnings():
-            self.trainer.fit(
-                self.module,
-                datamodule=self.data,
-                ckpt_path=self.resumed,
-                weights_only=True,
-            )
+            self.trainer.fit(self.module, datamodule=self.data, ckpt_path=self.resumed, weights_only=True)
         self.kept_step, self.kept_epoch = self.trainer.global_step, self.trainer.current_epoch
         if best := self.checkpoint.best_model_path:
             kept = torch.load(best, map_location="cpu", weights_only=True)
             self.kept_step, self.kept_epoch = kept["global_step"], kept["epoch"] + 1  # Lightning counts from 0
             self.module.load_state_dict(kept["state_dict"], strict=False)
             save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
-            self._choose_thresholds()
+            if isinstance(self.objective, AnyClasses):
+                validation = split_logits(self.module.model, self.data.loader("validation"), self.device)
+                thresholds = best_thresholds(*validation)
+                save_thresholds(self.folder, self.data.corpus.labels, thresholds)
+                self.objective = AnyClasses(thresholds)
         return time.perf_counter() - start
-
-    def _choose_thresholds(self) -> None:
-        """Choose, on validation, from which probability on a text is given each class; keep them beside the weights."""
-        if isinstance(self.objective, AnyClasses):
-            found = split_logits(self.module.model, self.data.loader("validation"), self.device)
-            thresholds = best_thresholds(*found)
-            save_thresholds(self.folder, self.data.corpus.labels, thresholds)
-            self.objective = AnyClasses(thresholds)
-
-    def study(self) -> float:
-        """Switch every head off in turn on some validation texts, record what happens, and return the seconds."""
-        start, inspection = time.perf_counter(), self.config.inspection
-        if self.head_logger is None or not inspection.causes:
-            return 0.0
-        texts = self._validation_texts(inspection.causes)
-        special = self.head_logger.subjects.special
-        found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective)
-        write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
-        self.studied = {WITHOUT: {"texts": found.texts, "heads": found.without_heads()}}
-        return time.perf_counter() - start
-
-    def put(self) -> dict[str, object]:
-        """Return what every head put for the class that some validation texts are given, where that can be said."""
-        model = self.module.model
-        if not attributable(model):
-            return {}
-        return {PUT: put_for_answers(model, self._validation_texts(PUT_TEXTS), self.objective).facts()}
-
-    def _validation_texts(self, count: int) -> list[Batch]:
-        """Return so many of the validation texts, and the model where it computes."""
-        self.module.model.to(self.device)
-        batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
-        return sample(batches, count, self.config.data.tokens_per_batch, self.config.seed)
-
-    def write_closing(self, report: Report) -> None:
-        """Write TensorBoard's closing entries."""
-        write_scores(self.writer, report)
-        write_calibration(self.writer, report)
-        if self.head_logger is not None:
-            subjects = replace(self.head_logger.subjects, objective=self.objective)
-            settings = self.config.inspection
-            write_probes(self.writer, subjects, settings, self.module.model, self.device, self.trainer.global_step)
-        self.writer.close()
 
     def facts(self) -> dict[str, object]:
         """Return what a reader of the results should know about the training."""
@@ -271,3 +156,77 @@ class Session:
             "device": str(self.device),
             "best validation macro-F1": None if best is None else float(best),
         }
+
+    def study(self) -> dict[str, object]:
+        """Switch every head off in turn on some validation texts, record what happens, and return it as facts."""
+        inspection = self.config.inspection
+        if self.head_logger is None or not inspection.causes:
+            return {}
+        texts, special = self._validation_texts(inspection.causes), self.head_logger.subjects.special
+        found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective)
+        write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
+        return {WITHOUT: {"texts": found.texts, "heads": found.without_heads()}}
+
+    def put(self) -> dict[str, object]:
+        """Return what every head put for the predicted class of some validation texts, where that can be said."""
+        model = self.module.model
+        if not attributable(model):
+            return {}
+        return {PUT: put_for_answers(model, self._validation_texts(PUT_TEXTS), self.objective).facts()}
+
+    def _validation_texts(self, count: int) -> list[Batch]:
+        """Return so many of the validation texts, and put the model where it computes."""
+        self.module.model.to(self.device)
+        batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
+        return sample(batches, count, self.config.data.tokens_per_batch, self.config.seed)
+
+    def write_closing(self, report: Report) -> None:
+        """Write TensorBoard's closing entries."""
+        write_scores(self.writer, report)
+        write_calibration(self.writer, report)
+        if self.head_logger is not None:
+            subjects = replace(self.head_logger.subjects, objective=self.objective)
+            settings = self.config.inspection
+            write_probes(self.writer, subjects, settings, self.module.model, self.device, self.trainer.global_step)
+        self.writer.close()
+
+
+def total_steps(settings: TrainerConfig, batches: int) -> int:
+    """Return the optimizer steps of the whole run, ceil(batches / accumulate) in each epoch and at most max_steps."""
+    steps = settings.max_epochs * -(-batches // settings.accumulate)
+    return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+
+def new_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], logger: TensorBoardLogger) -> pl.Trainer:
+    """Return a Trainer on the device, and in the precision, that the configuration says."""
+    settings = config.trainer
+    return pl.Trainer(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        precision=chosen_precision(settings),  # type: ignore[arg-type]
+        max_epochs=settings.max_epochs,
+        accumulate_grad_batches=settings.accumulate,
+        gradient_clip_val=config.optimizer.gradient_clip or None,
+        logger=logger,
+        callbacks=callbacks,
+        num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,  # our sampler shares its batches itself
+        log_every_n_steps=20,
+        default_root_dir=folder,
+    )
+
+
+@contextmanager
+def without_needless_warnings() -> Iterator[None]:
+    """Leave out what Lightning warns of and what is so on purpose."""
+    with warnings.catch_warnings():
+        for message in (
+            ".*does not have many workers.*",  # texts are batched in this process: workers would only copy them
+            "Checkpoint directory .* exists and is not empty",  # a resumed run finds its own
+            ".*LeafSpec.*",  # a part of torch that torch calls deprecated, and Lightning calls
+            "The number of training batches",  # few batches count as too few to log
+        ):
+            warnings.filterwarnings("ignore", message=message)
+        yield

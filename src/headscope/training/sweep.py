@@ -47,13 +47,9 @@ def job_row(folder: Path) -> dict[str, str]:
     return row | {"status": "not finished"}
 
 
-def _number(folder: Path) -> int:
-    return int(folder.name.split("-")[0])
-
-
 def write_table(folder: Path) -> list[dict[str, str]]:
     """Write sweep.csv, one row for each job in order, and return the rows."""
-    jobs = sorted((path.parent for path in folder.glob("*/job.json")), key=_number)
+    jobs = sorted((path.parent for path in folder.glob("*/job.json")), key=lambda job: int(job.name.split("-")[0]))
     rows = [job_row(job) for job in jobs]
     columns = list(dict.fromkeys(column for row in rows for column in row))
 
