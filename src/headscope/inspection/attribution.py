@@ -150,8 +150,8 @@ def _passing(model: TextClassifier, by_key: bool) -> Iterator[_Passed]:
         hooks = [model.embedding.register_forward_hook(noting(passed.begin))]
         for block in model.encoder.blocks:
             stack.enter_context(_noting_sums(block.attention, passed))  # type: ignore[arg-type]
-            hooks.append(block.feedforward.register_forward_hook(noting(passed.feedforward)))  # type:
-            ignore[union - attr]
+            feedforward: Any = block.feedforward
+            hooks.append(feedforward.register_forward_hook(noting(passed.feedforward)))
         for norm in (module for module in model.encoder.modules() if isinstance(module, nn.LayerNorm)):
             hooks.append(norm.register_forward_pre_hook(note_norm))
         for hook in hooks:

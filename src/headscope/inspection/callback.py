@@ -163,8 +163,11 @@ class HeadLogger(RecordHeads):
         batches = self._draw(trainer.datamodule)  # type: ignore[attr-defined]
         if trainer.global_step == 0:
             self._begin(pl_module)
-            if self._watch is not None:
-                _pass_through(trainer, pl_module, batches, self._watch)
+            if self._watch is not None:  # as validation would
+                with torch.no_grad(), evaluating(pl_module), trainer.precision_plugin.val_step_context():
+                    for batch in map(trainer.strategy.batch_to_device, batches):
+                        self._watch.look_at(batch)
+                        pl_module(batch)
             self._write(trainer, pl_module)
         self._last_step = trainer.global_step  # which a resumed run has recorded, with numbers
         self.seconds += now(pl_module.device) - start
@@ -254,14 +257,6 @@ class HeadLogger(RecordHeads):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the time up again."""
         self.seconds = state_dict["seconds"]
-
-
-def _pass_through(trainer: Trainer, pl_module: LightningModule, batches: Iterable[Batch], watch: HeadWatch) -> None:
-    with torch.no_grad(), evaluating(pl_module), trainer.precision_plugin.val_step_context():
-        for batch in batches:
-            moved = trainer.strategy.batch_to_device(batch)
-            watch.look_at(moved)
-            pl_module(moved)
 
 
 class HeadWatch:

@@ -28,11 +28,7 @@ HEADERS = {
 
 
 def read_members(path: Path, wanted: Callable[[str, int], bool]) -> Arrays:
-    """Read the members of a step's file that are wanted, and nothing else of it.
-
-    Args:
-        path: the file.
-        wanted: told the name of a member and its size in bytes.
+    """Read the members of a step's file that are wanted, told by name and size in bytes, and nothing else of it.
 
     Raises:
         RecordError: if the file is missing, cut short, not what was written, or claims more than `LARGEST` bytes.
@@ -59,7 +55,7 @@ def blaming(path: Path) -> Iterator[None]:
 
 
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:
-    """Read one member of at most `most` bytes, which are not allocated before they are known to be no more."""
+    """Read one member of at most `most` bytes; nothing is allocated before its size is known."""
     _check_size(info.filename, info.file_size, most + 2**16)  # its header counts too
     with archive.open(info) as file:
         shape, column_major, dtype = _header(info.filename, file)
@@ -90,11 +86,7 @@ def _check_size(name: str, size: int, most: int) -> None:
 
 
 def pack(arrays: Arrays) -> bytes:
-    """Return the arrays as one bundle; float16 becomes float32.
-
-    Raises:
-        ValueError: if an array is of a type that bundles do not have.
-    """
+    """Return the arrays as one bundle; float16 becomes float32; ValueError for a type that bundles do not have."""
     entries, parts, offset = [], [], 0
     for name, array in arrays.items():
         kind = "float32" if array.dtype == np.float16 else array.dtype.name
@@ -113,11 +105,7 @@ def _padding(size: int) -> bytes:
 
 
 def unpack(bundle: bytes) -> Arrays:
-    """Return the arrays of a bundle.
-
-    Raises:
-        ValueError: if it is not one, or is cut short.
-    """
+    """Return the arrays of a bundle; ValueError if it is not one, or is cut short."""
     if len(bundle) < 4:
         raise ValueError("a bundle begins with the length of its header")
     (length,) = struct.unpack_from("<I", bundle)
@@ -131,11 +119,7 @@ def unpack(bundle: bytes) -> Arrays:
 
 
 def nested(array: np.ndarray) -> Any:
-    """Return the array as nested lists for JSON, in which a value that is not finite is None.
-
-    Raises:
-        ValueError: if it holds neither numbers nor text.
-    """
+    """Return the array as nested lists for JSON, with None for NaN and infinite; ValueError for another kind."""
     if array.dtype.kind not in "biufU":
         raise ValueError(f"an array of type {array.dtype} has no place in JSON")
     if array.dtype.kind != "f":
@@ -146,7 +130,7 @@ def nested(array: np.ndarray) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """Return a value of JSON in which numbers that are not finite are None."""
+    """Return a value of JSON in which NaN and infinite numbers are None."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -155,10 +139,9 @@ def finite(value: Any) -> Any:
 
 
 def series_of(tables: Sequence[Arrays]) -> dict[str, Any]:
-    """Return {measure: {"mean": [layer][head][step]}} of each step's means; None where a step has none.
+    """Return {measure: {"mean": [layer][head][step]}}, None where a step has no mean.
 
-    Args:
-        tables: for each step, numbers/<measure>/mean -> [L, H].
+    `tables` are the numbers/<measure>/mean [L, H] of each step.
     """
     measures: dict[str, Any] = {}
     for name in dict.fromkeys(name for table in tables for name in table):

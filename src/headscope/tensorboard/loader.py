@@ -16,11 +16,7 @@ class HeadsLoader(TBLoader):
     """Make the plugin of the Heads tab, or none where that fails."""
 
     def load(self, context: TBContext) -> TBPlugin | None:
-        """Return the plugin, or None with a warning, so that the other tabs are there whatever is wrong with this one.
-
-        Args:
-            context: what TensorBoard hands to every plugin.
-        """
+        """Return the plugin, or None with a warning, so that the other tabs are there whatever is wrong with it."""
         try:
             from headscope.tensorboard.plugin import HeadsPlugin
 

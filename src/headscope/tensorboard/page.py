@@ -20,6 +20,8 @@ from headscope.tensorboard.bundle import finite, pack
 from headscope.tensorboard.record import Arrays, Text, encodable
 
 STATIC = Path(__file__).with_name("static")
+# The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
+POLICY = "default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'"
 TEMPLATE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -44,8 +46,8 @@ class PageText:
 
     Attributes:
         text: with its tokens.
-        arrays: as a step of the record has them (docs/record-format.md), without the text_t/ before their names;
-            weights may also be float32.
+        arrays: as a step of the record has them (docs/record-format.md), without the text_t/ before their names; or
+            weights in float32.
         numbers: measure -> its mean for each layer and head, None where there is none.
         notes: where all this comes from, and what is said of the text.
         answer: what the heads put nats for, where that is no single class.
@@ -61,31 +63,34 @@ class PageText:
 
 
 def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]) -> str:
-    """Return the whole page as one string of HTML, to be stored as UTF-8.
+    """Return the whole page as one string of HTML, to be stored as UTF-8; ValueError if a text has no maps.
 
-    Args:
-        title: of the page.
-        layers: their names.
-        classes: their names, in the order of the probabilities.
-        texts: one at a time is shown; with more than one there is a list to choose from.
-
-    Raises:
-        ValueError: if there is no text, or one without maps.
+    Layers and classes are names, classes in the order of the probabilities. One text is shown at a time; with several
+    there is a list to choose from.
     """
     if not texts or not all(any(name.startswith("layer_0/") for name in shown.arrays) for shown in texts):
         raise ValueError("a page needs at least one text, and the maps of each")
+    texts_encoded, first = [], texts[0].arrays
+    for shown in texts:
+        measures = {name: {"mean": mean} for name, mean in shown.numbers.items()}
+        maps = base64.b64encode(pack(shown.arrays)).decode("ascii")
+        texts_encoded.append({"maps": maps, "numbers": {"measures": measures, "extra": dict(shown.extra)}})
+    heads = [
+        next((len(array) for name, array in first.items() if name.startswith(f"layer_{layer}/")), 0)
+        for layer in range(len(layers))
+    ]
     index = {
         "texts": [asdict(shown.text) | {"notes": dict(shown.notes), "answer": shown.answer} for shown in texts],
         "layers": list(layers),
-        "heads": [_heads_of(texts[0].arrays, layer) for layer in range(len(layers))],
+        "heads": heads,
         "classes": list(classes),
         "steps": [{"step": 0, "time": 0}],
         "notes": {},
     }
-    data = {"title": encodable(title), "index": index, "texts": list(map(_encoded, texts))}
+    data = {"title": encodable(title), "index": index, "texts": texts_encoded}
     script, style = bundled("index.js") + "modules.index.render();\n", (STATIC / "heads.css").read_text("utf-8")
     return TEMPLATE.format(
-        policy=content_security_policy(script, style),
+        policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
         title=html.escape(encodable(title)),
         style=style,
         data=inert_json(finite(data)),
@@ -97,16 +102,6 @@ def write_page(path: Path, content: str) -> None:
     """Write a page as UTF-8, whole or not at all, so that a failure leaves an older page as it was."""
     encoded = content.encode("utf-8")
     write_whole(path, lambda temporary: temporary.write_bytes(encoded))
-
-
-def _heads_of(arrays: Arrays, layer: int) -> int:
-    return next((len(array) for name, array in arrays.items() if name.startswith(f"layer_{layer}/")), 0)
-
-
-def _encoded(shown: PageText) -> dict[str, Any]:
-    measures = {name: {"mean": mean} for name, mean in shown.numbers.items()}
-    maps = base64.b64encode(pack(shown.arrays)).decode("ascii")
-    return {"maps": maps, "numbers": {"measures": measures, "extra": dict(shown.extra)}}
 
 
 def inert_json(value: object) -> str:
@@ -121,8 +116,7 @@ def inert_json(value: object) -> str:
 def bundled(entry: str) -> str:
     """Return a module of static/ and all that it imports as one script, in which each is a function's result.
 
-    ``import { a } from "./b.js"`` becomes ``const { a } = modules.b``, and what is exported is returned: all that these
-    modules use of the language's modules.
+    ``import { a } from "./b.js"`` becomes ``const { a } = modules.b``, and what is exported is returned.
     """
     done: dict[str, str] = {}
 
@@ -138,14 +132,6 @@ def bundled(entry: str) -> str:
 
     add(entry)
     return "const modules = {};\n" + "".join(done.values())
-
-
-def content_security_policy(script: str, style: str) -> str:
-    """Return a policy that permits this script and this style sheet, by their hashes, and nothing else."""
-    return (
-        f"default-src 'none'; script-src '{content_hash(script)}'; style-src '{content_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def content_hash(content: str) -> str:

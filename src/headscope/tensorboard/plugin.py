@@ -1,7 +1,8 @@
 """The backend of the Heads tab: reads the record of a run when somebody looks at it, and keeps nothing of its maps.
 
 What an address names and what a file holds are not trusted: what is unknown or broken is answered with what is wrong
-and what to do, and every other run and step can still be seen.
+and what to do, and every other run and step can still be seen. A run is one that TensorBoard's data provider lists, and
+nothing is opened that lies outside the logdir, whatever `..` or link leads to it.
 """
 
 import json
@@ -10,6 +11,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +36,15 @@ from headscope.tensorboard.record import (
 )
 from headscope.tensorboard.summaries import PLUGIN
 
-# Finding the records of heads below a logdir.
-#
-# Neither names nor files are trusted: a run is one that TensorBoard's data provider lists, and nothing is opened that
-# lies outside the logdir, whatever `..` or link leads to it.
-
 # Bytes: of the index files whose content is kept (in memory it takes some eight times as much), and of a single one.
 KEPT, LARGEST_INDEX = 2**22, 2**24
+CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
+SMALL = 2**20  # bytes: what is no map and larger than that is not sent as JSON
+Answer = Callable[[Request], Response]
 
 
 class Records:
-    """The records below a logdir. Of what is read only indexes are kept, and of those no more than `KEPT` bytes.
-
-    Args:
-        logdir: as TensorBoard was given it; None or empty if it was started with --logdir_spec.
-    """
+    """The records below a logdir, or none (--logdir_spec). Only indexes are kept, no more than `KEPT` bytes of them."""
 
     def __init__(self, logdir: str | None) -> None:
         self.logdir = logdir or ""
@@ -56,11 +52,7 @@ class Records:
         self._lock = threading.Lock()  # TensorBoard answers each request in a thread of its own
 
     def root(self) -> Path:
-        """Return the resolved logdir.
-
-        Raises:
-            RecordError: if there is none on this machine.
-        """
+        """Return the resolved logdir; RecordError if there is none on this machine."""
         if not self.logdir:
             raise RecordError("TensorBoard was started without --logdir (or with --logdir_spec); give --logdir=FOLDER")
         root = Path(self.logdir).expanduser()
@@ -69,13 +61,7 @@ class Records:
         return root.resolve()
 
     def runs(self, provider: Any, context: Any, experiment: str) -> list[str]:
-        """Return the runs that have the marker, and those without it that have an index.
-
-        Args:
-            provider: TensorBoard's data provider, or None.
-            context: of the request, as the provider wants it.
-            experiment: its identifier, as the provider wants it.
-        """
+        """Return the runs that have the marker, and those without it that have an index, by the data provider."""
         if provider is None:
             return []
         self.root()  # says so if there is none
@@ -84,17 +70,12 @@ class Records:
         return sorted(marked | {run for run in listed - marked if self._has_index(run)})
 
     def _has_index(self, run: str) -> bool:
-        try:
+        with suppress(RecordError):
             return self.file(run, INDEX).is_file()
-        except RecordError:
-            return False
+        return False
 
     def file(self, run: str, name: str) -> Path:
-        """Return the path of a file in the record of a run that was listed.
-
-        Raises:
-            RecordError: if it is missing, no plain file, or outside the logdir.
-        """
+        """Return a file in the record of a listed run; RecordError if it is no plain file or outside the logdir."""
         root = self.root()
         try:
             path = (root / run / FOLDER / name).resolve()
@@ -108,11 +89,7 @@ class Records:
         return path
 
     def index(self, run: str) -> Index:
-        """Return the index of a run that was listed, which must not be changed.
-
-        Raises:
-            RecordError: if it is missing, broken, or outside the logdir.
-        """
+        """Return the index of a listed run, not to be changed; RecordError if it is missing, broken or outside."""
         path = self.file(run, INDEX)
         if path.name != INDEX:  # what lies beside it under the right name may itself be a link that leads outside
             raise RecordError(f"{INDEX}: is a link to a file of another name, {path.name}; put the file itself there")
@@ -126,15 +103,12 @@ class Records:
         if stat.st_size > LARGEST_INDEX:
             raise RecordError(f"{INDEX}: takes {stat.st_size} bytes, and at most {LARGEST_INDEX} are read")
         index = _parsed(path)
-        self._keep(path, stamp, index)
-        return index
-
-    def _keep(self, path: Path, stamp: tuple[int, ...], index: Index) -> None:
         with self._lock:
             self._kept[path] = stamp, index
             self._kept.move_to_end(path)
             while sum(size for (_, size, _), _ in self._kept.values()) > KEPT:
                 self._kept.popitem(last=False)
+        return index
 
 
 def _parsed(path: Path) -> Index:
@@ -161,21 +135,12 @@ def _fits(index: Index) -> bool:
     )
 
 
-CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
-SMALL = 2**20  # bytes: what is no map and larger than that is not sent as JSON
-Answer = Callable[[Request], Response]
-
-
 class ParameterError(Exception):
     """A parameter that is missing or not what it should be."""
 
 
 class HeadsPlugin(TBPlugin):
-    """The routes below data/plugin/heads/.
-
-    Args:
-        context: of which the data provider and the logdir are used.
-    """
+    """The routes below data/plugin/heads/, by the data provider and the logdir of the context."""
 
     plugin_name = PLUGIN
 
@@ -211,7 +176,7 @@ class HeadsPlugin(TBPlugin):
         return _json(request, {"runs": runs, "logdir": self.records.logdir})
 
     def _described(self, run: str) -> dict[str, Any]:
-        """Return what the list of runs says of one of them, with the reason where its record cannot be read."""
+        """Return what the list of runs says of a run, with the reason where its record cannot be read."""
         try:
             index, error = self.records.index(run), None
         except RecordError as reason:
@@ -267,9 +232,13 @@ class HeadsPlugin(TBPlugin):
         run, index = self._run(request)
         tables: list[Arrays] = []
         errors: list[RecordError] = []
+
+        def is_mean(name: str, size: int) -> bool:
+            return name.startswith("numbers/") and name.endswith("/mean") and size <= SMALL
+
         for step in index.steps:
             try:
-                tables.append(read_members(self.records.file(run, step.file), _is_mean))
+                tables.append(read_members(self.records.file(run, step.file), is_mean))
             except RecordError as error:  # a gap in the lines, as long as there are others
                 tables.append({})
                 errors.append(error)
@@ -316,10 +285,6 @@ def _numbers_of(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
         measure, _, kind = name.removeprefix("numbers/").rpartition("/")
         measures.setdefault(measure, {})[kind] = extra.pop(name)
     return measures, extra
-
-
-def _is_mean(name: str, size: int) -> bool:
-    return name.startswith("numbers/") and name.endswith("/mean") and size <= SMALL
 
 
 def _guarded(answer: Answer) -> Answer:

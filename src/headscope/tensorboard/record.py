@@ -7,7 +7,9 @@ A weight is stored as one byte: a level of 0 to 255 times the largest weight of 
 weights keep their detail (the error is at most that maximum / 510). docs/record-format.md lists the members.
 
 A step's file is written whole before the index names it, and the index is replaced whole: what is listed can be read,
-whenever the process was killed. Nothing is pickled.
+whenever the process was killed. Nothing is pickled. Below the record is what is said of a text: of a pair, how much of
+a map goes from one text to the other; and what every part of the model put for an answer, in nats. Shape letters: T
+positions, Q queries, L layers, H heads, K keys, N tokens that are kept for each head.
 """
 
 import json
@@ -21,64 +23,10 @@ import numpy as np
 
 from headscope.files import write_whole
 
-# Pairs of texts: how much of a map stays within a text and how much goes from one to the other. Needs numpy alone.
-#
-# T positions. Of each token it is known which text it is of: 0 for the first, 1 for the second, and None for special
-# tokens such as [CLS] and [SEP], which are of neither; for Hugging Face's tokenizers these are `encoding.sequence_ids`.
-
-Segments = Sequence[int | None]
-
-
-def check_segments(segments: Sequence[Any], tokens: int, name: str) -> list[int | None]:
-    """Return the segments as plain numbers.
-
-    Raises:
-        ValueError: unless there is 0, 1 or None for each of so many tokens; the message begins with the name.
-    """
-    if len(segments) != tokens or any(segment not in (0, 1, None) for segment in segments):
-        raise ValueError(f"{name}: segments has to be 0, 1 or None for each of the {tokens} tokens")
-    return [None if segment is None else int(segment) for segment in segments]
-
-
-def quadrants(weights: np.ndarray, segments: Segments) -> np.ndarray:
-    """Return q_xy = mean over the tokens i of text x of sum_j a_ij [j is of text y]: A->A, A->B, B->A, B->B.
-
-    Special tokens are counted apart: they are no queries, and what is given to them is 1 - q_x0 - q_x1. A row is NaN if
-    its text has no token. BertViz shows the same four parts of a map (Vig 2019, A Multiscale Visualization of Attention
-    in the Transformer Model); the shares are our own.
-
-    Args:
-        weights: a_ij [..., T, T], rows summing to 1.
-        segments: which text each token is of.
-
-    Returns:
-        [..., 2, 2], from x to y.
-    """
-    of = np.array([[segment == text for segment in segments] for text in (0, 1)], dtype=np.float64)  # [2, T]
-    sums = of @ weights.astype(np.float64) @ of.T  # [..., 2, 2]
-    tokens = np.broadcast_to(of.sum(axis=1)[:, None], sums.shape)
-    shares: np.ndarray = np.divide(sums, tokens, out=np.full_like(sums, np.nan), where=tokens > 0)
-    return shares
-
-
-def between(weights: np.ndarray, segments: Segments) -> np.ndarray:
-    """Return the mean over the tokens of both texts of the weight that they give to tokens of the other one.
-
-    That is `headscope.inspection.measures.crossing_mass` of one pair: weights [..., T, T] give [...]. It is 0 if a text
-    has no token.
-    """
-    first, second = (sum(segment == text for segment in segments) for text in (0, 1))
-    shares = np.nan_to_num(quadrants(weights, segments))
-    return np.asarray((first * shares[..., 0, 1] + second * shares[..., 1, 0]) / max(1, first + second))
-
-
-def numbers_of_pair(weights: np.ndarray, segments: Segments | None) -> dict[str, float]:
-    """Return what can be said of a head's map [T, T] because its text is a pair; nothing for a single text."""
-    return {} if segments is None else {"between": float(between(weights, segments))}
-
-
 FOLDER, INDEX, VERSION, LEVELS = "heads", "index.json", 1, 255
 Arrays = dict[str, np.ndarray]
+Segments = Sequence[int | None]  # of each token: 0 first text, 1 second, None special, as in `encoding.sequence_ids`
+KEPT_TOKENS, NAMED_HEADS = 5, 3  # of each head; in a sentence
 
 
 class RecordError(Exception):
@@ -94,8 +42,11 @@ class Text:
         tokens: as a person reads them.
         text: the whole text.
         label: its class, if known.
-        segments: for a pair of texts, which of them each token is of: 0, 1, or None for special tokens such as [SEP],
-            which are of neither (Hugging Face's encoding.sequence_ids). None for a single text.
+        segments: for a pair of texts, which of them each token is of: 0, 1, or None for special tokens such as [SEP]
+            (Hugging Face's encoding.sequence_ids). None for a single text.
+
+    Raises:
+        ValueError: if segments do not fit the tokens.
     """
 
     name: str
@@ -105,17 +56,20 @@ class Text:
     segments: list[int | None] | None = None
 
     def __post_init__(self) -> None:
-        """Half a character of a broken text has no UTF-8; it is kept as a question mark.
-
-        Raises:
-            ValueError: if segments do not fit the tokens.
-        """
+        """Keep half a character of a broken text, which has no UTF-8, as a question mark."""
         for name in ("name", "text", "label"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else encodable(value))
         object.__setattr__(self, "tokens", [encodable(token) for token in self.tokens])
         if self.segments is not None:
             object.__setattr__(self, "segments", check_segments(self.segments, len(self.tokens), self.name))
+
+
+def check_segments(segments: Sequence[Any], tokens: int, name: str) -> list[int | None]:
+    """Return the segments as plain numbers; ValueError unless there is 0, 1 or None for each of so many tokens."""
+    if len(segments) != tokens or any(segment not in (0, 1, None) for segment in segments):
+        raise ValueError(f"{name}: segments has to be 0, 1 or None for each of the {tokens} tokens")
+    return [None if segment is None else int(segment) for segment in segments]
 
 
 def encodable(text: str) -> str:
@@ -191,11 +145,7 @@ def write_step(folder: Path, step: int, arrays: Arrays) -> Path:
 
 
 def read_step(path: Path, prefix: str = "") -> Arrays:
-    """Read those arrays of a step whose name begins with `prefix`.
-
-    Raises:
-        RecordError: if the file is missing, cut short or not what was written.
-    """
+    """Read those arrays of a step whose name begins with `prefix`; RecordError if the file is broken or missing."""
     try:
         # Opened here: np.load leaves a file open that turns out to be no archive.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
@@ -206,7 +156,7 @@ def read_step(path: Path, prefix: str = "") -> Arrays:
 
 
 def content_of(index: Index) -> dict[str, Any]:
-    """Return what index.json holds. `segments` is there for pairs alone, so that single texts are written as ever."""
+    """Return what index.json holds; `segments` for pairs alone, so that single texts are written as ever."""
     content = {"version": VERSION, **asdict(index)}
     for text in content["texts"]:
         if text["segments"] is None:
@@ -222,11 +172,7 @@ def write_index(folder: Path, index: Index) -> Path:
 
 
 def read_index(folder: Path) -> Index:
-    """Read index.json and check that it is one.
-
-    Raises:
-        RecordError: if it is missing, cut short, of another version, or names files outside its folder.
-    """
+    """Read and check index.json; RecordError if it is missing, broken, of another version, or names other files."""
     path = folder / INDEX
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
@@ -244,11 +190,34 @@ def read_index(folder: Path) -> Index:
     return index
 
 
-# What every part of a model put for an answer: as it is said in words, and as it is recorded. Needs numpy alone.
-#
-# `headscope.inspection.attribution` finds it. L layers, H heads, K keys, N tokens that are kept for each head.
+def quadrants(weights: np.ndarray, segments: Segments) -> np.ndarray:
+    """Return q_xy = mean over the tokens i of text x of sum_j a_ij [j is of text y]: A->A, A->B, B->A, B->B.
 
-KEPT_TOKENS, NAMED_HEADS = 5, 3  # of each head; in a sentence
+    For weights a_ij [..., T, T], rows summing to 1, that is [..., 2, 2]. Special tokens are no queries, and what is
+    given to them is 1 - q_x0 - q_x1. A row is NaN if its text has no token. BertViz shows the same four parts of a map
+    (Vig 2019, A Multiscale Visualization of Attention in the Transformer Model); the shares are our own.
+    """
+    of = np.array([[segment == text for segment in segments] for text in (0, 1)], dtype=np.float64)  # [2, T]
+    sums = of @ weights.astype(np.float64) @ of.T  # [..., 2, 2]
+    tokens = np.broadcast_to(of.sum(axis=1)[:, None], sums.shape)
+    shares: np.ndarray = np.divide(sums, tokens, out=np.full_like(sums, np.nan), where=tokens > 0)
+    return shares
+
+
+def between(weights: np.ndarray, segments: Segments) -> np.ndarray:
+    """Return the mean over the tokens of both texts of the weight that they give to tokens of the other one.
+
+    That is `headscope.inspection.measures.crossing_mass` of one pair: weights [..., T, T] give [...]; 0 if a text has
+    no token.
+    """
+    first, second = (sum(segment == text for segment in segments) for text in (0, 1))
+    shares = np.nan_to_num(quadrants(weights, segments))
+    return np.asarray((first * shares[..., 0, 1] + second * shares[..., 1, 0]) / max(1, first + second))
+
+
+def numbers_of_pair(weights: np.ndarray, segments: Segments | None) -> dict[str, float]:
+    """Return what can be said of a head's map [T, T] because its text is a pair; nothing for a single text."""
+    return {} if segments is None else {"between": float(between(weights, segments))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +293,7 @@ def spoken(
 ) -> Spoken:
     """Keep, of what every head [L, H] has from every key [L, H, K], the tokens that count most.
 
-    The places where the same token stands are taken together, since a word may stand in many.
+    Places where the same token stands are taken together.
     """
     _, first, place = np.unique(np.array(tokens), return_index=True, return_inverse=True)
     sums = by_key @ (place[:, None] == np.arange(len(first)))  # [L, H, tokens that differ]

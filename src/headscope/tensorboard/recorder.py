@@ -66,8 +66,10 @@ class HeadRecorder:
             self._continue(read_index(self.folder))
 
     def _continue(self, before: Index) -> None:
-        """Go on with what a resumed run recorded, if it is of the same texts; else the first step takes its place."""
-        if _whatever_segments(before.texts) == _whatever_segments(self.index.texts):
+        """Go on with what a resumed run recorded, if it is of the same texts; else the first step replaces it."""
+        # Records from before pairs lack segments.
+        here, there = ([replace(text, segments=None) for text in it.texts] for it in (self.index, before))
+        if here == there:
             self.index.layers, self.index.heads, self.index.steps = before.layers, before.heads, before.steps
             self.index.recorded, self.index.every = before.recorded, before.every
             self._ordinals = [place * before.every for place in range(len(before.steps) - 1)]
@@ -85,20 +87,16 @@ class HeadRecorder:
         checks: Sequence[float] = (),
         extra: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Write one step.
+        """Write one step; a map that does not fit its text is a ValueError.
 
         Args:
-            step: if it is not later than all before, those that are not earlier are replaced: the run was
-                resumed from an earlier checkpoint.
+            step: steps that are not earlier are replaced: the run was resumed from an earlier checkpoint.
             maps: for each text, layer -> weights [H, Q, K].
             numbers: measure -> (means, standard errors), each [L, H], over the validation split or a sample.
             pooling: for each text, the weights [T] of a pooling that attends, or None.
             probabilities: for each text, one for each class.
             checks: for each text, the largest difference between a map and the softmax that the model used.
             extra: other small arrays, by name.
-
-        Raises:
-            ValueError: if a map does not fit its text.
         """
         self._check(maps)
         self.index.layers = list(maps[0])
@@ -119,15 +117,9 @@ class HeadRecorder:
         numbers: Mapping[str, tuple[np.ndarray, np.ndarray]],
         extra: Mapping[str, np.ndarray] | None = None,
     ) -> bool:
-        """Add to a step that was recorded before, such as what took too long to be measured then.
+        """Add numbers and other arrays to a recorded step, such as what took too long to be measured then.
 
-        Args:
-            step: which one.
-            numbers: measure -> (means, standard errors), each [L, H]; those of that name are replaced.
-            extra: other small arrays, by name.
-
-        Returns:
-            Whether the step is still there; False if it was thinned out.
+        Numbers of a name that is there are replaced. False if the step was thinned out.
         """
         places = [place for place, kept in enumerate(self.index.steps) if kept.step == step]
         if not places:
@@ -192,11 +184,6 @@ class HeadRecorder:
             if len(kept) <= 2 or sum(step.bytes for step in self.index.steps) <= self.index.budget:
                 return
             self.index.every *= 2
-
-
-def _whatever_segments(texts: Sequence[Text]) -> list[Text]:
-    """Return the texts without their segments, which records from before pairs lack."""
-    return [replace(text, segments=None) for text in texts]
 
 
 def _members(numbers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Arrays:

@@ -17,15 +17,12 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from headscope.tensorboard.record import VERSION
 
-# The marker in a run's event file that says there is a record of heads beside it.
-#
 # The maps stay out of event files, since TensorBoard keeps what it reads from those in memory and drops most steps.
-
 PLUGIN = TAG = "heads"
 
 
 def marker_summary() -> Summary:
-    """Return the mark of a record, which names its version."""
+    """Return the mark in a run's event file that there is a record of heads beside it, and of which version."""
     version = str(VERSION).encode()
     plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN, content=version)
     # Without a data class TensorBoard reads the summary and then shows it to nobody.
@@ -35,14 +32,7 @@ def marker_summary() -> Summary:
 
 
 def write_marker(logdir: str | Path) -> None:
-    """Write an event file that holds the marker alone, for a run that has no writer of its own.
-
-    Args:
-        logdir: the folder of the run, beside whose `heads` folder the event file is put; made if it is missing.
-
-    Raises:
-        OSError: if the folder cannot be written to.
-    """
+    """Write an event file that holds the marker alone, for a run that has no writer; OSError where it cannot."""
     writer = EventFileWriter(str(logdir))
     try:
         writer.add_event(Event(step=0, wall_time=time.time(), summary=marker_summary()))
@@ -50,13 +40,10 @@ def write_marker(logdir: str | Path) -> None:
         writer.close()
 
 
-# Text for TensorBoard's text tab, which reads Markdown: what a data set holds must come out as it stands.
-
-
 def literal(text: str) -> str:
     """Return Markdown that shows exactly this text: all but letters, digits and spaces as numeric entities.
 
-    Markdown hands entities on to the page and the page shows them as characters, so that `*`, `<` or `|` mean nothing.
+    Markdown hands entities on to the page, which shows them as characters, so that `*`, `<` or `|` mean nothing.
     """
     return "".join(
         character if character.isalnum() or character == " " else f"&#{ord(character)};" for character in text
@@ -66,15 +53,7 @@ def literal(text: str) -> str:
 def probe_markdown(
     text: str, tokens: Sequence[str], label: str | None, prediction: str, probabilities: Mapping[str, float]
 ) -> str:
-    """Return the entry of a probe: the text, its tokens, the label and what the model says.
-
-    Args:
-        text: as the data holds it.
-        tokens: as a person reads them (see `headscope.data.tokenizer`).
-        label: the true class, if it is known.
-        prediction: the likeliest class.
-        probabilities: of every class.
-    """
+    """Return the entry of a probe: the text, its tokens, the label if it is known, and what the model says."""
     verdict = "" if label is None else (" ✓" if label == prediction else " ✗")
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
     rows = [
@@ -88,12 +67,7 @@ def probe_markdown(
 
 
 def table_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose cells are shown as they stand.
-
-    Args:
-        columns: headings.
-        rows: a cell for each column.
-    """
+    """Return a table, with a cell for each column, whose cells are shown as they stand."""
     cells = [list(map(literal, row)) for row in (columns, *rows)]
     cells.insert(1, ["---"] * len(columns))
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
