@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ class RecordHeads(Callback):
     called as `module(*inputs)`, in eval mode, at step 0 and at every validation but the sanity check.
 
     Args:
-        texts: whose maps are recorded, with their tokens. Of a batch's row the first tokens are the text's; what
-            comes behind them is padding and left out.
+        texts: whose maps are recorded, with their tokens. Of a batch's row the first tokens are the text's; what comes
+            behind them is padding and left out.
         inputs: what the module is called with: tensors, or tuples of them, whose first axis is the texts'.
         every_n_steps: record every so many steps too; None for none.
         folder: of the record; that of the trainer's logger if None, where TensorBoard finds it.
@@ -120,15 +121,7 @@ class RecordHeads(Callback):
 
 @dataclass(frozen=True)
 class Subjects:
-    """What is looked at.
-
-    Attributes:
-        probes: the texts whose maps are shown.
-        labels: names of the classes.
-        special: ids of the tokens that are no words.
-        text_of: the text of a row of the validation split.
-        objective: what the labels are.
-    """
+    """What is looked at: `probes`, whose maps are shown; names of classes; `text_of` a row of the validation split."""
 
     probes: list[Probe]
     labels: list[str]
@@ -218,7 +211,8 @@ class HeadLogger(RecordHeads):
             self._watch.close()
             summary = self._watch.statistics.summary()
             write_numbers(writer, summary, step)
-            write_pooling(writer, self._watch.pooling.summary(), step)
+            for name, ((mean,), _) in chain(*(found.items() for found in self._watch.pooling.summary().values())):
+                writer.add_scalar(f"pooling/{name}", mean, step)
         readings = self._record(step, model, pl_module.device, summary)  # type: ignore[arg-type]
         for number, (probe, reading) in enumerate(zip(self.subjects.probes, readings, strict=True)):
             shown = shortened(probe, reading, self.config.max_tokens)
@@ -260,19 +254,13 @@ class HeadLogger(RecordHeads):
 
 
 class HeadWatch:
-    """Watch a model's attention from when it is made until it is closed.
+    """Watch a model's attention until closed: numbers of heads and of pooling, texts that stand out, seconds spent.
 
     Args:
         model: whose attention layers are watched.
         special: ids of the tokens that are no words.
         texts: rows of the validation split whose numbers are taken; None for all.
         before: the examples of the previous record, against which change is measured.
-
-    Attributes:
-        statistics: numbers of the heads.
-        pooling: numbers of a pooling that attends.
-        examples: the texts that stand out.
-        seconds: time spent.
     """
 
     def __init__(
@@ -337,13 +325,6 @@ def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
         for name, (means, _) in measures.items():
             for head, mean in enumerate(means):
                 writer.add_scalar(f"heads/layer_{number}/head_{head}/{name}", mean, step)
-
-
-def write_pooling(writer: SummaryWriter, summary: Summary, step: int) -> None:
-    """Write the numbers of a pooling that attends as scalars, pooling/entropy."""
-    for measures in summary.values():
-        for name, ((mean,), _) in measures.items():
-            writer.add_scalar(f"pooling/{name}", mean, step)
 
 
 def write_reading(
@@ -432,9 +413,10 @@ def _ranked(layers: Sequence[TopTexts]) -> tuple[np.ndarray, np.ndarray]:
     """Return rows and scores [L, H, n]; where there are fewer texts, -1 and NaN."""
     best = [layer.best() for layer in layers]
     heads, most = max(map(len, best)), max((len(texts) for layer in best for texts in layer), default=0)
-    rows, scores = np.full((len(best), heads, most), -1, dtype=np.int32), np.full((len(best), heads, most), np.nan)
+    shape = len(best), heads, most
+    rows, scores = np.full(shape, -1, dtype=np.int32), np.full(shape, np.nan, dtype=np.float32)
     for number, layer in enumerate(best):
         for head, texts in enumerate(layer):
-            for place, (row, score) in enumerate(texts):
-                rows[number, head, place], scores[number, head, place] = row, score
-    return rows, scores.astype(np.float32)
+            for place, found in enumerate(texts):
+                rows[number, head, place], scores[number, head, place] = found
+    return rows, scores

@@ -40,16 +40,14 @@ def capture(model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION) -> Itera
         maps["encoder.blocks.0.attention"]  # [2, H, T, T], float32
 
     The model goes on with its fused kernel, so its output is the same to the last digit; the weights are computed
-    beside it, in float32, of the same queries, keys and mask, for the asked rows of the batch alone. A pooling that
-    attends has one head and one query: [row, 1, 1, T].
+    beside it, in float32, of the same queries, keys and mask. A pooling that attends has one head and one query: [row,
+    1, 1, T].
 
-    That holds for torch.nn.MultiheadAttention too, wherever it is called as a module. torch.nn.TransformerEncoderLayer
-    calls it so except on its fast path (eval mode, no gradients), where one fused function computes the whole block.
-    torch leaves that path as soon as a hook is attached, and computes the block step by step: the output is then equal
-    to rounding. On a CPU (torch 2.13) it was equal to the last digit, except where a mask reaches the blocks (with
-    norm_first, or without the nested tensors that torch.nn.TransformerEncoder packs padded texts into), since the fused
-    attention takes no masks of numbers. Packing goes on as before, with zeros at padding in the output; the maps are
-    padded again.
+    That holds for torch.nn.MultiheadAttention too, wherever it is called as a module; torch.nn.TransformerEncoderLayer
+    does so except on its fast path (eval mode, no gradients), one fused function, which torch leaves as soon as a hook
+    is attached: the output is then equal to rounding. On a CPU (torch 2.13) it was equal to the last digit, except
+    where a mask reaches the blocks (with norm_first, or without the nested tensors that torch.nn.TransformerEncoder
+    packs padded texts into). Packing goes on as before, with zeros at padding in the output; the maps are padded again.
 
     Args:
         model: any module with our attention layers or torch's in it.

@@ -23,10 +23,7 @@ Means = dict[str, Float[Tensor, "H E"]]
 
 
 def ablation(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    means: Means | None = None,
-    objective: Objective = ONE_CLASS,
+    model: nn.Module, batches: Iterable[Batch], means: Means | None = None, objective: Objective = ONE_CLASS
 ) -> Summary:
     """Return what every head's absence does: layer -> measure -> (mean of each head, standard error of each head).
 

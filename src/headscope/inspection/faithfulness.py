@@ -170,11 +170,7 @@ def received(maps: Maps, padding: Padding = None) -> Float[Tensor, "B H T"]:
 
 @torch.no_grad()
 def _differences(
-    model: nn.Module,
-    inputs: _Inputs,
-    scores: Float[Tensor, "C B T"],
-    shares: Sequence[float],
-    objective: Objective,
+    model: nn.Module, inputs: _Inputs, scores: Float[Tensor, "C B T"], shares: Sequence[float], objective: Objective
 ) -> Float[Tensor, "2 C B"]:
     """Return comprehensiveness and sufficiency of each chooser and text, means over the shares."""
     whole = _probabilities(model, inputs, inputs.padding[None], objective)[0]  # [B, classes]

@@ -76,7 +76,7 @@ def entropy_share(maps: Maps, padding: Padding = None) -> PerText:
 
 def share_of_entropy(nats: PerText, padding: Padding, length: int) -> PerText:
     """Return nats / ln n, for texts of n tokens; n is `length` where there is no padding."""
-    n = nats.new_full(nats.shape[:1], length) if padding is None else token_counts(padding).to(nats.dtype)
+    n = nats.new_full(nats.shape[:1], length) if padding is None else (~padding).sum(dim=-1).to(nats.dtype)
     # Of one token the entropy is 0, whatever it is divided by.
     return nats / n.clamp(min=2).log()[:, None]
 
@@ -115,7 +115,7 @@ def last_mass(maps: Maps, padding: Padding = None) -> PerText:
     """Return mean_i a_i,n-1: how much all look at the last token that is not padding, most often [SEP]."""
     if padding is None:
         return mean_over_queries(maps[..., -1], None)
-    texts, last = torch.arange(len(maps), device=maps.device), (token_counts(padding) - 1).clamp(min=0)
+    texts, last = torch.arange(len(maps), device=maps.device), ((~padding).sum(dim=-1) - 1).clamp(min=0)
     return mean_over_queries(maps[texts, :, :, last], padding)
 
 
@@ -159,7 +159,7 @@ def position_only(maps: Maps, padding: Padding = None) -> PerText:
     no argmax, and count as not agreeing. Takes three times as long as `mean_distance`.
     """
     B, H, Q, T = maps.shape
-    n = maps.new_full((B,), T) if padding is None else token_counts(padding).to(maps.dtype)  # [B]
+    n = maps.new_full((B,), T) if padding is None else (~padding).sum(dim=-1).to(maps.dtype)  # [B]
     largest, key = maps.max(dim=-1)  # [B, H, Q] each
     counts = largest * n[:, None, None] > NOTICEABLE
     counts = counts if padding is None else counts & ~padding[:, None]
@@ -170,11 +170,6 @@ def position_only(maps: Maps, padding: Padding = None) -> PerText:
     needed = AGREEMENT * n[:, None]
     by_place = [(counts & (key == place)).sum(-1) >= needed for place in (0, n[:, None, None] - 1)]  # [B, H] each
     return (by_offset.any(-1) | by_place[0] | by_place[1]).to(maps.dtype)
-
-
-def token_counts(padding: Bool[Tensor, "B T"]) -> Int[Tensor, " B"]:
-    """Return n, how many tokens each text has."""
-    return (~padding).sum(dim=-1)
 
 
 def mean_over_queries(values: Float[Tensor, "B H Q"], padding: Bool[Tensor, "B Q"] | None) -> PerText:

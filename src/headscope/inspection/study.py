@@ -40,13 +40,10 @@ Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # hands batches on, and ma
 
 @dataclass(frozen=True)
 class Likeness:
-    """How far any two heads look apart.
+    """How far any two heads look apart; rows and columns are the heads (layer, number), in order.
 
-    Attributes:
-        heads: layer and number of each head, in the order of rows and columns.
-        divergence: mean Jensen-Shannon divergence over texts in nats, from 0 (the same maps) to ln 2 (no key in
-            common); symmetric.
-        error: its standard error over texts.
+    `divergence` is the mean Jensen-Shannon divergence over texts in nats, from 0 (the same maps) to ln 2 (no key in
+    common), and `error` its standard error.
     """
 
     heads: list[tuple[str, int]]
@@ -114,12 +111,7 @@ def _row_entropy(weights: Float[Tensor, "B N Q T"]) -> Float[Tensor, "B N Q"]:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids that are no words of a text.
-
-    Attributes:
-        separators: such as that of [SEP].
-        fixed: those that every text has, which are never hidden: [CLS] and [SEP].
-    """
+    """Ids that are no words of a text: `separators` such as [SEP]; `fixed` ones, [CLS] too, that are never hidden."""
 
     separators: tuple[int, ...]
     fixed: tuple[int, ...]
@@ -187,12 +179,12 @@ def causes(
     """Measure a sample of texts: patterns, ablation, gates, nats, likeness, and which tokens the prediction needs.
 
     Args:
-        model: the classifier, in eval mode when it is left.
+        model: the classifier.
         batches: the sample, with classes.
         special: ids of tokens that are no words.
         shares: of a text's tokens, for `faithfulness`; fewer are faster.
         objective: what the labels are.
-        watch: sees the batches pass by in the last and by far the longest part, `faithfulness`.
+        watch: sees the batches pass by in `faithfulness`, by far the longest part.
     """
     patterns, likeness = _patterns(model, batches, special)
     effects = [ablation(model, batches, objective=objective), gate_gradient(model, batches, objective)]
@@ -213,10 +205,7 @@ def causes(
 class Put:
     """What every part put for the class that each of N texts is given, in nats: see `headscope.inspection.attribution`.
 
-    Attributes:
-        heads: of each layer.
-        feedforward: of each layer's feed-forward block.
-        constant: what is there whatever the text says.
+    The constant is what is there whatever the text says; the rest is of each layer.
     """
 
     heads: Float[Tensor, "N L H"]

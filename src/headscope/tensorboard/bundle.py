@@ -21,10 +21,7 @@ from headscope.tensorboard.record import Arrays, RecordError
 LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
 ALIGNMENT = 8
 TYPES = {"uint8": "|u1", "int32": "<i4", "float32": "<f4"}
-HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_members(path: Path, wanted: Callable[[str, int], bool]) -> Arrays:
@@ -56,33 +53,25 @@ def blaming(path: Path) -> Iterator[None]:
 
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:
     """Read one member of at most `most` bytes; nothing is allocated before its size is known."""
-    _check_size(info.filename, info.file_size, most + 2**16)  # its header counts too
+    name, too_large = info.filename, "claims {} bytes, and all that is asked for may take " + str(LARGEST)
+    if info.file_size > most + 2**16:  # its header counts too
+        raise ValueError(f"{name} {too_large.format(info.file_size)}")
     with archive.open(info) as file:
-        shape, column_major, dtype = _header(info.filename, file)
+        version = np.lib.format.read_magic(file)
+        if version not in HEADERS:
+            raise ValueError(f"{name} is of the unknown version {version}")
+        shape, column_major, dtype = HEADERS[version](file)
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds pickled objects, which are never opened")
+        if any(side < 0 for side in shape):
+            raise ValueError(f"{name} claims the shape {shape}")
         size = math.prod(shape) * dtype.itemsize
-        _check_size(info.filename, size, most)
+        if size > most:
+            raise ValueError(f"{name} {too_large.format(size)}")
         data = file.read(size)
     if len(data) < size:
-        raise ValueError(f"{info.filename} is cut short")
+        raise ValueError(f"{name} is cut short")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if column_major else "C")
-
-
-def _header(name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, order and type of the array that `file` begins with."""
-    version = np.lib.format.read_magic(file)
-    if version not in HEADERS:
-        raise ValueError(f"{name} is of the unknown version {version}")
-    shape, column_major, dtype = HEADERS[version](file)
-    if dtype.hasobject:
-        raise ValueError(f"{name} holds pickled objects, which are never opened")
-    if any(side < 0 for side in shape):
-        raise ValueError(f"{name} claims the shape {shape}")
-    return shape, column_major, dtype
-
-
-def _check_size(name: str, size: int, most: int) -> None:
-    if size > most:
-        raise ValueError(f"{name} claims {size} bytes, and all that is asked for may take {LARGEST}")
 
 
 def pack(arrays: Arrays) -> bytes:

@@ -168,26 +168,22 @@ def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str], fon
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     labels = [token_label(name, font) for name in names]
     room = max(label.width for label in labels) + 10
-    side = room + CONFUSION_CELL * len(names) + GAP
+    side, half = room + CONFUSION_CELL * len(names) + GAP, CONFUSION_CELL // 2
     picture = Image.new("RGB", (side, side + MARGIN), BACKGROUND)
     draw = ImageDraw.Draw(picture)
     write(draw, (GAP, 3), "rows: label, columns: prediction", font)
     for row, label in enumerate(labels):
         top = MARGIN + room + row * CONFUSION_CELL
-        picture.paste(label, (room - label.width - 5, top + CONFUSION_CELL // 2 - label.height // 2))
-        turned, middle = label.rotate(90, expand=True), room + row * CONFUSION_CELL + CONFUSION_CELL // 2
+        picture.paste(label, (room - label.width - 5, top + half - label.height // 2))
+        turned, middle = label.rotate(90, expand=True), room + row * CONFUSION_CELL + half
         picture.paste(turned, (middle - turned.width // 2, MARGIN + room - turned.height - 5))
         for column, share in enumerate(shares[row]):
-            _draw_cell(draw, room + column * CONFUSION_CELL, top, float(share), int(table[row, column]))
+            left, far, color = room + column * CONFUSION_CELL, CONFUSION_CELL - 2, colors()[round(float(share) * 255)]
+            draw.rectangle((left, top, left + far, top + far), fill=tuple(color.tolist()))
+            # Viridis is dark below and light above: the number takes the other end.
+            ink, place = (20, 20, 20) if share > 0.6 else (255, 255, 255), (left + half, top + half)
+            draw.text(place, str(int(table[row, column])), fill=ink, anchor="mm")
     return np.asarray(picture)
-
-
-def _draw_cell(draw: ImageDraw.ImageDraw, left: int, top: int, share: float, count: int) -> None:
-    color = tuple(int(part) for part in colors()[round(share * 255)])
-    draw.rectangle((left, top, left + CONFUSION_CELL - 2, top + CONFUSION_CELL - 2), fill=color)
-    # Viridis is dark below and light above: the number takes the other end.
-    ink = (20, 20, 20) if share > 0.6 else (255, 255, 255)
-    draw.text((left + CONFUSION_CELL // 2, top + CONFUSION_CELL // 2), str(count), fill=ink, anchor="mm")
 
 
 @dataclass(frozen=True)

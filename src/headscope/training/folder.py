@@ -20,7 +20,7 @@ Nothing here has to be unpickled by who uses the model.
 import filecmp
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from headscope.inspection.attribution import attribution, for_class
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
+from headscope.settings import described
 from headscope.tensorboard.record import Spoken, label_text
 from headscope.training.predict import probabilities
 
@@ -172,9 +173,7 @@ class Run:
         encoded = encode_texts(self.tokenizer, [parts], self.evidence)
         found = attribution(self.model, *moved(TextBatches(encoded)[[0]], self.device).inputs)[0]
         label, weights = self.labels[int(found.logits.argmax())], for_class(found.logits, self.objective)
-        tokens = shown_tokens(
-            self.tokenizer, self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None), parts
-        )
+        tokens = shown_tokens(self.tokenizer, self.tokenizer.encode(*parts), parts)
         assert found.tokens is not None
         put = (found.tokens @ weights).numpy()  # [L, H, T, C] @ [C]
         (prediction,) = self.predict([text])
@@ -382,14 +381,5 @@ def save_weights(folder: Path, model: TextClassifier) -> None:
 
 def flat(config: TrainConfig) -> dict[str, Any]:
     """Return the settings as one plain dictionary with dotted keys, for the HParams tab."""
-    rows: dict[str, Any] = {}
-
-    def walk(prefix: str, group: dict[str, Any]) -> None:
-        for key, value in group.items():
-            if isinstance(value, dict):
-                walk(f"{prefix}{key}.", value)
-            else:
-                rows[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
-
-    walk("", asdict(config))
-    return rows
+    kinds = (bool, int, float, str)
+    return {key: value if isinstance(value, kinds) else str(value) for key, value, _ in described(config)}

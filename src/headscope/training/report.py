@@ -48,8 +48,8 @@ class Report:
         config: every setting.
         labels: names of the classes.
         test: scores of the best weights on the test split.
-        logits: [N, C], what they say of each test text.
-        targets: [N] or [N, C], the labels of the test texts.
+        logits: what they say of each test text.
+        targets: the labels of the test texts.
         objective: what the labels are.
         baseline: scores of TF-IDF + logistic regression on the same split, if asked for.
         baseline_name: what was fitted.

@@ -107,23 +107,13 @@ def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
     known = [name for name in SCORES if all(hasattr(found, name) for found in rows.values())]
     cells = [[f"{getattr(found, score):.4f}" for score in known] for found in rows.values()]
     headings, names = [SCORES[score] for score in known], list(rows)
-    table = _scores_table(headings, names, cells)
+    table = _numbers_table(headings, names, cells)
     if not _fits(table, console):
         headings = [heading.replace(" ", "\n") for heading in headings]
-        room = console.width - _width(_scores_table(headings, [""] * len(names), cells), console)
-        table = _scores_table(headings, [broken(name, room) for name in names], cells)
+        room = console.width - _width(_numbers_table(headings, [""] * len(names), cells), console)
+        table = _numbers_table(headings, [broken(name, room) for name in names], cells)
     _title(console, title)
     console.print(table)
-
-
-def _scores_table(headings: list[str], names: list[str], cells: list[list[str]]) -> Table:
-    table = Table()
-    table.add_column("", overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in zip(names, cells, strict=True):
-        table.add_row(escape(name), *row)
-    return table
 
 
 def show_confusion(console: Console, labels: list[str], found: Scores) -> None:
@@ -159,14 +149,19 @@ def _line(console: Console, words: str, bold: str = "") -> None:
     console.print(Text(words).append(bold, style="bold"), soft_wrap=True)
 
 
-def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[int]], room: int = 1) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
+def _numbers_table(headings: Sequence[str], names: list[str], rows: list[list[Any]], **options: Any) -> Table:
+    """Return a table with a row of numbers for each name."""
+    table = Table(**options)
     table.add_column("", overflow="fold")  # cut names may look alike
     for heading in headings:
         table.add_column(escape(heading), justify="right", no_wrap=True)
-    for label, counts in zip(labels, rows, strict=True):
-        table.add_row(escape(label), *map(str, counts))
+    for name, numbers in zip(names, rows, strict=True):
+        table.add_row(escape(name), *map(str, numbers))
     return table
+
+
+def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[int]], room: int = 1) -> Table:
+    return _numbers_table(headings, labels, rows, box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
 
 
 def show_sweep(console: Console, folder: Path, rows: list[Row]) -> None:
