@@ -42,21 +42,14 @@ ONLY_FIRST = "what a head decided can be said only where the read-out is [CLS]: 
 
 @dataclass(frozen=True)
 class Attribution:
-    """What every part put into each class's logit, in nats; in float64, on the CPU. `found[0]` is the first text's.
+    """What every part put into each class's logit, in nats; in float64, on the CPU. `found[0]` is the first text's."""
 
-    Attributes:
-        heads: of each layer.
-        feedforward: of each layer's feed-forward block.
-        constant: what is there whatever the text says.
-        logits: what the model said; heads, feed-forward blocks and constant sum to it.
-        tokens: the heads' split further by the key that they read, if that was asked for. It is 0 for a head whose sum
-            an intervention changed: it read no key.
-    """
-
-    heads: Float[Tensor, "*B L H C"]
-    feedforward: Float[Tensor, "*B L C"]
-    constant: Float[Tensor, "*B C"]
-    logits: Float[Tensor, "*B C"]
+    heads: Float[Tensor, "*B L H C"]  # of each layer
+    feedforward: Float[Tensor, "*B L C"]  # of each layer's feed-forward block
+    constant: Float[Tensor, "*B C"]  # what is there whatever the text says
+    logits: Float[Tensor, "*B C"]  # what the model said; heads, feed-forward blocks and constant sum to it
+    # the heads' split further by the key that they read, if that was asked for. It is 0 for a head whose sum an
+    # intervention changed: it read no key
     tokens: Float[Tensor, "*B L H K C"] | None = None
 
     def __getitem__(self, text: int) -> "Attribution":

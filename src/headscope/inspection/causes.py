@@ -137,11 +137,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def intervening(model: nn.Module, interventions: Mapping[str, Intervention]) -> Iterator[None]:
-    """Change the sums [B, H, Q, E] of some layers, after what may change them already, until the block is left.
-
-    Raises:
-        ValueError: if the model has no such layer.
-    """
+    """Change the sums [B, H, Q, E] of some layers, after what may change them already; ValueError if there is none."""
     layers = headed_layers(model)
     if unknown := set(interventions) - set(layers):
         raise ValueError(f"no layer with heads is called {sorted(unknown)[0]!r}; there are {list(layers)}")

@@ -38,16 +38,12 @@ class Faithfulness:
     Both measures are differences of probabilities, averaged over shares of the tokens, then over texts:
     comprehensiveness, p(whole) - p(without the chosen tokens), is high where they were needed; sufficiency,
     p(whole) - p(the chosen tokens alone), is near 0 where they suffice.
-
-    Attributes:
-        heads: layer -> measure -> (mean of each head, standard error of each head).
-        choosers: "rollout", "gradient" or "chance" -> measure -> (mean, standard error).
-        texts: how many texts were measured.
     """
 
-    heads: Summary
+    heads: Summary  # layer -> measure -> (mean of each head, standard error of each head)
+    # "rollout", "gradient" or "chance" -> measure -> (mean, standard error)
     choosers: dict[str, dict[str, tuple[float, float]]]
-    texts: int
+    texts: int  # how many texts were measured
 
 
 def faithfulness(
@@ -64,19 +60,19 @@ def faithfulness(
 
     A head ranks tokens by the mass that they receive from it, the mean over queries, and so does rollout, whatever the
     pooling; gradient x input by |sum_d e_d dlog p / de_d| at a token's embedding e, p being the probability of the
-    predicted class. Of n tokens ceil(share * n) are chosen, but never all. Means are over the shares; the paper
-    divides by one more, for the bin of no tokens.
+    predicted class, the likeliest one. Of n tokens ceil(share * n) are chosen, but never all. Means are over the
+    shares; the paper divides by one more, for the bin of no tokens.
 
     Args:
         model: called with token ids, key padding mask and segment ids; returns logits.
-        batches: a sample of texts; their labels are not used. Texts with fewer than two tokens that are not special
-            are passed over.
+        batches: texts, whose labels are not used; those with fewer than two tokens that are not special are passed
+        over.
         special_ids: ids of the tokens that always stay.
         shares: of the tokens; (0.2,) is five times as fast.
         embedding: the module that gives a vector [B, T, D] for each token; by default the first nn.Embedding.
-        rankings: random ones, whose mean is chance.
-        seed: of these.
-        objective: what the labels are, which decides about probabilities; the predicted class is the likeliest one.
+        rankings: random ones, drawn by `seed`, whose mean is chance.
+        seed: see above.
+        objective: what the labels are, which decides about probabilities.
 
     Raises:
         ValueError: if no text can be measured.
@@ -145,11 +141,7 @@ def rollout(maps: Sequence[Maps], padding: Padding = None) -> Float[Tensor, "B T
 
     R_ij is the share of the last layer's token i that comes from token j of the text, if attention alone moved
     anything: half of each layer's output comes along the residual connection (Abnar and Zuidema 2020, Quantifying
-    Attention Flow in Transformers, section 3).
-
-    Args:
-        maps: one for each layer, from the first to the last, queries and keys the same tokens.
-        padding: True at padding, whose rows and columns come out as 0.
+    Attention Flow in Transformers, section 3). Maps are in the order of the layers; rows and columns of padding are 0.
     """
     identity = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
     product = identity.expand(len(maps[0]), -1, -1)  # [B, T, T]

@@ -22,16 +22,11 @@ NOTICEABLE = 1.001  # times 1/n: a row whose maximum is not above it looks at al
 
 @dataclass(frozen=True)
 class Tokens:
-    """What the tokens of some texts are, for the measures that ask.
+    """What the tokens of some texts are, for the measures that ask."""
 
-    Attributes:
-        token_ids: id of each token; anything at padding.
-        separators: True at tokens such as [SEP].
-        texts: for pairs, the text that each token is of, 0 or 1, and -1 at special tokens; None for single texts.
-    """
-
-    token_ids: Int[Tensor, "B T"]
-    separators: Bool[Tensor, "B T"]
+    token_ids: Int[Tensor, "B T"]  # id of each token; anything at padding
+    separators: Bool[Tensor, "B T"]  # True at tokens such as [SEP]
+    # for pairs, the text that each token is of, 0 or 1, and -1 at special tokens; None for single texts
     texts: Int[Tensor, "B T"] | None = None
 
     @classmethod
@@ -64,9 +59,13 @@ def entropy(maps: Maps, padding: Padding = None) -> PerText:
 
     Clark et al. 2019, What Does BERT Look At?, section 3.3.
     """
+    return mean_over_queries(row_entropy(maps), padding)
+
+
+def row_entropy(maps: Maps) -> Float[Tensor, "B H Q"]:
+    """Return -sum_j a_ij ln a_ij of each query."""
     # 0 ln 0 is 0: the logarithm is taken of the smallest number instead. torch.special.entr takes twice as long.
-    logarithms = maps.clamp_min(torch.finfo(maps.dtype).tiny).log_()
-    return mean_over_queries(logarithms.mul_(maps).sum(dim=-1).neg_(), padding)
+    return maps.clamp_min(torch.finfo(maps.dtype).tiny).log_().mul_(maps).sum(dim=-1).neg_()
 
 
 def entropy_share(maps: Maps, padding: Padding = None) -> PerText:
@@ -312,13 +311,10 @@ class Examples:
         values: Mapping[str, PerText],
         lengths: Int[Tensor, " B"] | None = None,
     ) -> None:
-        """Look at the numbers of some texts.
+        """Look at the numbers of some texts, which HeadStatistics.update returned.
 
-        Args:
-            layer: whose numbers they are.
-            texts: a number for each text, the same one in every record, such as its row in the split.
-            values: what HeadStatistics.update returned.
-            lengths: tokens of each text; if given, texts of one or two, where any head is focused, do not compete.
+        Each text is known by a number, the same one in every record, such as its row in the split. If the texts'
+        lengths are given, those of one or two tokens, where any head is focused, do not compete.
         """
         shares = {name: values[name] for name in SHARES if name in values}
         self._texts.setdefault(layer, []).append(texts)

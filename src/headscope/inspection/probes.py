@@ -29,25 +29,16 @@ JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 
 @dataclass(frozen=True)
 class Probe:
-    """A text, cut to a length that can be shown.
+    """A text, cut to a length that can be shown."""
 
-    Attributes:
-        texts: the text, or the two of a pair.
-        tokens: its tokens as a person reads them.
-        token_ids: their ids.
-        segment_ids: for pairs, the token types that the model is given.
-        label: its class, if known, as a person reads it.
-        segments: for pairs, the text that each token is of, 0 or 1; None for special tokens.
-        evidence: the tokens' n-grams, where the model reads them.
-    """
-
-    texts: tuple[str, ...]
-    tokens: list[str]
+    texts: tuple[str, ...]  # the text, or the two of a pair
+    tokens: list[str]  # its tokens as a person reads them
     token_ids: Int[Tensor, "1 T"]
-    segment_ids: Int[Tensor, "1 T"] | None
-    label: str | None
+    segment_ids: Int[Tensor, "1 T"] | None  # for pairs, the token types that the model is given
+    label: str | None  # its class, if known, as a person reads it
+    # for pairs, the text that each token is of, 0 or 1; None for special tokens
     segments: list[int | None] | None = None
-    evidence: Evidence | None = None
+    evidence: Evidence | None = None  # the tokens' n-grams, where the model reads them
 
     @property
     def text(self) -> str:
@@ -57,27 +48,17 @@ class Probe:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a model makes of a probe.
+    """What a model makes of a probe."""
 
-    Attributes:
-        maps: layer name -> weights [H, T, T].
-        probabilities: class name -> probability.
-        answer: what the text is given.
-        pooling: weight of each token in the text's vector, where the pooling attends.
-        difference: the largest one between what a layer's kernel returned and the maps times the values.
-        logits: of the whole model, as they are.
-        attribution: what every part put into them, where that can be said.
-        spoken: the same for the likeliest class, as it is said and recorded.
-    """
-
-    maps: dict[str, Float[np.ndarray, "H T T"]]
-    probabilities: dict[str, float]
-    answer: Answer
+    maps: dict[str, Float[np.ndarray, "H T T"]]  # layer name -> weights [H, T, T]
+    probabilities: dict[str, float]  # class name -> probability
+    answer: Answer  # what the text is given
+    # weight of each token in the text's vector, where the pooling attends
     pooling: Float[np.ndarray, " T"] | None = None
-    difference: float = 0.0
-    logits: Float[Tensor, " C"] = field(default_factory=lambda: torch.zeros(0))
-    attribution: Attribution | None = None
-    spoken: Spoken | None = None
+    difference: float = 0.0  # the largest one between what a layer's kernel returned and the maps times the values
+    logits: Float[Tensor, " C"] = field(default_factory=lambda: torch.zeros(0))  # of the whole model, as they are
+    attribution: Attribution | None = None  # what every part put into them, where that can be said
+    spoken: Spoken | None = None  # the same for the likeliest class, as it is said and recorded
 
     @property
     def prediction(self) -> str:

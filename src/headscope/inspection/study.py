@@ -31,6 +31,7 @@ from headscope.inspection.measures import (
     Tokens,
     mean_and_error,
     mean_over_queries,
+    row_entropy,
 )
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
@@ -72,11 +73,7 @@ class HeadLikeness:
         self._values: list[Float[Tensor, "B N N"]] = []
 
     def update(self, maps: Mapping[str, Maps], padding: Padding = None) -> None:
-        """Count some texts in: the maps of every layer, as `headscope.inspection.capture` gives them.
-
-        Raises:
-            ValueError: if the heads are not those of the updates before.
-        """
+        """Count some texts in: the maps of every layer, from `capture`; ValueError if the heads have changed."""
         heads = [(layer, head) for layer, weights in maps.items() for head in range(weights.shape[1])]
         if self._values and heads != self._heads:
             raise ValueError(f"expected the maps of {self._heads}, got {heads}")
@@ -94,19 +91,14 @@ class HeadLikeness:
 def divergences(maps: Float[Tensor, "B N Q T"], padding: Padding = None) -> Float[Tensor, "B N N"]:
     """Return the mean over queries of JS(a_mi, a_ni), in nats, for any two heads m and n of each text."""
     B, N, _, _ = maps.shape
-    own = _row_entropy(maps)  # [B, N, Q]
+    own = row_entropy(maps)  # [B, N, Q]
     found = maps.new_zeros(B, N, N)
     for head in range(N - 1):  # one head against all that follow, so that memory does not grow with their square
         others = slice(head + 1, N)
-        mixed = _row_entropy((maps[:, head : head + 1] + maps[:, others]) / 2)
+        mixed = row_entropy((maps[:, head : head + 1] + maps[:, others]) / 2)
         divergence = (mixed - (own[:, head : head + 1] + own[:, others]) / 2).clamp_min(0)  # below 0 by rounding alone
         found[:, head, others] = found[:, others, head] = mean_over_queries(divergence, padding)
     return found
-
-
-def _row_entropy(weights: Float[Tensor, "B N Q T"]) -> Float[Tensor, "B N Q"]:
-    logarithms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log_()
-    return logarithms.mul_(weights).sum(dim=-1).neg_()
 
 
 @dataclass(frozen=True)
@@ -132,20 +124,12 @@ def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
 
 @dataclass(frozen=True)
 class Study:
-    """What was found out.
+    """What was found out."""
 
-    Attributes:
-        numbers: layer -> measure -> (means, standard errors), one of each per head.
-        faithfulness: how well heads, rollout, gradient and chance point at the tokens that the prediction needs; None
-            where no text has two words.
-        likeness: how far any two heads look apart.
-        texts: how many texts were measured.
-    """
-
-    numbers: Summary
-    faithfulness: Faithfulness | None
+    numbers: Summary  # layer -> measure -> (means, standard errors), one of each per head
+    faithfulness: Faithfulness | None  # None where no text has two words
     likeness: Likeness
-    texts: int
+    texts: int  # how many were measured
 
     def without_heads(self) -> dict[str, tuple[float, float]]:
         """Return by how much the loss rises without each head alone, in nats, and the standard error of that."""

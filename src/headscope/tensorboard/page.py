@@ -42,24 +42,17 @@ TEMPLATE = """<!DOCTYPE html>
 
 @dataclass(frozen=True, eq=False)
 class PageText:
-    """A text on a page, and everything that is shown of it.
+    """A text on a page, and everything that is shown of it."""
 
-    Attributes:
-        text: with its tokens.
-        arrays: as a step of the record has them (docs/record-format.md), without the text_t/ before their names; or
-            weights in float32.
-        numbers: measure -> its mean for each layer and head, None where there is none.
-        notes: where all this comes from, and what is said of the text.
-        answer: what the heads put nats for, where that is no single class.
-        extra: other small arrays of the step, as nested lists.
-    """
-
-    text: Text
+    text: Text  # with its tokens
+    # as a step of the record has them (docs/record-format.md), without the text_t/ before their names; or weights in
+    # float32
     arrays: Arrays
+    # measure -> its mean for each layer and head, None where there is none
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
-    answer: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # where all this comes from, and what is said of the text
+    answer: str | None = None  # what the heads put nats for, where that is no single class
+    extra: Mapping[str, Any] = field(default_factory=dict)  # other small arrays of the step, as nested lists
 
 
 def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]) -> str:

@@ -188,17 +188,11 @@ def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str], fon
 
 @dataclass(frozen=True)
 class Reliability:
-    """Texts in bins of confidence; 0 where there is no text.
+    """Texts in bins of confidence; 0 where there is no text."""
 
-    Attributes:
-        counts: how many texts are in each bin.
-        confidence: mean probability of the prediction in each.
-        accuracy: share of them that is right.
-    """
-
-    counts: Int[np.ndarray, " M"]
-    confidence: Float[np.ndarray, " M"]
-    accuracy: Float[np.ndarray, " M"]
+    counts: Int[np.ndarray, " M"]  # how many texts are in each bin
+    confidence: Float[np.ndarray, " M"]  # mean probability of the prediction in each
+    accuracy: Float[np.ndarray, " M"]  # share of them that is right
 
 
 def reliability(confidence: Float[np.ndarray, " N"], is_right: Bool[np.ndarray, " N"]) -> Reliability:

@@ -94,28 +94,18 @@ class Step:
 
 @dataclass
 class Index:
-    """What a run's record holds.
+    """What a run's record holds."""
 
-    Attributes:
-        texts: in the order in which the members of a step's file count them.
-        layers: names of the layers.
-        heads: heads of each layer.
-        classes: names of the classes, in the order of the probabilities; empty if there are none.
-        steps: the steps that were kept, in order.
-        recorded: how many steps were recorded, those that were thinned out among them.
-        every: every n-th of them is kept, this is n; the first and the last always are.
-        budget: bytes that the steps may take.
-        notes: anything a reader should know, such as the precision of the model.
-    """
-
-    texts: list[Text]
-    layers: list[str]
-    heads: list[int]
+    texts: list[Text]  # in the order in which the members of a step's file count them
+    layers: list[str]  # names of the layers
+    heads: list[int]  # heads of each layer
+    # names of the classes, in the order of the probabilities; empty if there are none
     classes: list[str] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    recorded: int = 0
-    every: int = 1
-    budget: int = 2**28
+    steps: list[Step] = field(default_factory=list)  # the steps that were kept, in order
+    recorded: int = 0  # how many steps were recorded, those that were thinned out among them
+    every: int = 1  # every n-th of them is kept, this is n; the first and the last always are
+    budget: int = 2**28  # bytes that the steps may take
+    # anything a reader should know, such as the precision of the model
     notes: dict[str, str] = field(default_factory=dict)
 
 
@@ -222,25 +212,15 @@ def numbers_of_pair(weights: np.ndarray, segments: Segments | None) -> dict[str,
 
 @dataclass(frozen=True, eq=False)
 class Spoken:
-    """What heads, feed-forward blocks and constant put for an answer about one text, in nats.
+    """What heads, feed-forward blocks and constant put for an answer about one text, in nats."""
 
-    Attributes:
-        answer: such as "Copyleft", or "Copyleft against Permissive".
-        tokens: of the text, as a person reads them.
-        heads: [L, H].
-        keys: [L, H, N], the tokens that a head has most of it from, the most first: the first place of each.
-        by_key: [L, H, N], what it has from them, from all places where such a token stands.
-        feedforward: [L].
-        constant: what is there whatever the text says.
-    """
-
-    answer: str
-    tokens: Sequence[str]
-    heads: np.ndarray
-    keys: np.ndarray
-    by_key: np.ndarray
-    feedforward: np.ndarray
-    constant: float
+    answer: str  # such as "Copyleft", or "Copyleft against Permissive"
+    tokens: Sequence[str]  # of the text, as a person reads them
+    heads: np.ndarray  # [L, H]
+    keys: np.ndarray  # [L, H, N], first places of the tokens that a head has most of it from, the most first
+    by_key: np.ndarray  # [L, H, N], what it has from all places where such a token stands
+    feedforward: np.ndarray  # [L]
+    constant: float  # what is there whatever the text says
 
     @property
     def total(self) -> float:

@@ -154,7 +154,10 @@ class HeadRecorder:
         """Write the step, list it, and only then let go of what is no longer listed."""
         path = write_step(self.folder, step, arrays)
         before = {old.file for old in self.index.steps} | self._of_other_texts
-        self._rewind(step)
+        earlier = sum(old.step < step for old in self.index.steps)
+        if earlier < len(self.index.steps):  # a resumed run has gone back
+            del self.index.steps[earlier:], self._ordinals[earlier:]
+            self.index.recorded = self._ordinals[-1] + 1 if self._ordinals else 0
         self.index.steps.append(Step(step, path.name, path.stat().st_size, time.time()))
         self._ordinals.append(self.index.recorded)
         self.index.recorded += 1
@@ -163,13 +166,6 @@ class HeadRecorder:
         for file in before - {kept.file for kept in self.index.steps}:
             (self.folder / file).unlink(missing_ok=True)
         self._of_other_texts = set()
-
-    def _rewind(self, step: int) -> None:
-        """Forget the steps that are not earlier than `step`."""
-        earlier = sum(old.step < step for old in self.index.steps)
-        if earlier < len(self.index.steps):
-            del self.index.steps[earlier:], self._ordinals[earlier:]
-            self.index.recorded = self._ordinals[-1] + 1 if self._ordinals else 0
 
     def _thin(self) -> None:
         """Drop steps until those that stay fit the budget."""

@@ -255,7 +255,7 @@ class RunProgress(Callback):
             soft_wrap=True,
         )
 
-    def on_train_end(self, *_: object) -> None:
+    def on_train_end(self, *_: object, **__: object) -> None:
         """Take the bar away; after an error too, so that the message stands on a line of its own."""
         self.bar.stop()
 

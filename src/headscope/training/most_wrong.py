@@ -73,27 +73,16 @@ def most_wrong(
 
 @dataclass(frozen=True)
 class Wrong:
-    """A text that was misclassified.
+    """A text that was misclassified."""
 
-    Attributes:
-        row: its place in the test split.
-        loss: cross-entropy of its label, in nats.
-        probe: the text and the tokens that are shown.
-        reading: what the model makes of the text, with the maps of the tokens that are shown.
-        numbers: of each head, layer by layer, over all tokens that the model read.
-        tokens: how many it read.
-        label: its class, or classes.
-        shares: for a pair, of each layer's heads, how its texts divide the whole map [H, 2, 2]; else None.
-    """
-
-    row: int
-    loss: float
-    probe: Probe
-    reading: Reading
-    numbers: list[list[dict[str, float]]]
-    tokens: int
+    row: int  # its place in the test split
+    loss: float  # cross-entropy of its label, in nats
+    probe: Probe  # with the tokens that are shown
+    reading: Reading  # with the maps of the tokens that are shown
+    numbers: list[list[dict[str, float]]]  # of each head, layer by layer, over all tokens that the model read
+    tokens: int  # how many it read
     label: Answer
-    shares: list[np.ndarray] | None = None
+    shares: list[np.ndarray] | None = None  # for a pair, how its texts divide each layer's whole maps [H, 2, 2]
 
 
 def _read(session: Session, report: Report, row: int, loss: float, texts: int) -> Wrong:
@@ -196,17 +185,10 @@ def page_text(
     notes: dict[str, str],
     shares: list[np.ndarray] | None = None,
 ) -> PageText:
-    """Return what a page shows of a text.
+    """Return what a page shows of a text, with the numbers of its heads and notes on where all this comes from.
 
-    Weights are exact in float32 where they are few; else they are kept as the record keeps them, in one byte.
-
-    Args:
-        name: of the text.
-        probe: the text and its tokens.
-        reading: what the model makes of it.
-        numbers: layer by layer and head by head.
-        notes: where all this comes from.
-        shares: layer by layer, how a pair's texts divide each head's map [H, 2, 2], where the reading is cut.
+    Weights are exact in float32 where they are few; else they are kept as the record keeps them, in one byte. Of a
+    reading that is cut, `shares` say layer by layer how a pair's texts divide each head's whole map [H, 2, 2].
     """
     arrays: Arrays = {"probabilities": np.array(list(reading.probabilities.values()), dtype=np.float32)}
     is_exact = sum(maps.size for maps in reading.maps.values()) <= EXACT

@@ -21,12 +21,8 @@ def split_logits(
 ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N *C"]]:
     """Return the logits and labels of all texts, in the split's own order, by the model in eval mode.
 
-    Args:
-        model: the classifier; moved to the device and left in eval mode.
-        batches: a whole split.
-        device: where to compute.
-        precision: of matrix products; float32 for evaluating and reports.
-        tick: called after each batch, such as by a progress bar.
+    The model is moved to the device, and computes in `precision`: float32 for evaluating and reports. `tick` is called
+    after each batch, such as by a progress bar.
     """
     logits, labels, rows = [], [], []
     model.to(device).eval()

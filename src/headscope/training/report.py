@@ -41,39 +41,22 @@ PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit
 
 @dataclass
 class Report:
-    """What came of a run.
-
-    Attributes:
-        folder: the run folder.
-        config: every setting.
-        labels: names of the classes.
-        test: scores of the best weights on the test split.
-        logits: what they say of each test text.
-        targets: the labels of the test texts.
-        objective: what the labels are.
-        baseline: scores of TF-IDF + logistic regression on the same split, if asked for.
-        baseline_name: what was fitted.
-        calibration: the temperature, and what it does to validation and test.
-        most_wrong: the page of the texts that the model is most wrong about, if there are any.
-        facts_of_data: sizes, cuts, padding.
-        facts_of_training: steps, parameters, precision.
-        seconds: what took how long.
-    """
+    """What came of a run."""
 
     folder: Path
     config: TrainConfig
     labels: list[str]
-    test: Scores
-    logits: Float[Tensor, "N C"]
+    test: Scores  # scores of the best weights on the test split
+    logits: Float[Tensor, "N C"]  # of the test texts
     targets: Int[Tensor, "N *C"]
     objective: Objective = ONE_CLASS
-    baseline: Scores | None = None
-    baseline_name: str = ""
-    calibration: Calibration | None = None
-    most_wrong: Path | None = None
-    facts_of_data: dict[str, Any] = field(default_factory=dict)
-    facts_of_training: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    baseline: Scores | None = None  # scores of TF-IDF + logistic regression on the same split, if asked for
+    baseline_name: str = ""  # what was fitted
+    calibration: Calibration | None = None  # the temperature, and what it does to validation and test
+    most_wrong: Path | None = None  # the page of the texts that the model is most wrong about, if there are any
+    facts_of_data: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, padding
+    facts_of_training: dict[str, Any] = field(default_factory=dict)  # steps, parameters, precision
+    seconds: dict[str, float] = field(default_factory=dict)  # what took how long
 
     @property
     def temperature(self) -> float:

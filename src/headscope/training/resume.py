@@ -21,15 +21,7 @@ PATHS = ("data.path", "data.validation_path", "data.test_path", "model.path")
 
 
 def check_kept(config: TrainConfig, before: TrainConfig) -> None:
-    """Refuse a resumed run whose settings do not fit the weights that it goes on with.
-
-    Args:
-        config: of the resumed run.
-        before: what its folder says that it was trained with.
-
-    Raises:
-        ConfigError: with a line for each key that has changed.
-    """
+    """Refuse, with a line for each changed key, settings that do not fit the weights of the run `before`."""
     found = [
         f"{key}: got {new!r}, but resume={config.resume} was trained with {old!r}; {NEW_RUN}"
         for key, new, old in _changed(config, before)
@@ -49,11 +41,7 @@ def _changed(config: TrainConfig, before: TrainConfig) -> Iterator[tuple[str, An
 
 
 def check_labels(folder: Path, labels: list[str]) -> None:
-    """Refuse texts whose labels are no longer those of the logits: the data have changed.
-
-    Raises:
-        RunError: with both lists.
-    """
+    """Refuse, by a RunError, texts whose labels are no longer those of the logits: the data have changed."""
     path = folder / "labels.json"
     if path.is_file() and (kept := json.loads(path.read_text(encoding="utf-8"))) != labels:
         raise RunError(
@@ -63,11 +51,7 @@ def check_labels(folder: Path, labels: list[str]) -> None:
 
 
 def check_length(config: TrainConfig, last: Path) -> None:
-    """Refuse a length that the run has passed already, by its last checkpoint `last`, if there is one.
-
-    Raises:
-        ConfigError: that says how far it has come.
-    """
+    """Refuse, by a ConfigError, a length that the run has passed, by its last checkpoint, if there is one."""
     if not last.is_file():
         return
     kept = _loaded(last)
@@ -84,11 +68,7 @@ def check_length(config: TrainConfig, last: Path) -> None:
 
 
 def check_batches(config: TrainConfig, before: TrainConfig, last: Path) -> None:
-    """Refuse batches of another size in the middle of an epoch: which texts are left of it could not be told.
-
-    Raises:
-        ConfigError: that says so.
-    """
+    """Refuse batches of another size within an epoch: which texts are left of it could not be told."""
     new, old = config.data.tokens_per_batch, before.data.tokens_per_batch
     if new == old or not last.is_file():
         return

@@ -43,20 +43,16 @@ LARGEST = 20.0  # T lies between 1/20 and 20: what is further off is no temperat
 class Scores:
     """How well a split was classified.
 
-    Attributes:
-        accuracy: share of texts given their own label.
-        macro_f1: F1 of each class, averaged over the classes that a text has or is given.
-        loss: mean cross-entropy in nats.
-        calibration_error: expected calibration error, the mean gap between confidence and accuracy in 15 bins of
-            confidence, weighted by their texts (Guo et al. 2017, On Calibration of Modern Neural Networks).
-        confusion: [label, prediction], counts.
+    Macro-F1 is over the classes that a text has or is given. The expected calibration error is the mean gap between
+    confidence and accuracy in 15 bins of confidence, weighted by their texts (Guo et al. 2017, On Calibration of Modern
+    Neural Networks).
     """
 
     accuracy: float
     macro_f1: float
-    loss: float
+    loss: float  # mean cross-entropy in nats
     calibration_error: float
-    confusion: list[Any]
+    confusion: list[Any]  # counts, [label, prediction]
 
     def tables(self, labels: list[str]) -> Tables:
         """Return every table of counts [label, prediction] by its name, with the names along its sides."""
@@ -67,16 +63,12 @@ class Scores:
 class MultiLabelScores(Scores):
     """The same where a text has any number of labels, each class at its own threshold.
 
-    Attributes:
-        accuracy: share of texts given all of their labels and no other (exact match, or subset accuracy).
-        loss: mean binary cross-entropy in nats, over texts and classes.
-        calibration_error: the mean gap between probability and frequency in 15 bins of probability, over all pairs of
-            a text and a class.
-        confusion: for each class [[TN, FP], [FN, TP]], counts.
-        micro_f1: F1 over all pairs of a text and a class.
+    Accuracy is the share of texts given all of their labels and no other (exact match, or subset accuracy); the loss is
+    the mean binary cross-entropy over texts and classes, the calibration error is over all pairs of a text and a class,
+    and the confusion is [[TN, FP], [FN, TP]] of each class.
     """
 
-    micro_f1: float
+    micro_f1: float  # over all pairs of a text and a class
 
     def tables(self, labels: list[str]) -> Tables:
         """Return the table of two rows and two columns of each class."""

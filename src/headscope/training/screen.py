@@ -52,23 +52,19 @@ def show_report(console: Console, report: Report) -> None:
     tempered = report.calibration.row("test") if report.calibration else {}
     rows = {"headscope": report.test, **tempered, report.baseline_name: report.baseline}
     title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
-    _show_kept(console, report.facts_of_training)
+    facts = report.facts_of_training
+    if (best := facts.get("best validation macro-F1")) is not None:
+        when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
+        _line(console, f"kept: the weights of {when}, the best validation macro-F1, {best:.4f}")
     show_scores(console, title, {name: found for name, found in rows.items() if found})
     show_confusion(console, report.labels, report.test)
-    _show_put(console, report.facts_of_training)
-    _show_without(console, report.facts_of_training)
+    _show_put(console, facts)
+    _show_without(console, facts)
     _line(console, "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()))
     _line(console, f"run folder: {report.folder}")
     if report.most_wrong is not None:
         _line(console, f"most wrong: {report.most_wrong}")
     _line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
-
-
-def _show_kept(console: Console, facts: dict[str, Any]) -> None:
-    """Say which weights the scores are of."""
-    if (best := facts.get("best validation macro-F1")) is not None:
-        when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
-        _line(console, f"kept: the weights of {when}, the best validation macro-F1, {best:.4f}")
 
 
 def _show_put(console: Console, facts: dict[str, Any]) -> None:

@@ -46,12 +46,7 @@ QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes 
 class Session:
     """The objects of one training: trainer, module, callbacks and their ends.
 
-    Args:
-        config: all settings.
-        folder: of the run.
-        data: texts and batches.
-        console: where progress is shown.
-        checkpoint: whose weights the encoder begins with; None for one from scratch or one that goes on.
+    The encoder begins with the weights of `checkpoint`; None for one from scratch or a run that goes on.
     """
 
     def __init__(
