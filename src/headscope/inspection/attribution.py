@@ -49,7 +49,7 @@ class Attribution:
     constant: Float[Tensor, "*B C"]  # what is there whatever the text says
     logits: Float[Tensor, "*B C"]  # what the model said; heads, feed-forward blocks and constant sum to it
     # the heads' split further by the key that they read, if that was asked for. It is 0 for a head whose sum an
-    # intervention changed: it read no key
+    # Intervention changed: it read no key
     tokens: Float[Tensor, "*B L H K C"] | None = None
 
     def __getitem__(self, text: int) -> "Attribution":
@@ -62,12 +62,10 @@ class Attribution:
         return self.heads.sum(dim=(-3, -2)) + self.feedforward.sum(dim=-2) + self.constant
 
     def said(self, weights: Float[Tensor, " C"], answer: str, tokens: Sequence[str]) -> Spoken:
-        """Return what one text's parts put for an answer, to be put into words.
+        """Return what one text's parts put for an answer, such as "Copyleft", to be put into words.
 
-        Args:
-            weights: by what each class is multiplied: from `for_class`, or 1 and -1 for a class against another.
-            answer: that in words, such as "Copyleft".
-            tokens: of the text, as a person reads them.
+        The weights multiply the classes: from `for_class`, or 1 and -1 for a class against another. Tokens are as a
+        person reads them.
         """
         assert self.tokens is not None
         parts = (self.heads, self.tokens, self.feedforward, self.constant)

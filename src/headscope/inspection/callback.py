@@ -256,11 +256,8 @@ class HeadLogger(RecordHeads):
 class HeadWatch:
     """Watch a model's attention until closed: numbers of heads and of pooling, texts that stand out, seconds spent.
 
-    Args:
-        model: whose attention layers are watched.
-        special: ids of the tokens that are no words.
-        texts: rows of the validation split whose numbers are taken; None for all.
-        before: the examples of the previous record, against which change is measured.
+    Numbers are taken of the rows `texts` of the validation split, None for all. Change is measured against the
+    examples of the previous record, `before`.
     """
 
     def __init__(

@@ -181,7 +181,12 @@ def intervene(
     for (name, head), change in changes.items():
         if name not in layers or not 0 <= head < layers[name].num_heads:
             raise ValueError(f"there is no head {head} in a layer {name!r}; the layers with heads are {list(layers)}")
-        chosen.setdefault(name, {})[head] = _replacement(layers[name], name, head, change, means)
+        if change not in CHANGES.values():
+            raise ValueError(f"a head is changed to 'zero' or to 'mean', not to {change!r}")
+        if change == "mean" and (means is None or name not in means):
+            raise ValueError(f"the mean of {name!r} is needed: pass means=mean_outputs(model, batches)")
+        vector = means[name][head] if change == "mean" and means else torch.zeros(layers[name].head_dim)
+        chosen.setdefault(name, {})[head] = vector
     with intervening(model, {name: _replacing(layers[name], heads) for name, heads in chosen.items()}):
         yield
 
@@ -213,16 +218,6 @@ def mean_outputs(model: nn.Module, batches: Iterable[Batch]) -> Means:
                 logits_of(model, batch)
             tokens += int(kept.sum())
     return {name: total / tokens for name, total in sums.items()}
-
-
-def _replacement(layer: HeadedAttention, name: str, head: int, change: str, means: Means | None) -> Float[Tensor, " E"]:
-    if change == "zero":
-        return torch.zeros(layer.head_dim)
-    if change != "mean":
-        raise ValueError(f"a head is changed to 'zero' or to 'mean', not to {change!r}")
-    if means is None or name not in means:
-        raise ValueError(f"the mean of {name!r} is needed: pass means=mean_outputs(model, batches)")
-    return means[name][head]
 
 
 def _replacing(layer: HeadedAttention, heads: Mapping[int, Float[Tensor, " E"]]) -> Intervention:

@@ -26,7 +26,7 @@ class Tokens:
 
     token_ids: Int[Tensor, "B T"]  # id of each token; anything at padding
     separators: Bool[Tensor, "B T"]  # True at tokens such as [SEP]
-    # for pairs, the text that each token is of, 0 or 1, and -1 at special tokens; None for single texts
+    # For pairs, the text that each token is of, 0 or 1, and -1 at special tokens; None for single texts
     texts: Int[Tensor, "B T"] | None = None
 
     @classmethod
@@ -211,9 +211,7 @@ SHARES = ("entropy_share", "self", "previous", "next", "first", "last", "separat
 class HeadStatistics:
     """Collect the measures of many texts: one mean and standard error for each layer, head and measure.
 
-    Args:
-        measures: by name; by default all that a self-attention head has and that are cheap.
-        token_measures: by name; taken where an update brings tokens, with those of pairs where these are of pairs.
+    By default those that are cheap; `token_measures`, and those of pairs, are taken where an update brings tokens.
     """
 
     def __init__(

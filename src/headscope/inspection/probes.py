@@ -36,7 +36,7 @@ class Probe:
     token_ids: Int[Tensor, "1 T"]
     segment_ids: Int[Tensor, "1 T"] | None  # for pairs, the token types that the model is given
     label: str | None  # its class, if known, as a person reads it
-    # for pairs, the text that each token is of, 0 or 1; None for special tokens
+    # For pairs, the text that each token is of, 0 or 1; None for special tokens
     segments: list[int | None] | None = None
     evidence: Evidence | None = None  # the tokens' n-grams, where the model reads them
 
@@ -53,7 +53,7 @@ class Reading:
     maps: dict[str, Float[np.ndarray, "H T T"]]  # layer name -> weights [H, T, T]
     probabilities: dict[str, float]  # class name -> probability
     answer: Answer  # what the text is given
-    # weight of each token in the text's vector, where the pooling attends
+    # Weight of each token in the text's vector, where the pooling attends
     pooling: Float[np.ndarray, " T"] | None = None
     difference: float = 0.0  # the largest one between what a layer's kernel returned and the maps times the values
     logits: Float[Tensor, " C"] = field(default_factory=lambda: torch.zeros(0))  # of the whole model, as they are

@@ -46,9 +46,9 @@ class PageText:
 
     text: Text  # with its tokens
     # as a step of the record has them (docs/record-format.md), without the text_t/ before their names; or weights in
-    # float32
+    # Float32
     arrays: Arrays
-    # measure -> its mean for each layer and head, None where there is none
+    # Measure -> its mean for each layer and head, None where there is none
     numbers: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)  # where all this comes from, and what is said of the text
     answer: str | None = None  # what the heads put nats for, where that is no single class

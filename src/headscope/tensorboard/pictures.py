@@ -67,12 +67,9 @@ def _scaled(weights: np.ndarray, cell: int) -> np.ndarray:
 
 
 def head_grid(maps: Sequence[np.ndarray], font: str | None = None, pooling: np.ndarray | None = None) -> np.ndarray:
-    """Draw all heads of a text: a row of maps for each layer, a column for each head, captions, and the scale below.
+    """Draw all heads of a text: a row for each layer's maps [H, T, T], a column for each head, and the scale below.
 
-    Args:
-        maps: for each layer, weights [H, T, T].
-        font: see above.
-        pooling: weights [T] of a pooling that attends, drawn as one more row.
+    The weights [T] of a pooling that attends are drawn as one more row.
     """
     tokens = maps[0].shape[-1]
     cell = max(1, TILE // tokens)

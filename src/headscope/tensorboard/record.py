@@ -99,13 +99,13 @@ class Index:
     texts: list[Text]  # in the order in which the members of a step's file count them
     layers: list[str]  # names of the layers
     heads: list[int]  # heads of each layer
-    # names of the classes, in the order of the probabilities; empty if there are none
+    # Names of the classes, in the order of the probabilities; empty if there are none
     classes: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)  # the steps that were kept, in order
     recorded: int = 0  # how many steps were recorded, those that were thinned out among them
     every: int = 1  # every n-th of them is kept, this is n; the first and the last always are
     budget: int = 2**28  # bytes that the steps may take
-    # anything a reader should know, such as the precision of the model
+    # Anything a reader should know, such as the precision of the model
     notes: dict[str, str] = field(default_factory=dict)
 
 
@@ -291,11 +291,6 @@ def recorded(arrays: Mapping[str, np.ndarray], answer: str, tokens: Sequence[str
         arrays[f"nats/{name}"] for name in ("heads", "keys", "by_key", "feedforward", "constant")
     )
     return Spoken(answer, tokens, heads, keys, by_key, feedforward, float(constant))
-
-
-def numbers_of_head(said: Spoken | None, layer: int, head: int) -> dict[str, float]:
-    """Return what a head put, as a number beside its others; nothing where it cannot be said."""
-    return {} if said is None else {"nats": float(said.heads[layer, head])}
 
 
 def notes_of(said: Spoken | None) -> dict[str, str]:

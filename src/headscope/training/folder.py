@@ -256,15 +256,7 @@ def build_model(
 
 
 def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
-    """Return the device to compute on.
-
-    Args:
-        accelerator: auto, cpu, gpu or mps.
-        key: of the setting, to name in a message.
-
-    Raises:
-        ConfigError: if there is none of that kind.
-    """
+    """Return the device for auto, cpu, gpu or mps; ConfigError, which names the key, if there is none of that kind."""
     if accelerator in ("auto", "gpu") and torch.cuda.is_available():
         return torch.device("cuda")
     if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():

@@ -21,7 +21,6 @@ from headscope.tensorboard.record import (
     label_text,
     levels_of,
     notes_of,
-    numbers_of_head,
     numbers_of_pair,
     quadrants,
 )
@@ -171,7 +170,7 @@ def head_numbers(summary: Summary, reading: Reading, segments: list[int | None] 
         numbers.append([
             dict(zip(measures, values, strict=True))
             | numbers_of_pair(maps[head], segments)
-            | numbers_of_head(reading.spoken, layer, head)
+            | ({} if reading.spoken is None else {"nats": float(reading.spoken.heads[layer, head])})
             for head, values in enumerate(heads)
         ])  # fmt: skip
     return numbers

@@ -108,14 +108,10 @@ def _check_and_seed(config: TrainConfig, folder: Path) -> None:
 
 
 def starting_point(config: TrainConfig, last: Path) -> Checkpoint | None:
-    """Return the checkpoint that a run begins with, or None; its sizes are put into the configuration.
+    """Return the checkpoint that a run begins with; None without one, or if a resumed run has its own `last`.
 
-    Args:
-        config: of the run; changed, so that its config.yaml says what is trained.
-        last: the run's own last checkpoint. A resumed run that has one needs no other.
-
-    Raises:
-        ConfigError: if the checkpoint cannot be used, or a key contradicts it.
+    Its sizes are put into the configuration, so that config.yaml says what is trained; ConfigError for a checkpoint
+    that cannot be used, or a key that contradicts it.
     """
     if config.model.path is None or (config.resume is not None and last.exists()):
         return None
