@@ -16,12 +16,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cmap import Colormap
 from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageDraw, ImageFont
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from headscope.tensorboard.summaries import add_summary
 
 # In pixels: a map's least side, the gap between maps, room for captions, height of letters, height of a pooling's row.
 TILE, GAP, MARGIN, LABEL, STRIP = 144, 6, 22, 13, 18
@@ -222,6 +227,15 @@ def reliability_picture(panels: Mapping[str, Reliability]) -> np.ndarray:
                 _draw_bin(draw, left + place * CELL, panel, place, most)
         _draw_axes(draw, left)
     return np.asarray(picture)
+
+
+def add_picture(writer: Any, tag: str, picture: np.ndarray, step: int) -> None:
+    """Write a picture [height, width, 3] of bytes. SummaryWriter.add_image takes four times as long to save a tenth."""
+    file, (height, width, _) = BytesIO(), picture.shape
+    Image.fromarray(picture).save(file, format="PNG", compress_level=1)
+    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.getvalue())
+    value = Summary.Value(tag=tag, image=image)
+    add_summary(writer, Summary(value=[value]), step)
 
 
 def height_of(share: float) -> int:

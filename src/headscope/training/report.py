@@ -21,6 +21,7 @@ from headscope.inspection.probes import Probe, Reading, read_probe, shortened
 from headscope.inspection.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import (
+    add_picture,
     confusion_picture,
     labelled_heads,
     labelled_pooling,
@@ -28,7 +29,7 @@ from headscope.tensorboard.pictures import (
     reliability_picture,
 )
 from headscope.tensorboard.recorder import HeadRecorder
-from headscope.tensorboard.summaries import add_picture, add_summary
+from headscope.tensorboard.summaries import add_summary
 from headscope.training.folder import METRICS, flat, save_json
 from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 
