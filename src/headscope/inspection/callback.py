@@ -355,8 +355,7 @@ def keep_readings(
 ) -> None:
     """Record the maps of every probe, and the numbers of every head if there are any.
 
-    With any number of classes the given ones are recorded too: text_t/given; and, where it can be said, what every head
-    put for the likeliest class: text_t/nats.
+    text_t/given are the classes that a text is given, of any number; text_t/nats what every head put for the likeliest.
     """
     members = dict(extra or {})
     for place, reading in enumerate(readings):

@@ -67,13 +67,8 @@ def capture(model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION) -> Itera
 def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -> Iterator[None]:
     """Call `observer` with the layer's name and what it saw each time an attention layer runs, until the block is left.
 
-    Args:
-        model: any module with our attention layers or torch's in it.
-        observer: what is called.
-        kind: which layers to watch, such as HeadedAttention for ours with heads; all by default.
-
-    Raises:
-        ValueError: if a torch.nn.MultiheadAttention has add_bias_kv or add_zero_attn.
+    `kind` says which layers to watch, such as HeadedAttention for ours with heads; all by default. ValueError if a
+    torch.nn.MultiheadAttention has add_bias_kv or add_zero_attn.
     """
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kind)}
     with ExitStack() as stack:

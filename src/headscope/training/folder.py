@@ -173,7 +173,8 @@ class Run:
         encoded = encode_texts(self.tokenizer, [parts], self.evidence)
         found = attribution(self.model, *moved(TextBatches(encoded)[[0]], self.device).inputs)[0]
         label, weights = self.labels[int(found.logits.argmax())], for_class(found.logits, self.objective)
-        tokens = shown_tokens(self.tokenizer, self.tokenizer.encode(*parts), parts)
+        encoding = self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None)
+        tokens = shown_tokens(self.tokenizer, encoding, parts)
         assert found.tokens is not None
         put = (found.tokens @ weights).numpy()  # [L, H, T, C] @ [C]
         (prediction,) = self.predict([text])

@@ -24,14 +24,10 @@ from headscope.training.scores import AtBestThresholds
 class ClassifierModule(LightningModule):
     """Train a classifier by AdamW (Loshchilov and Hutter 2019, Decoupled Weight Decay) with warm-up and cosine decay.
 
-    Args:
-        model: maps token ids to logits; its parts are named as in `TextClassifier`.
-        config: optimizer and loss.
-        num_classes: C.
-        total_steps: optimizer steps of the whole run, over which the learning rate rises and falls.
-        class_weights: weight of each class in the loss, or None.
-        fused: let one kernel step all weights; in float16 it would unscale the gradients after they are clipped.
-        objective: what the labels are, which decides about the loss and the metrics.
+    The model maps token ids to logits of C = `num_classes`; its parts are named as in `TextClassifier`. The learning rate
+    rises and falls over `total_steps` optimizer steps. `class_weights` weigh each class in the loss. `fused` lets one
+    kernel step all weights; in float16 it would unscale the gradients after they are clipped. The objective, what the
+    labels are, decides about loss and metrics.
     """
 
     def __init__(
