@@ -48,8 +48,7 @@ class Attribution:
     feedforward: Float[Tensor, "*B L C"]  # of each layer's feed-forward block
     constant: Float[Tensor, "*B C"]  # what is there whatever the text says
     logits: Float[Tensor, "*B C"]  # what the model said; heads, feed-forward blocks and constant sum to it
-    # the heads' split further by the key that they read, if that was asked for. It is 0 for a head whose sum an
-    # Intervention changed: it read no key
+    # Heads by the key that they read, if asked for; 0 for a head whose sum an intervention changed: it read no key
     tokens: Float[Tensor, "*B L H K C"] | None = None
 
     def __getitem__(self, text: int) -> "Attribution":

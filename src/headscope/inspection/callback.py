@@ -52,7 +52,7 @@ class RecordHeads(Callback):
         texts: whose maps are recorded, with their tokens. Of a batch's row the first tokens are the text's; what comes
             behind them is padding and left out.
         inputs: what the module is called with: tensors, or tuples of them, whose first axis is the texts'.
-        every_n_steps: record every so many steps too; None for none.
+        every_n_steps: record every n steps too; None for no such records.
         folder: of the record; that of the trainer's logger if None, where TensorBoard finds it.
         layers: which kinds of layer; all that `capture` knows by default.
 

@@ -40,8 +40,7 @@ def capture(model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION) -> Itera
         maps["encoder.blocks.0.attention"]  # [2, H, T, T], float32
 
     The model goes on with its fused kernel, so its output is the same to the last digit; the weights are computed
-    beside it, in float32, of the same queries, keys and mask. A pooling that attends has one head and one query: [row,
-    1, 1, T].
+    beside it, in float32, of the same queries, keys and mask. A pooling that attends has one head and one query.
 
     That holds for torch.nn.MultiheadAttention too, wherever it is called as a module; torch.nn.TransformerEncoderLayer
     does so except on its fast path (eval mode, no gradients), one fused function, which torch leaves as soon as a hook

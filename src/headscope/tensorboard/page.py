@@ -45,9 +45,7 @@ class PageText:
     """A text on a page, and everything that is shown of it."""
 
     text: Text  # with its tokens
-    # as a step of the record has them (docs/record-format.md), without the text_t/ before their names; or weights in
-    # Float32
-    arrays: Arrays
+    arrays: Arrays  # as in docs/record-format.md, without the text_t/ before their names; or weights in float32
     # Measure -> its mean for each layer and head, None where there is none
     numbers: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)  # where all this comes from, and what is said of the text
@@ -63,11 +61,11 @@ def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Seque
     """
     if not texts or not all(any(name.startswith("layer_0/") for name in shown.arrays) for shown in texts):
         raise ValueError("a page needs at least one text, and the maps of each")
-    texts_encoded, first = [], texts[0].arrays
+    encoded_texts, first = [], texts[0].arrays
     for shown in texts:
         measures = {name: {"mean": mean} for name, mean in shown.numbers.items()}
         maps = base64.b64encode(pack(shown.arrays)).decode("ascii")
-        texts_encoded.append({"maps": maps, "numbers": {"measures": measures, "extra": dict(shown.extra)}})
+        encoded_texts.append({"maps": maps, "numbers": {"measures": measures, "extra": dict(shown.extra)}})
     heads = [
         next((len(array) for name, array in first.items() if name.startswith(f"layer_{layer}/")), 0)
         for layer in range(len(layers))
@@ -80,7 +78,7 @@ def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Seque
         "steps": [{"step": 0, "time": 0}],
         "notes": {},
     }
-    data = {"title": encodable(title), "index": index, "texts": texts_encoded}
+    data = {"title": encodable(title), "index": index, "texts": encoded_texts}
     script, style = bundled("index.js") + "modules.index.render();\n", (STATIC / "heads.css").read_text("utf-8")
     return TEMPLATE.format(
         policy=POLICY.format(script=content_hash(script), style=content_hash(style)),

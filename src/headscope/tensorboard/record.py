@@ -66,7 +66,7 @@ class Text:
 
 
 def check_segments(segments: Sequence[Any], tokens: int, name: str) -> list[int | None]:
-    """Return the segments as plain numbers; ValueError unless there is 0, 1 or None for each of so many tokens."""
+    """Return the segments as plain numbers; ValueError unless there is 0, 1 or None for each token."""
     if len(segments) != tokens or any(segment not in (0, 1, None) for segment in segments):
         raise ValueError(f"{name}: segments has to be 0, 1 or None for each of the {tokens} tokens")
     return [None if segment is None else int(segment) for segment in segments]
@@ -97,16 +97,14 @@ class Index:
     """What a run's record holds."""
 
     texts: list[Text]  # in the order in which the members of a step's file count them
-    layers: list[str]  # names of the layers
-    heads: list[int]  # heads of each layer
-    # Names of the classes, in the order of the probabilities; empty if there are none
-    classes: list[str] = field(default_factory=list)
+    layers: list[str]  # their names
+    heads: list[int]  # how many each layer has
+    classes: list[str] = field(default_factory=list)  # names, in the order of the probabilities; perhaps none
     steps: list[Step] = field(default_factory=list)  # the steps that were kept, in order
     recorded: int = 0  # how many steps were recorded, those that were thinned out among them
     every: int = 1  # every n-th of them is kept, this is n; the first and the last always are
     budget: int = 2**28  # bytes that the steps may take
-    # Anything a reader should know, such as the precision of the model
-    notes: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  # anything a reader should know, such as the precision
 
 
 def levels_of(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -50,7 +50,7 @@ class Baseline:
 
 
 def fitted(split: Dataset, C: float = 10.0) -> Baseline:
-    """Fit on a split; of more than 200,000 texts so many are drawn, with the shares of the classes.
+    """Fit on a split; at most on 200,000 texts, drawn with the shares of the classes.
 
     Words and pairs of words, or runs of 1 to 3 characters for text without spaces; terms in two texts or more; log
     term frequency. Where a text has any number of labels there is a regression for each class. C is the inverse of the

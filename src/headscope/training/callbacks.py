@@ -154,13 +154,13 @@ class StopCleanly(Callback):
 
 
 class Patience(EarlyStopping):
-    """End when macro-F1 has not risen for so many validations; when resumed, as many as the settings say now."""
+    """End when macro-F1 has not risen for `patience` validations; a resumed run takes its own, not the checkpoint's."""
 
     def __init__(self, patience: int) -> None:
         super().__init__("validation/macro_f1", mode="max", patience=patience)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what was best and how long ago, but not the patience of before."""
+        """Take up what was best and how long ago, but not the patience of the checkpoint."""
         super().load_state_dict(state_dict | {"patience": self.patience})
 
 

@@ -24,7 +24,7 @@ from headscope.training.scores import AtBestThresholds
 class ClassifierModule(LightningModule):
     """Train a classifier by AdamW (Loshchilov and Hutter 2019, Decoupled Weight Decay) with warm-up and cosine decay.
 
-    The model maps token ids to logits of C = `num_classes`; its parts are named as in `TextClassifier`. The learning rate
+    The model maps token ids to logits of `num_classes` classes; its parts are named as in `TextClassifier`. The rate
     rises and falls over `total_steps` optimizer steps. `class_weights` weigh each class in the loss. `fused` lets one
     kernel step all weights; in float16 it would unscale the gradients after they are clipped. The objective, what the
     labels are, decides about loss and metrics.
@@ -78,7 +78,7 @@ class ClassifierModule(LightningModule):
         checkpoint["random_state"] = torch.get_rng_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up the random numbers again when training does, and the optimizer with the settings of today."""
+        """Take up the random numbers again when training does, and the optimizer with the settings of this run."""
         self.random_state = checkpoint.get("random_state")
         take_up(checkpoint, self.model, self._adamw(), self.learning_rate_share)
 
@@ -196,7 +196,7 @@ def _depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
 
 
 def freeze(model: TextClassifier, layers: int | None) -> None:
-    """Keep the embedding and the first so many blocks from learning; None lets all learn.
+    """Keep the embedding and the first `layers` blocks from learning; None lets all learn.
 
     Dropout goes on in them: what stands above them sees as much noise as without freezing. With trainer.ema_decay the
     kept weights are an average, which rounds: it may differ in the last digit.

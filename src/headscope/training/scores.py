@@ -36,7 +36,7 @@ SCORES = {
     "calibration_error": "calibration error",
 }
 CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
-LARGEST = 20.0  # T lies between 1/20 and 20: what is further off is no temperature but a broken model
+LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 
 
 @dataclass(frozen=True)

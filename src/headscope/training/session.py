@@ -170,7 +170,7 @@ class Session:
         return {PUT: put_for_answers(model, self._validation_texts(PUT_TEXTS), self.objective).facts()}
 
     def _validation_texts(self, count: int) -> list[Batch]:
-        """Return so many of the validation texts, and put the model where it computes."""
+        """Return `count` validation texts, and put the model where it computes."""
         self.module.model.to(self.device)
         batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
         return sample(batches, count, self.config.data.tokens_per_batch, self.config.seed)
