@@ -60,47 +60,6 @@ class Likeness:
         return self.divergence.sqrt()
 
 
-class HeadLikeness:
-    """Collect the divergence of every pair of heads, batch by batch.
-
-    JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2 with H the entropy in nats, of the two heads' rows p and q for one
-    query; averaged over a text's queries, padding left out, then over texts (Clark et al. 2019, What Does BERT Look
-    At?, section 6, sums instead). Costs a logarithm for each weight and pair of heads, so it is for a sample of texts.
-    """
-
-    def __init__(self) -> None:
-        self._heads: list[tuple[str, int]] = []
-        self._values: list[Float[Tensor, "B N N"]] = []
-
-    def update(self, maps: Mapping[str, Maps], padding: Padding = None) -> None:
-        """Count some texts in: the maps of every layer, from `capture`; ValueError if the heads have changed."""
-        heads = [(layer, head) for layer, weights in maps.items() for head in range(weights.shape[1])]
-        if self._values and heads != self._heads:
-            raise ValueError(f"expected the maps of {self._heads}, got {heads}")
-        self._heads = heads
-        self._values.append(divergences(torch.cat(list(maps.values()), dim=1), padding).cpu())
-
-    def summary(self) -> Likeness:
-        """Return means and standard errors over all texts; there must have been one."""
-        values = torch.cat(self._values).double()
-        texts = len(values)
-        error = values.std(dim=0) / math.sqrt(texts) if texts > 1 else torch.zeros_like(values[0])
-        return Likeness(self._heads, values.mean(dim=0), error)
-
-
-def divergences(maps: Float[Tensor, "B N Q T"], padding: Padding = None) -> Float[Tensor, "B N N"]:
-    """Return the mean over queries of JS(a_mi, a_ni), in nats, for any two heads m and n of each text."""
-    B, N, _, _ = maps.shape
-    own = row_entropy(maps)  # [B, N, Q]
-    found = maps.new_zeros(B, N, N)
-    for head in range(N - 1):  # one head against all that follow, so that memory does not grow with their square
-        others = slice(head + 1, N)
-        mixed = row_entropy((maps[:, head : head + 1] + maps[:, others]) / 2)
-        divergence = (mixed - (own[:, head : head + 1] + own[:, others]) / 2).clamp_min(0)  # below 0 by rounding alone
-        found[:, head, others] = found[:, others, head] = mean_over_queries(divergence, padding)
-    return found
-
-
 @dataclass(frozen=True)
 class SpecialTokens:
     """Ids that are no words of a text: `separators` such as [SEP]; `fixed` ones, [CLS] too, that are never hidden."""
@@ -227,6 +186,47 @@ def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens
                 statistics.update(layer, weights, padding, tokens)
             likeness.update(maps, padding)
     return statistics.summary(), likeness.summary()
+
+
+class HeadLikeness:
+    """Collect the divergence of every pair of heads, batch by batch.
+
+    JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2 with H the entropy in nats, of the two heads' rows p and q for one
+    query; averaged over a text's queries, padding left out, then over texts (Clark et al. 2019, What Does BERT Look
+    At?, section 6, sums instead). Costs a logarithm for each weight and pair of heads, so it is for a sample of texts.
+    """
+
+    def __init__(self) -> None:
+        self._heads: list[tuple[str, int]] = []
+        self._values: list[Float[Tensor, "B N N"]] = []
+
+    def update(self, maps: Mapping[str, Maps], padding: Padding = None) -> None:
+        """Count some texts in: the maps of every layer, from `capture`; ValueError if the heads have changed."""
+        heads = [(layer, head) for layer, weights in maps.items() for head in range(weights.shape[1])]
+        if self._values and heads != self._heads:
+            raise ValueError(f"expected the maps of {self._heads}, got {heads}")
+        self._heads = heads
+        self._values.append(divergences(torch.cat(list(maps.values()), dim=1), padding).cpu())
+
+    def summary(self) -> Likeness:
+        """Return means and standard errors over all texts; there must have been one."""
+        values = torch.cat(self._values).double()
+        texts = len(values)
+        error = values.std(dim=0) / math.sqrt(texts) if texts > 1 else torch.zeros_like(values[0])
+        return Likeness(self._heads, values.mean(dim=0), error)
+
+
+def divergences(maps: Float[Tensor, "B N Q T"], padding: Padding = None) -> Float[Tensor, "B N N"]:
+    """Return the mean over queries of JS(a_mi, a_ni), in nats, for any two heads m and n of each text."""
+    B, N, _, _ = maps.shape
+    own = row_entropy(maps)  # [B, N, Q]
+    found = maps.new_zeros(B, N, N)
+    for head in range(N - 1):  # one head against all that follow, so that memory does not grow with their square
+        others = slice(head + 1, N)
+        mixed = row_entropy((maps[:, head : head + 1] + maps[:, others]) / 2)
+        divergence = (mixed - (own[:, head : head + 1] + own[:, others]) / 2).clamp_min(0)  # below 0 by rounding alone
+        found[:, head, others] = found[:, others, head] = mean_over_queries(divergence, padding)
+    return found
 
 
 def sample(batches: TextBatches, count: int, tokens_per_batch: int, seed: int) -> list[Batch]:
