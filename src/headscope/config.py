@@ -61,10 +61,7 @@ class DataConfig:
 
     def file_of(self, split: str) -> str:
         """Return what a split is read from, to name it in a message: its own file, or the path of the whole source."""
-        files = {
-            self.validation_split or "validation": self.validation_path,
-            self.test_split or "test": self.test_path,
-        }
+        files = {self.validation_split or "validation": self.validation_path, self.test_split or "test": self.test_path}
         return files.get(split) or self.path
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
@@ -76,10 +73,7 @@ class DataConfig:
         for key in ("path", "validation_path", "test_path"):
             path = getattr(self, key)
             if path and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
-                yield (
-                    key,
-                    f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)",
-                )
+                yield (key, f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)")
             elif key != "path" and path is not None and not Path(self.path).expanduser().is_file():
                 yield key, f"got {path!r}, takes a file only if data.path is a file too, and that is {self.path!r}"
         if self.tokens_per_batch < self.max_length:
@@ -209,10 +203,7 @@ class ModelConfig:
         0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1
     )
     attention_dropout: float = setting(
-        0.0,
-        "dropout on attention weights; above 0 it turns the fused kernel off on a CPU",
-        minimum=0,
-        below=1,
+        0.0, "dropout on attention weights; above 0 it turns the fused kernel off on a CPU", minimum=0, below=1
     )
     evidence: bool = setting(
         True,
@@ -426,10 +417,7 @@ class PredictConfig:
         if self.format == "auto" and Path(self.input).suffix.lower() in (".json", ".parquet"):
             yield "input", f"got {self.input!r}, takes jsonl, csv, tsv, or lines; convert it to one of them"
         if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
-            yield (
-                "output",
-                f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output",
-            )
+            yield ("output", f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output")
 
 
 @dataclass

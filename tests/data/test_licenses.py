@@ -102,7 +102,7 @@ def test_the_package_is_read_once(package: Path) -> None:
 
 def test_a_package_that_is_not_installed_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(licenses, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"data\.path=licenses: .*pip install licensedcode-data==32\.1\.0"):
+    with pytest.raises(DataError, match=r"data\.path=licenses: .*pip install 'headscope\[demo\]'"):
         load_source(DataConfig(cache_dir=str(tmp_path)))
 
 
