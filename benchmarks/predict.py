@@ -14,13 +14,14 @@ from functools import partial
 import torch
 from tokenizers import Tokenizer
 
-from headscope.commands.predict import TOKENS_PER_BATCH, probabilities
 from headscope.config import ModelConfig, TokenizerConfig
 from headscope.data.batching import encode_texts
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.files import cache_folder
 from headscope.model.classifier import TextClassifier
+from headscope.training.folder import TOKENS_PER_BATCH
+from headscope.training.predict import probabilities
 from side_by_side import (
     SIZES,
     arguments,

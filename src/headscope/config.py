@@ -393,7 +393,7 @@ class InspectConfig:
     """Show what every head does: with one text, or, without one, over a sample of the run's validation texts."""
 
     run: str = setting(MISSING, "run folder")
-    text: str | None = setting(None, "the text; null measures every head over a sample of the validation texts")
+    text: str | None = setting(None, "the text; null measures every head over a sample of validation texts")
     texts: int = setting(300, "without a text: how many validation texts, drawn by the run's seed", minimum=1)
     text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
     label: str | None = setting(None, "its class, if known (several as in the data); shown beside the prediction")
