@@ -225,9 +225,7 @@ def _tell(error: Exception) -> int:
 def _resumed(composed: DictConfig, schema: type) -> Any:
     """Return the configuration of the run to go on with; keys on the command line override it.
 
-    Raises:
-        ConfigError: if there is no such run, if a whole group (model=small) is overridden, or a key that the run's
-            weights depend on.
+    Whole groups (model=small) and keys that the run's weights depend on cannot be overridden.
     """
     path = Path(composed.resume) / "config.yaml"
     if not path.is_file():

@@ -124,11 +124,8 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         ConfigError: if Unigram's vocabulary is too small for the characters of the texts.
     """
     trainer: trainers.Trainer
-    settings: dict[str, Any] = {
-        "vocab_size": config.vocab_size,
-        "special_tokens": SPECIAL_TOKENS,
-        "show_progress": False,
-    }
+    settings: dict[str, Any] = {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
+    settings["vocab_size"] = config.vocab_size
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
     if config.kind == "unigram":
         tokenizer = Tokenizer(models.Unigram())
@@ -169,11 +166,10 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
 
 def _finished(tokenizer: Tokenizer) -> Tokenizer:
     """Let each text become `[CLS] text [SEP]`, and a pair `[CLS] text [SEP] text [SEP]`."""
-    class_id, separator_id = tokenizer.token_to_id(CLASS), tokenizer.token_to_id(SEPARATOR)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLASS} $A {SEPARATOR}",
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
-        special_tokens=[(CLASS, class_id), (SEPARATOR, separator_id)],
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLASS, SEPARATOR)],
     )
     return with_literal_text(tokenizer)
 

@@ -254,7 +254,7 @@ def load_architecture(path: Path) -> Architecture:
 
 # What each of our tensors is called in a checkpoint of each family.
 
-# Our name -> the checkpoint's, where one tensor is one tensor. Both stand before ".weight" and ".bias".
+# Our name -> the checkpoint's; both stand before ".weight" and ".bias".
 BERT_BLOCK = {
     "attention.out_proj": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
