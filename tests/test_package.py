@@ -31,9 +31,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_installed_command_trains_on_a_csv_file_and_uses_the_run(site: Path, tmp_path: Path) -> None:
-    for name in ("configs/train.yaml", "configs/data/files.yaml", "inspection/page.py", "tensorboard/plugin.py"):
+    for name in ("configs/train.yaml", "configs/data/files.yaml", "tensorboard/page.py", "tensorboard/plugin.py"):
         assert (site / "headscope" / name).is_file(), name
-    assert {path.suffix for path in (site / "headscope").glob("*/*static*/**/*")} >= {".js", ".css", ".html"}
+    assert {path.suffix for path in (site / "headscope").glob("*/*static*/**/*")} >= {".js", ".css"}
     environment = os.environ | {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
 
     def headscope(*arguments: str) -> str:

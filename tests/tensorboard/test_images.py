@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from headscope.tensorboard.pictures import (
-    CELL,
+    CONFUSION_CELL,
     GAP,
     LABEL,
     MARGIN,
@@ -115,6 +115,6 @@ def test_the_confusion_matrix_is_coloured_by_the_share_of_the_row() -> None:
     room = max(token_label(name).width for name in ("yes", "no")) + 10
     corner = MARGIN + room + 3
     assert picture[corner, room + 3].tolist() == colors()[round(0.75 * 255)].tolist()
-    assert picture[corner, room + CELL + 3].tolist() == colors()[round(0.25 * 255)].tolist()
-    assert picture[corner + CELL, room + 3].tolist() == colors()[0].tolist()
-    assert Image.fromarray(picture).size[1] == room + 2 * CELL + GAP + MARGIN
+    assert picture[corner, room + CONFUSION_CELL + 3].tolist() == colors()[round(0.25 * 255)].tolist()
+    assert picture[corner + CONFUSION_CELL, room + 3].tolist() == colors()[0].tolist()
+    assert Image.fromarray(picture).size[1] == room + 2 * CONFUSION_CELL + GAP + MARGIN

@@ -20,8 +20,8 @@ from headscope.inspection.capture import capture
 from headscope.inspection.measures import HeadStatistics
 from headscope.inspection.probes import make_probe
 from headscope.inspection.study import sample
+from headscope.tensorboard.pictures import add_picture
 from headscope.tensorboard.record import read_index, read_step, weights_from
-from headscope.tensorboard.summaries import add_picture
 from headscope.training.folder import load_run
 from headscope.training.module import chosen_precision
 from headscope.training.predict import split_logits

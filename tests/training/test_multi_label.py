@@ -21,6 +21,7 @@ from headscope.training.folder import load_run
 from headscope.training.report import Report
 from headscope.training.run import train
 from headscope.training.scores import MultiLabelScores
+from pages import texts_of
 from training_runs import Trained, changed, comments, events_of, write
 
 Maker = Callable[..., TrainConfig]
@@ -138,13 +139,14 @@ def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path:
 def test_a_text_is_inspected_with_all_that_it_is_given(any_classes: Trained, tmp_path: Path) -> None:
     folder = any_classes.copy(tmp_path)
     config = InspectConfig(run=str(folder), text="the soup and the cook", label="staff; food", accelerator="cpu")
-    page = inspect(config).read_text(encoding="utf-8")
-    assert '"label":"food, staff"' in page
-    assert '"prediction":"food, staff"' in page
+    (shown,) = texts_of(inspect(config).read_text(encoding="utf-8"))
+    assert shown.text["label"] == "food, staff"
+    assert shown.arrays["given"].tolist() == [1, 0, 1]
     newest = max((folder / "inspect").glob("*/heads"))
     assert read_step(newest / read_index(newest).steps[0].file)["text_0/given"].tolist() == [1, 0, 1]
     nothing = replace(config, text="it was and very", label="", output=str(tmp_path / "none.html"))
-    assert '"label":"none","prediction":"none"' in inspect(nothing).read_text(encoding="utf-8")
+    (shown,) = texts_of(inspect(nothing).read_text(encoding="utf-8"))
+    assert (shown.text["label"], shown.arrays["given"].tolist()) == ("none", [0, 0, 0])
     measured = json.loads(measure(InspectConfig(run=str(folder), texts=16, accelerator="cpu")).read_text())
     assert measured["texts"] == 16
     head = measured["heads"]["layer 1"][2]

@@ -26,10 +26,10 @@ from headscope.inspection.measures import POOLING_MEASURES, Examples, HeadStatis
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
 from headscope.inspection.study import SpecialTokens, sample
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.tensorboard.pictures import head_grid
+from headscope.tensorboard.pictures import add_picture, head_grid
 from headscope.tensorboard.record import Arrays, Text, encodable
 from headscope.tensorboard.recorder import HeadRecorder
-from headscope.tensorboard.summaries import add_picture, add_summary, marker_summary, probe_markdown, write_marker
+from headscope.tensorboard.summaries import add_summary, marker_summary, probe_markdown, write_marker
 
 # The numbers of every head over validation texts, taken from forward passes that somebody else asks for.
 

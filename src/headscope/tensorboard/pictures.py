@@ -5,12 +5,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cmap import Colormap
 from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageDraw, ImageFont
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from headscope.tensorboard.summaries import add_summary
 
 # Finding a font that has the characters of a token: no single font has them all.
 #
@@ -385,3 +390,12 @@ def _draw_bin(draw: ImageDraw.ImageDraw, left: int, panel: Reliability, place: i
 def _number(draw: ImageDraw.ImageDraw, place: tuple[int, int], number: str) -> None:
     font, shown = font_for(number, 10)
     draw.text(place, shown, fill=INK, font=font, anchor="mm")
+
+
+def add_picture(writer: Any, tag: str, picture: np.ndarray, step: int) -> None:
+    """Write a picture [height, width, 3] of bytes. SummaryWriter.add_image takes four times as long to save a tenth."""
+    file, (height, width, _) = BytesIO(), picture.shape
+    Image.fromarray(picture).save(file, format="PNG", compress_level=1)
+    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.getvalue())
+    value = Summary.Value(tag=tag, image=image)
+    add_summary(writer, Summary(value=[value]), step)

@@ -1,13 +1,10 @@
-"""What is written into event files: the mark of a record, Markdown that shows text as it is, and pictures."""
+"""What is written into event files: the mark of a record, and Markdown that shows text as it is."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_TENSOR, Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -102,12 +99,3 @@ def table_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 def add_summary(writer: Any, summary: Summary, step: int | None = None) -> None:
     """Write a summary through a torch.utils.tensorboard.SummaryWriter, which has no public function for it."""
     writer._get_file_writer().add_summary(summary, step)
-
-
-def add_picture(writer: Any, tag: str, picture: np.ndarray, step: int) -> None:
-    """Write a picture [height, width, 3] of bytes. SummaryWriter.add_image takes four times as long to save a tenth."""
-    file, (height, width, _) = BytesIO(), picture.shape
-    Image.fromarray(picture).save(file, format="PNG", compress_level=1)
-    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.getvalue())
-    value = Summary.Value(tag=tag, image=image)
-    add_summary(writer, Summary(value=[value]), step)

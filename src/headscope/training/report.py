@@ -22,6 +22,7 @@ from headscope.inspection.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import (
     Reliability,
+    add_picture,
     confusion_picture,
     labelled_heads,
     labelled_pooling,
@@ -29,7 +30,7 @@ from headscope.tensorboard.pictures import (
     reliability_picture,
 )
 from headscope.tensorboard.recorder import HeadRecorder
-from headscope.tensorboard.summaries import add_picture, add_summary
+from headscope.tensorboard.summaries import add_summary
 from headscope.training.folder import METRICS, flat, save_json
 from headscope.training.scores import CHANGED, Calibration, Scores
 
