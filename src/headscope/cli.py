@@ -10,11 +10,12 @@ data; 130 stopped by Ctrl-C.
 import difflib
 import json
 import os
+import pkgutil
 import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -55,59 +56,24 @@ WITH_VALUE = (
 OTHER_CONFIGS = {"--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
 
 
-def train(config: TrainConfig) -> None:
-    """Train a Transformer text classifier and record what every attention head does."""
-    from headscope.training.run import train
-
-    train(config)
-
-
-def evaluate(config: EvaluateConfig) -> None:
-    """Score a finished run on its test split, or on other data with the same labels."""
-    from headscope.commands.evaluate import evaluate
-
-    evaluate(config)
-
-
-def predict(config: PredictConfig) -> None:
-    """Label texts with a finished run, in order, whatever the file's size."""
-    from headscope.commands.predict import predict
-
-    predict(config)
-
-
-def inspect(config: InspectConfig) -> None:
-    """Show what every attention head does with one text, or measure every head over a sample of validation texts."""
-    from headscope.commands.inspect import inspect, measure
-
-    measure(config) if config.text is None else inspect(config)
-
-
-def verify(config: VerifyConfig) -> None:
-    """Check the attention against torch and independent implementations; exit with 1 if a property does not hold."""
-    from headscope.proof.verify import verify
-
-    verify(config)
-
-
-def trace(config: TraceConfig) -> None:
-    """Print the computation of multi-head attention, step by step, or how each step grows with the text."""
-    from headscope.proof.trace import trace_attention
-
-    trace_attention(config)
-
-
-def export(config: ExportConfig) -> None:
-    """Write a finished run that began with a checkpoint as a folder that `transformers` loads as BERT."""
-    from headscope.commands.export import export
-
-    export(config)
-
-
-COMMANDS: dict[str, tuple[Callable[[Any], None], type]] = {
-    "train": (train, TrainConfig), "evaluate": (evaluate, EvaluateConfig), "predict": (predict, PredictConfig),
-    "inspect": (inspect, InspectConfig), "verify": (verify, VerifyConfig), "trace": (trace, TraceConfig),
-    "export": (export, ExportConfig),
+# name: (what is called, imported only then, its settings, its purpose)
+COMMANDS: dict[str, tuple[str, type, str]] = {
+    "train": ("headscope.training.run:train", TrainConfig,
+              "Train a Transformer text classifier and record what every attention head does."),
+    "evaluate": ("headscope.commands.evaluate:evaluate", EvaluateConfig,
+                 "Score a finished run on its test split, or on other data with the same labels."),
+    "predict": ("headscope.commands.predict:predict", PredictConfig,
+                "Label texts with a finished run, in order, whatever the file's size."),
+    "inspect": ("headscope.commands.inspect:inspect", InspectConfig,
+                "Show what every attention head does with one text, or measure every head over a sample of validation "
+                "texts."),
+    "verify": ("headscope.proof.verify:verify", VerifyConfig,
+               "Check the attention against torch and independent implementations; exit with 1 if a property does not "
+               "hold."),
+    "trace": ("headscope.proof.trace:trace_attention", TraceConfig,
+              "Print the computation of multi-head attention, step by step, or how each step grows with the text."),
+    "export": ("headscope.commands.export:export", ExportConfig,
+               "Write a finished run that began with a checkpoint as a folder that `transformers` loads as BERT."),
 }  # fmt: skip
 
 
@@ -121,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
         if name in ("--help", "-h"):
-            lines = [f"  {name:10}{run.__doc__}" for name, (run, _) in COMMANDS.items()]
+            lines = [f"  {name:10}{purpose}" for name, (*_, purpose) in COMMANDS.items()]
             usage, hint = "Usage: headscope <command> [key=value ...]", "headscope <command> --help lists its keys."
             print("\n".join([usage, "", *lines, "", hint]))
         elif name in COMMANDS:
@@ -139,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(name: str, words: Sequence[str]) -> int:
     """Read the command line, hand it to Hydra, and return the exit code."""
-    run, schema = COMMANDS[name]
+    run, schema, _ = COMMANDS[name]
     ConfigStore.instance().store("schema", schema)
     options, given = _options(words, schema)
     overrides = [_parsed(argument) for argument in given]
@@ -178,7 +144,7 @@ def _run(name: str, words: Sequence[str]) -> int:
 class Job:
     """One run, or one of a sweep's, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, run: Callable[[Any], None], schema: type, fixed: Sequence[str]) -> None:
+    def __init__(self, run: str, schema: type, fixed: Sequence[str]) -> None:
         self.run, self.schema, self.fixed = run, schema, fixed  # fixed: keys with one value for all jobs
         self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
 
@@ -189,7 +155,7 @@ class Job:
         try:
             config = _resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
             check(config)
-            self.run(config)
+            pkgutil.resolve_name(self.run)(config)
         except Exception as error:
             if folder is None or isinstance(error, BrokenPipeError):
                 self.error = error
@@ -378,10 +344,10 @@ def _explained(error: BaseException, schema: type) -> str:
 
 def _help(name: str, given: list[str]) -> Iterator[str]:
     """Yield what a command does, its groups, and every key with its value here, its bounds and its meaning."""
-    run, schema = COMMANDS[name]
+    _, schema, purpose = COMMANDS[name]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         composed = hydra.compose(name, given)
-    yield f"{run.__doc__}\n\nUsage: headscope {name} [key=value ...]   (-m for a sweep: key=a,b,c)\n"
+    yield f"{purpose}\n\nUsage: headscope {name} [key=value ...]   (-m for a sweep: key=a,b,c)\n"
     if groups := _groups(name):
         yield "Groups, chosen as group=name:"
         yield from (f"  {group}: {', '.join(names)}" for group, names in groups.items())

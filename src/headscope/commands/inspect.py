@@ -45,7 +45,9 @@ SHOWN = {
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
-    """Write maps and numbers of a text and return the HTML file's path."""
+    """Write maps and numbers of a text and return the HTML file's path; without a text, `measure`."""
+    if config.text is None:
+        return measure(config, console)
     console, run = console or Console(), load_run(Path(config.run))
     probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.evidence)
     device = best_device(config.accelerator)
@@ -91,8 +93,7 @@ def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
     if wants_pair != (config.text_pair is not None):
         needed = "pairs of texts, so it must be given" if wants_pair else "single texts, so it takes none"
         raise ConfigError(f"text_pair: {run.folder} was trained on {needed}")
-    text = config.text or ""
-    return (text,) if config.text_pair is None else (text, config.text_pair)
+    return tuple(text for text in (config.text, config.text_pair) if text is not None)
 
 
 def _label(config: InspectConfig, run: Run) -> str | None:
