@@ -16,7 +16,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.settings import described, problems
 from headscope.training.module import ClassifierModule
 
-SCHEMAS = {name: schema for name, (_, schema) in COMMANDS.items()}
+SCHEMAS = {name: schema for name, (_, schema, _) in COMMANDS.items()}
 GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
 
 

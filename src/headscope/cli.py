@@ -10,15 +10,16 @@ data; 130 stopped by Ctrl-C.
 import difflib
 import json
 import os
+import pkgutil
 import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -31,6 +32,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, MissingMandatoryValue, OmegaConfBaseException, ValidationError
 
 from headscope.config import (
+    MISSING,
     EvaluateConfig,
     ExportConfig,
     InspectConfig,
@@ -54,59 +56,24 @@ WITH_VALUE = (
 OTHER_CONFIGS = {"--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
 
 
-def train(config: TrainConfig) -> None:
-    """Train a Transformer text classifier and record what every attention head does."""
-    from headscope.training.run import train
-
-    train(config)
-
-
-def evaluate(config: EvaluateConfig) -> None:
-    """Score a finished run on its test split, or on other data with the same labels."""
-    from headscope.commands.evaluate import evaluate
-
-    evaluate(config)
-
-
-def predict(config: PredictConfig) -> None:
-    """Label texts with a finished run, in order, whatever the file's size."""
-    from headscope.commands.predict import predict
-
-    predict(config)
-
-
-def inspect(config: InspectConfig) -> None:
-    """Show what every attention head does with one text, or measure every head over a sample of validation texts."""
-    from headscope.commands.inspect import inspect, measure
-
-    measure(config) if config.text is None else inspect(config)
-
-
-def verify(config: VerifyConfig) -> None:
-    """Check the attention against torch and independent implementations; exit with 1 if a property does not hold."""
-    from headscope.proof.verify import verify
-
-    verify(config)
-
-
-def trace(config: TraceConfig) -> None:
-    """Print the computation of multi-head attention, step by step, or how each step grows with the text."""
-    from headscope.proof.trace import trace_attention
-
-    trace_attention(config)
-
-
-def export(config: ExportConfig) -> None:
-    """Write a finished run that began with a checkpoint as a folder that `transformers` loads as BERT."""
-    from headscope.commands.export import export
-
-    export(config)
-
-
-COMMANDS: dict[str, tuple[Callable[[Any], None], type]] = {
-    "train": (train, TrainConfig), "evaluate": (evaluate, EvaluateConfig), "predict": (predict, PredictConfig),
-    "inspect": (inspect, InspectConfig), "verify": (verify, VerifyConfig), "trace": (trace, TraceConfig),
-    "export": (export, ExportConfig),
+# name: (what is called, imported only then, its settings, its purpose)
+COMMANDS: dict[str, tuple[str, type, str]] = {
+    "train": ("headscope.training.run:train", TrainConfig,
+              "Train a Transformer text classifier and record what every attention head does."),
+    "evaluate": ("headscope.commands.evaluate:evaluate", EvaluateConfig,
+                 "Score a finished run on its test split, or on other data with the same labels."),
+    "predict": ("headscope.commands.predict:predict", PredictConfig,
+                "Label texts with a finished run, in order, whatever the file's size."),
+    "inspect": ("headscope.commands.inspect:inspect", InspectConfig,
+                "Show what every attention head does with one text, or measure every head over a sample of validation "
+                "texts."),
+    "verify": ("headscope.proof.verify:verify", VerifyConfig,
+               "Check the attention against torch and independent implementations; exit with 1 if a property does not "
+               "hold."),
+    "trace": ("headscope.proof.trace:trace_attention", TraceConfig,
+              "Print the computation of multi-head attention, step by step, or how each step grows with the text."),
+    "export": ("headscope.commands.export:export", ExportConfig,
+               "Write a finished run that began with a checkpoint as a folder that `transformers` loads as BERT."),
 }  # fmt: skip
 
 
@@ -120,7 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
         if name in ("--help", "-h"):
-            print(_commands_help())
+            lines = [f"  {name:10}{purpose}" for name, (*_, purpose) in COMMANDS.items()]
+            usage, hint = "Usage: headscope <command> [key=value ...]", "headscope <command> --help lists its keys."
+            print("\n".join([usage, "", *lines, "", hint]))
         elif name in COMMANDS:
             sys.exit(_run(name, rest))
         else:
@@ -136,22 +105,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(name: str, words: Sequence[str]) -> int:
     """Read the command line, hand it to Hydra, and return the exit code."""
-    run, schema = COMMANDS[name]
-    store = ConfigStore.instance()
-    store.store("schema", schema)
+    run, schema, _ = COMMANDS[name]
+    ConfigStore.instance().store("schema", schema)
     options, given = _options(words, schema)
     overrides = [_parsed(argument) for argument in given]
     _check_keys(overrides, name, schema, bool(OTHER_CONFIGS & {*options}))
-    if any(entry.key_or_group.startswith("data.") for entry in overrides) and _needs_data(overrides, schema):
-        given.append("data=files")
+    keys = {entry.key_or_group for entry in overrides}
+    has_no_data = any(entry.name == "data" and entry.default is None for entry in fields(schema))
+    if has_no_data and "data" not in keys and any(key.startswith("data.") for key in keys):
+        given.append("data=files")  # keys of other data, for a command that has none unless it is told
     try:
         if "--help" in options:
-            print(_help(name, given))
+            print("\n".join(_help(name, given)))
             return 0
-        sweeps = {"-m", "--multirun"} & {*options} or any(entry.key_or_group == "hydra.mode" for entry in overrides)
-        folder = _sweep_folder(overrides) if sweeps and schema is TrainConfig else None
-        if not sweeps:
-            _refuse_sweeps(overrides)
+        folder = None
+        if {"-m", "--multirun"} & {*options} or "hydra.mode" in keys:
+            folder = _sweep_folder(overrides) if schema is TrainConfig else None
+        else:
+            for entry in filter(Override.is_sweep_override, overrides):
+                key = entry.key_or_group
+                quoted = shlex.quote(f"{key}={_quoted(entry.get_value_string())}")
+                raise ConfigError(
+                    f"{entry.input_line}: has a comma; as one text: {quoted}, as a list: {key}=[a,b], "
+                    "for a run with each value: add -m"
+                )
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
         job = Job(run, schema, [entry.key_or_group for entry in overrides if not entry.is_sweep_override()])
@@ -167,7 +144,7 @@ def _run(name: str, words: Sequence[str]) -> int:
 class Job:
     """One run, or one of a sweep's, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, run: Callable[[Any], None], schema: type, fixed: Sequence[str]) -> None:
+    def __init__(self, run: str, schema: type, fixed: Sequence[str]) -> None:
         self.run, self.schema, self.fixed = run, schema, fixed  # fixed: keys with one value for all jobs
         self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
 
@@ -178,7 +155,7 @@ class Job:
         try:
             config = _resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
             check(config)
-            self.run(config)
+            pkgutil.resolve_name(self.run)(config)
         except Exception as error:
             if folder is None or isinstance(error, BrokenPipeError):
                 self.error = error
@@ -214,9 +191,7 @@ def _tell(error: Exception) -> int:
 def _resumed(composed: DictConfig, schema: type) -> Any:
     """Return the configuration of the run to go on with; keys on the command line override it.
 
-    Raises:
-        ConfigError: if there is no such run, if a whole group (model=small) is overridden, or a key that the run's
-            weights depend on.
+    Whole groups (model=small) and keys that the run's weights depend on cannot be overridden.
     """
     path = Path(composed.resume) / "config.yaml"
     if not path.is_file():
@@ -278,17 +253,6 @@ def _quoted(value: str) -> str:
     return '"' + re.sub(r"(\\+)$", r"\1\1", escaped) + '"'
 
 
-def _refuse_sweeps(overrides: Iterable[Override]) -> None:
-    """Refuse several values for a key where no sweep was asked for."""
-    for entry in overrides:
-        if entry.is_sweep_override():
-            quoted = shlex.quote(f"{entry.key_or_group}={_quoted(entry.get_value_string())}")
-            raise ConfigError(
-                f"{entry.input_line}: has a comma; as one text: {quoted}, as a list: {entry.key_or_group}=[a,b], "
-                "for a run with each value: add -m"
-            )
-
-
 def _sweep_folder(overrides: Iterable[Override]) -> Path:
     """Return the folder of a sweep: what outputs_dir and name, one for all its jobs, say."""
     given = {entry.key_or_group: entry.value() for entry in overrides if not entry.is_sweep_override()}
@@ -299,12 +263,6 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     if (folder / "sweep.csv").exists():
         raise ConfigError(f"name={name}: {folder} holds a sweep already; take another name")
     return folder
-
-
-def _needs_data(overrides: Iterable[Override], schema: Any) -> bool:
-    """Tell whether keys of other data are given to a command that has no data unless it is told."""
-    has_none = any(entry.name == "data" and entry.default is None for entry in fields(schema))
-    return has_none and not any(entry.key_or_group == "data" for entry in overrides)
 
 
 def _keys(schema: Any, prefix: str = "") -> dict[str, Any]:
@@ -329,24 +287,18 @@ def _check_keys(overrides: Iterable[Override], name: str, schema: type, has_othe
     """Refuse a key or a file of a group that there is not; Hydra passes over the files of optional groups."""
     groups, keys = _groups(name), _keys(schema)
     for entry in overrides:
-        key = entry.key_or_group
+        key, given = entry.key_or_group, cast(Any, entry.value())
         if key in groups and not has_other_configs:
-            _check_choice(entry, groups[key])
+            for value in getattr(given, "list", []) if entry.is_sweep_override() else [given]:
+                choice = "null" if value is None else str(getattr(value, "text", value))
+                if not isinstance(value, list | dict) and choice not in groups[key]:
+                    raise ConfigError(_unknown_choice(key, choice, groups[key]))
         elif key not in keys and key not in groups and not key.startswith("hydra") and not entry.package:
             raise ConfigError(_unknown_key(key, schema))
 
 
-def _check_choice(entry: Override, known: Sequence[str]) -> None:
-    given: Any = entry.value()
-    for value in getattr(given, "list", []) if entry.is_sweep_override() else [given]:
-        name = "null" if value is None else str(getattr(value, "text", value))
-        if not isinstance(value, list | dict) and name not in known:
-            raise ConfigError(_unknown_choice(entry.key_or_group, name, known))
-
-
 def _unknown_choice(group: str, given: str, known: Sequence[str]) -> str:
-    hint = _did_you_mean(given, known, f"{group}=")
-    return f"{group}: got {given!r}; {hint}takes one of {', '.join(known)}"
+    return f"{group}: got {given!r}; {_did_you_mean(given, known, f'{group}=')}takes one of {', '.join(known)}"
 
 
 def _did_you_mean(given: str, known: Iterable[str], prefix: str = "") -> str:
@@ -390,22 +342,11 @@ def _explained(error: BaseException, schema: type) -> str:
     return " ".join(str(error).split("\nConfig search path")[0].split())
 
 
-def _commands_help() -> str:
-    lines = [f"  {name:10}{run.__doc__}" for name, (run, _) in COMMANDS.items()]
-    return "\n".join(
-        ["Usage: headscope <command> [key=value ...]", "", *lines, "", "headscope <command> --help lists its keys."]
-    )
-
-
-def _help(name: str, given: list[str]) -> str:
-    """Return what a command does, its groups, and every key with its value here, its bounds and its meaning."""
-    run, schema = COMMANDS[name]
+def _help(name: str, given: list[str]) -> Iterator[str]:
+    """Yield what a command does, its groups, and every key with its value here, its bounds and its meaning."""
+    _, schema, purpose = COMMANDS[name]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         composed = hydra.compose(name, given)
-    return "\n".join(_help_lines(name, str(run.__doc__), schema, composed))
-
-
-def _help_lines(name: str, purpose: str, schema: type, composed: DictConfig) -> Iterator[str]:
     yield f"{purpose}\n\nUsage: headscope {name} [key=value ...]   (-m for a sweep: key=a,b,c)\n"
     if groups := _groups(name):
         yield "Groups, chosen as group=name:"
@@ -413,6 +354,6 @@ def _help_lines(name: str, purpose: str, schema: type, composed: DictConfig) -> 
         yield ""
     yield "Keys, with their values in this configuration:"
     for key, default, rule in described(schema()):
-        value = "(must be given)" if default == "???" else repr(OmegaConf.select(composed, key))
+        value = "(must be given)" if default == MISSING else repr(OmegaConf.select(composed, key))
         yield f"  {key} = {value}" + (f" [{rule.takes()}]" if rule.takes() else "")
         yield f"      {rule.meaning}"

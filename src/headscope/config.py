@@ -1,4 +1,9 @@
-"""The settings of every script but train."""
+"""Every command's settings: what each key means, its default, and which values it takes.
+
+First what a training run is made of (texts, tokenizer, network, optimizer, trainer, inspection), joined in
+`TrainConfig`; then the commands on a finished run, and the two that need none. Free of torch and lightning, so that
+`--help` and mistakes are answered at once.
+"""
 
 import math
 import re
@@ -9,12 +14,19 @@ from pathlib import Path
 from headscope.extension import OrImportPath, is_import_path, missing_package
 from headscope.settings import setting
 
-# The settings of texts, tokenizer and batches.
-
+EMBEDDED = "licenses"
+FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
 SEGMENTERS = ("sudachi",)
 TOKENIZERS = ("words", "bpe", "wordpiece", "unigram")
-FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
-EMBEDDED = "licenses"
+POSITIONS = ("learned", "sinusoidal", "rotary")
+ATTENTIONS = ("multi_head", "shared_projection")
+POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
+PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed")
+ACCELERATORS = ("auto", "cpu", "gpu", "mps")
+DTYPES = ("float64", "float32", "bfloat16")
+FORMATS = ("auto", "lines", "csv", "jsonl")
+MISSING = "???"  # what Hydra takes for a key that must be given
+Conflicts = Iterator[tuple[str, str]]  # (key, sentence)
 
 
 def is_local(path: str) -> bool:
@@ -41,12 +53,8 @@ class DataConfig:
     text_column: str = setting("text", "column with the text")
     text_pair_column: str | None = setting(None, "column with the second text of a pair")
     label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
-    multi_label: bool = setting(
-        False, "a text has any number of labels: the column holds lists of them, or strings that are split"
-    )
-    label_separator: str = setting(
-        ";", "with multi_label: what stands between the labels of a string; an empty one has no label"
-    )
+    multi_label: bool = setting(False, "a text has any number of labels: lists of them, or strings that are split")
+    label_separator: str = setting(";", "with multi_label: what stands between labels; an empty string has no label")
     train_split: str = setting("train", "split to train on")
     validation_split: str | None = setting("validation", "split to choose by; cut from train where the source has none")
     test_split: str | None = setting("test", "split to report on; cut from train where the source has none")
@@ -61,13 +69,10 @@ class DataConfig:
 
     def file_of(self, split: str) -> str:
         """Return what a split is read from, to name it in a message: its own file, or the path of the whole source."""
-        files = {
-            self.validation_split or "validation": self.validation_path,
-            self.test_split or "test": self.test_path,
-        }
+        files = {self.validation_split or "validation": self.validation_path, self.test_split or "test": self.test_path}
         return files.get(split) or self.path
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         if not self.path:
             yield "path", "is missing; give it as data.path=<file, folder or Hub id>"
@@ -76,31 +81,24 @@ class DataConfig:
         for key in ("path", "validation_path", "test_path"):
             path = getattr(self, key)
             if path and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
-                yield (
-                    key,
-                    f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)",
-                )
+                yield key, f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)"
             elif key != "path" and path is not None and not Path(self.path).expanduser().is_file():
                 yield key, f"got {path!r}, takes a file only if data.path is a file too, and that is {self.path!r}"
         if self.tokens_per_batch < self.max_length:
-            yield (
-                "tokens_per_batch",
-                f"got {self.tokens_per_batch}, takes at least data.max_length={self.max_length}: one text must fit",
-            )
+            takes = f"takes at least data.max_length={self.max_length}: one text must fit"
+            yield "tokens_per_batch", f"got {self.tokens_per_batch}, {takes}"
         named = [split for split in (self.train_split, self.validation_split, self.test_split) if split]
         if len(set(named)) < len(named):
             yield "test_split", f"train, validation and test must be three splits, got {', '.join(named)}"
         if not self.label_separator:
             yield "label_separator", "is empty; takes what stands between two labels, such as ';'"
-        yield from self._repeated_columns()
-
-    def _repeated_columns(self) -> Iterator[tuple[str, str]]:
-        taken: dict[str | None, str] = {}
+        taken: dict[str, str] = {}
         for key in ("text_column", "text_pair_column", "label_column"):
             column = getattr(self, key)
-            if column is not None and column in taken:
+            if column in taken:
                 yield key, f"got {column!r}, which is data.{taken[column]} too; takes a column of its own"
-            taken.setdefault(column, key)
+            elif column is not None:
+                taken[column] = key
 
 
 @dataclass
@@ -119,62 +117,11 @@ class TokenizerConfig:
         choices=SEGMENTERS,
     )
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         yield from missing_package("kind", self.kind)
         if self.segmenter is not None and self.kind != "words":
             yield "segmenter", f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words"
-
-
-# The settings of what is recorded about attention heads.
-
-
-@dataclass
-class InspectionConfig:
-    """Maps and numbers of every head, at step 0 and at each validation."""
-
-    enabled: bool = setting(True, "record attention while training")
-    num_probes: int = setting(4, "texts of the validation split whose maps are shown", minimum=0, maximum=64)
-    probes: list[str] = setting([], "texts of your own to show instead; a list of strings")
-    max_tokens: int = setting(
-        64,
-        "probes are chosen among texts of at most so many tokens; of longer ones that you give, the largest weights "
-        "of each query and an overview are kept, and pictures show the beginning",
-        minimum=2,
-    )
-    numbers: bool = setting(True, "numbers of every head over texts of the validation split")
-    texts: int | None = setting(
-        300, "so many of the validation texts, drawn once at random, give these numbers; null for all", minimum=1
-    )
-    every: int | None = setting(
-        None, "record maps every so many steps too; null for step 0 and each validation alone", minimum=1
-    )
-    budget: int = setting(
-        256, "MiB that the recorded maps of a run may take; near it, steps are thinned out evenly", minimum=1
-    )
-    precision: str = setting(
-        "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
-    )
-    causes: int = setting(
-        100,
-        "texts of the validation split on which, at the end, each head is switched off in turn; 0 for none",
-        minimum=0,
-    )
-    most_wrong: int | None = setting(
-        20,
-        "so many of the misclassified test texts, those of the highest loss, are shown with all heads in "
-        "most_wrong.html; 0 or null for none",
-        minimum=0,
-        maximum=200,
-    )
-    font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")
-
-
-# The settings of the network.
-
-POSITIONS = ("learned", "sinusoidal", "rotary")
-ATTENTIONS = ("multi_head", "shared_projection")
-POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
 
 
 @dataclass
@@ -200,28 +147,21 @@ class ModelConfig:
     positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
     pooling: str = setting(
         "first",
-        "which vector is the text's; first: that of [CLS], which tokens reach through heads alone; with any other but "
-        "pooler, BERT's layer behind it, tokens pass the heads by: mean, max, a learned query from additive on, or an "
+        "which vector is the text's; first: that of [CLS], which tokens reach through heads alone; pooler: BERT's "
+        "layer behind it; with the others tokens pass the heads by: mean, max, a learned query from additive on, or an "
         "import path",
         choices=OrImportPath(POOLINGS),
     )
-    dropout: float = setting(
-        0.1, "dropout on embeddings, on each block's branches and before the head", minimum=0, below=1
-    )
+    dropout: float = setting(0.1, "dropout on embeddings, on blocks' branches and before the head", minimum=0, below=1)
     attention_dropout: float = setting(
-        0.0,
-        "dropout on attention weights; above 0 it turns the fused kernel off on a CPU",
-        minimum=0,
-        below=1,
+        0.0, "dropout on attention weights; above 0 it turns the fused kernel off on a CPU", minimum=0, below=1
     )
     evidence: bool = setting(
         True,
         "each token carries what its word, its pair with the word before and its letters say about the classes, "
         "counted in the training texts",
     )
-    evidence_dropout: float = setting(
-        0.3, "share of the n-grams that are left out at each training step", minimum=0, below=1
-    )
+    evidence_dropout: float = setting(0.3, "share of n-grams left out at each training step", minimum=0, below=1)
     path: str | None = setting(
         None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
     )
@@ -230,7 +170,7 @@ class ModelConfig:
         None, "with path: embeddings and so many of the first blocks do not learn; null: all learn", minimum=0
     )
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         yield from missing_package("attention", self.attention)
         yield from missing_package("pooling", self.pooling)
@@ -245,10 +185,10 @@ class ModelConfig:
             yield "causal", f"got true with model.pooling={self.pooling}: [CLS] stands first and would see no token"
         if self.num_heads < 1 or self.d_model < 1:
             return
+        width = self.d_model // self.num_heads
         if self.d_model % self.num_heads:
             yield "num_heads", f"got {self.num_heads}, takes a divisor of model.d_model={self.d_model}"
-        elif self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
-            width = self.d_model // self.num_heads
+        elif self.positions == "rotary" and width % 2:
             yield "positions", f"rotary turns pairs of numbers: d_model / num_heads must be even, and it is {width}"
         if self.num_kv_heads is not None and self.attention == "shared_projection":
             yield "num_kv_heads", "the heads of model.attention=shared_projection share their projections already"
@@ -257,25 +197,15 @@ class ModelConfig:
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"
 
-    def _conflicts_with_checkpoint(self) -> Iterator[tuple[str, str]]:
+    def _conflicts_with_checkpoint(self) -> Conflicts:
         """Yield what a checkpoint does not go with. Its sizes are known only when it is read."""
         if not self.path:
-            yield (
-                "path",
-                "is missing; give it as model.path=... (a folder, or a Hub id such as google-bert/bert-base-uncased)",
-            )
+            example = "a folder, or a Hub id such as google-bert/bert-base-uncased"
+            yield "path", f"is missing; give it as model.path=... ({example})"
         plain = {"attention": "multi_head", "num_kv_heads": None, "causal": False, "window": None, "evidence": False}
         for key, value in plain.items():
             if getattr(self, key) != value:
                 yield key, f"got {getattr(self, key)!r}, but model.path was trained with {value!r}; leave it out"
-
-
-# The configuration of a training run: every key that `scripts/train.py` takes.
-#
-# Free of torch and lightning, so that `--help` and mistakes are answered at once.
-
-PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed")
-ACCELERATORS = ("auto", "cpu", "gpu", "mps")
 
 
 @dataclass
@@ -285,17 +215,11 @@ class OptimizerConfig:
     learning_rate: float = setting(5e-4, "peak learning rate; with model.path about 1e-4", above=0)
     final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
     warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
-    weight_decay: float = setting(
-        0.01,
-        "decay of matrices, tables of tokens and places among them; biases, norms and other vectors have none",
-        minimum=0,
-    )
+    weight_decay: float = setting(0.01, "decay of matrices and tables; biases, norms and vectors have none", minimum=0)
     layer_decay: float = setting(
         1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
     )
-    evidence_rate: float = setting(
-        5e-2, "learning rate of the weights of n-grams (model.evidence), which are not decayed", above=0
-    )
+    evidence_rate: float = setting(5e-2, "learning rate of the weights of n-grams, which are not decayed", above=0)
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
     gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)
@@ -322,15 +246,46 @@ class TrainerConfig:
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
     accumulate: int = setting(1, "batches per optimizer step", minimum=1)
     ema_decay: float | None = setting(
-        None,
-        "decay of a moving average of the weights, used for validation and kept, such as 0.99; null for none",
-        above=0,
-        below=1,
-    )
+        None, "decay of the weights' moving average, which is validated and kept, such as 0.99; null for none",
+        above=0, below=1,
+    )  # fmt: skip
     patience: int | None = setting(
         None, "stop after so many validations without a better macro-F1; null for never", minimum=1
     )
     progress: bool = setting(True, "show a progress bar with the time left")
+
+
+@dataclass
+class InspectionConfig:
+    """Maps and numbers of every head, at step 0 and at each validation."""
+
+    enabled: bool = setting(True, "record attention while training")
+    num_probes: int = setting(4, "texts of the validation split whose maps are shown", minimum=0, maximum=64)
+    probes: list[str] = setting([], "texts of your own to show instead; a list of strings")
+    max_tokens: int = setting(
+        64,
+        "probes are chosen among texts of at most so many tokens; of longer ones that you give, the largest weights "
+        "of each query and an overview are kept, and pictures show the beginning",
+        minimum=2,
+    )
+    numbers: bool = setting(True, "numbers of every head over texts of the validation split")
+    texts: int | None = setting(300, "how many validation texts, drawn once, give these numbers; null: all", minimum=1)
+    every: int | None = setting(None, "record maps every so many steps too; null: at validations alone", minimum=1)
+    budget: int = setting(256, "MiB of recorded maps; near it, recorded steps are thinned out evenly", minimum=1)
+    precision: str = setting(
+        "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
+    )
+    causes: int = setting(
+        100, "validation texts on which, at the end, each head is switched off in turn; 0: none", minimum=0
+    )
+    most_wrong: int | None = setting(
+        20,
+        "so many of the misclassified test texts, those of the highest loss, are shown with all heads in "
+        "most_wrong.html; 0 or null for none",
+        minimum=0,
+        maximum=200,
+    )
+    font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")
 
 
 @dataclass
@@ -339,9 +294,7 @@ class TrainConfig:
 
     name: str | None = setting(None, "folder of the run below outputs_dir; null for data and time")
     outputs_dir: str = setting("outputs", "where runs land")
-    resume: str | None = setting(
-        None, "run folder to continue; its settings are taken, keys on the command line override them"
-    )
+    resume: str | None = setting(None, "run folder to continue, with its settings but for keys on the command line")
     seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0)
     baseline: bool = setting(True, "score TF-IDF + logistic regression on the same split")
     data: DataConfig = setting(DataConfig, "texts")
@@ -351,31 +304,22 @@ class TrainConfig:
     trainer: TrainerConfig = setting(TrainerConfig, "trainer")
     inspection: InspectionConfig = setting(InspectionConfig, "attention heads")
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         if self.name is not None and (not self.name or Path(self.name).is_absolute() or ".." in Path(self.name).parts):
             yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
         if self.trainer.devices > 1:
-            yield (
-                "trainer.devices",
-                f"got {self.trainer.devices}, takes 1: several are not there yet (docs/scaling.md: what it needs)",
-            )
+            reason = "several are not there yet (docs/scaling.md: what it needs)"
+            yield "trainer.devices", f"got {self.trainer.devices}, takes 1: {reason}"
         path = self.model.path  # of no interest to a resumed run, which has weights of its own
         if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
-            yield (
-                "model.path",
-                f"got {path!r}, takes a folder that exists (or a Hub id such as google-bert/bert-base-uncased)",
-            )
+            example = "or a Hub id such as google-bert/bert-base-uncased"
+            yield "model.path", f"got {path!r}, takes a folder that exists ({example})"
 
 
-MISSING = "???"  # what Hydra takes for a key that must be given
-DTYPES = ("float64", "float32", "bfloat16")
-FORMATS = ("auto", "lines", "csv", "jsonl")
-
-
-def _run_conflicts(run: str) -> Iterator[tuple[str, str]]:
+def _run_conflicts(run: str) -> Conflicts:
     if not Path(run).is_dir():
         yield "run", f"got {run!r}, takes a folder that scripts/train.py has written"
 
@@ -389,7 +333,7 @@ class EvaluateConfig:
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
     data: DataConfig | None = setting(None, "other data; the run's own if left out")
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         yield from _run_conflicts(self.run)
         if self.data is None and self.split not in (None, "train", "validation", "test"):
@@ -418,7 +362,7 @@ class PredictConfig:
     )
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         yield from _run_conflicts(self.run)
         if self.input != "-" and not Path(self.input).is_file():
@@ -426,10 +370,7 @@ class PredictConfig:
         if self.format == "auto" and Path(self.input).suffix.lower() in (".json", ".parquet"):
             yield "input", f"got {self.input!r}, takes jsonl, csv, tsv, or lines; convert it to one of them"
         if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
-            yield (
-                "output",
-                f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output",
-            )
+            yield "output", f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output"
 
 
 @dataclass
@@ -439,7 +380,7 @@ class ExportConfig:
     run: str = setting(MISSING, "run folder; trained with model.path=... and model.pooling=pooler")
     output: str = setting(MISSING, "folder to be written; must not exist, or be empty")
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         yield from _run_conflicts(self.run)
         path = Path(self.output)
@@ -452,22 +393,16 @@ class InspectConfig:
     """Show what every head does: with one text, or, without one, over a sample of the run's validation texts."""
 
     run: str = setting(MISSING, "run folder")
-    text: str | None = setting(
-        None, "the text; null measures every head over a sample of validation texts, of which texts=... says how many"
-    )
-    texts: int = setting(
-        300, "without a text: so many of the validation texts are measured, drawn by the run's seed", minimum=1
-    )
+    text: str | None = setting(None, "the text; null measures every head over a sample of validation texts")
+    texts: int = setting(300, "without a text: how many validation texts, drawn by the run's seed", minimum=1)
     text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
-    label: str | None = setting(
-        None, "its class, if known (of several: as they stand in the data); shown beside the prediction"
-    )
+    label: str | None = setting(None, "its class, if known (several as in the data); shown beside the prediction")
     max_tokens: int = setting(256, "cut the text to so many tokens", minimum=2)
     output: str | None = setting(None, "the HTML file; below the run folder's inspect/ if null")
     font: str | None = setting(None, "font file for token names")
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         yield from _run_conflicts(self.run)
         if self.text is not None and not self.text.strip():
@@ -511,7 +446,7 @@ class TraceConfig:
         """Return the lengths that grow goes through, seq_len among them if it is given."""
         return sorted({*self.lengths, *([] if self.seq_len is None else [self.seq_len])})
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         d_model, num_heads = self.sizes["d_model"], self.sizes["num_heads"]
         if d_model > 0 and num_heads > 0 and d_model % num_heads:

@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 
-MOST_NAMED = 20
-
 
 def listed(names: Sequence[object]) -> str:
-    """Return names with commas between them, the first 20 if there are more, and how many those are."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(map(str, names[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    """Return names with commas between them: the first 20, and how many more there are."""
+    return ", ".join(map(str, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 class UserError(Exception):
@@ -45,16 +42,9 @@ class UserWarningMessage(UserWarning):
     """Something that the user should know and may well accept, such as texts that stand in two splits."""
 
 
-SEPARATORS = (("semicolons", ";"), ("tabs", "\t"))  # of a csv file, where it is not commas
-
-
 def separator_hint(first_line: str) -> str:
-    """Return what to do about a csv file that seems to be cut by something else than commas, "" where it does not.
-
-    Args:
-        first_line: the names of its columns.
-    """
-    for name, mark in SEPARATORS:
+    """Return what to do about a csv file whose first line has semicolons or tabs and no comma; else ""."""
+    for name, mark in (("semicolons", ";"), ("tabs", "\t")):
         if mark in first_line and "," not in first_line:
             return f"; its first line has {name} and no comma: save it with commas between the columns, or tabs as .tsv"
     return ""

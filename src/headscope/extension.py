@@ -9,6 +9,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any
 
 from headscope.errors import ConfigError, RunError
@@ -30,18 +31,14 @@ def is_import_path(value: object, separators: str = ".:") -> bool:
     return isinstance(value, str) and bool(re.fullmatch(rf"{WORD}(\.{WORD})*[{separators}]{WORD}", value))
 
 
-def import_paths(config: Any) -> dict[str, str]:
-    """Return the import paths that a training configuration names, by their keys."""
-    values = {key: getattr(getattr(config, key.split(".")[0]), key.split(".")[1]) for key in KEYS}
-    return {key: value for key, value in values.items() if is_import_path(value, ":" if key == "data.path" else ".:")}
-
-
 def check_allowed(config: Any, folder: object, allow_code: bool) -> None:
     """Raise a RunError if the configuration in a run folder names code that the user has not allowed to run."""
-    named = ", ".join(f"{key}={path}" for key, path in import_paths(config).items())
+    values = {key: attrgetter(key)(config) for key in KEYS}
+    separators = dict.fromkeys(KEYS, ".:") | {"data.path": ":"}
+    named = [f"{key}={value}" for key, value in values.items() if is_import_path(value, separators[key])]
     if named and not allow_code and os.environ.get(ALLOW) != "1":
         raise RunError(
-            f"run={folder}: names Python code to be run: {named}; if you trust it, set {ALLOW}=1 "
+            f"run={folder}: names Python code to be run: {', '.join(named)}; if you trust it, set {ALLOW}=1 "
             "(from Python: headscope.load(..., allow_code=True))"
         )
 
@@ -69,7 +66,7 @@ def resolve(key: str, path: str) -> Callable[..., Any]:
 
 
 def called(key: str, path: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Call it.
+    """Call what a path names.
 
     Raises:
         ConfigError: if it raises an error, such as for an argument that it does not take.

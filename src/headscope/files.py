@@ -1,4 +1,7 @@
-"""Writing files whole or not at all, so that nothing is ever half there after a failure, a kill or a full disk."""
+"""Writing files whole or not at all, so that nothing is ever half there after a failure, a kill or a full disk.
+
+And where results that can be made again are kept, keyed by what they were made from.
+"""
 
 import hashlib
 import os
@@ -54,7 +57,7 @@ def create_whole(path: Path, write: Callable[[Path], object]) -> Path:
         except FileExistsError:
             raise
         except OSError:  # a file system without links: empty for an instant, but of the first all the same
-            path.open("x").close()
+            path.touch(exist_ok=False)
             temporary.replace(path)
     return path
 
@@ -76,9 +79,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-# Where results that can be made again are kept, keyed by what they were made from.
-
-
 def cache_folder(configured: str | None) -> Path:
     """Return the folder for cached files: the configured one, or the user's cache folder."""
     folder = Path(configured).expanduser() if configured else Path(platformdirs.user_cache_dir("headscope"))
@@ -91,8 +91,7 @@ def digest(parts: Iterable[str]) -> bytes:
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
-        found.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
-        found.update(encoded)
+        found.update(len(encoded).to_bytes(8, "little") + encoded)  # so that ("ab", "c") differs from ("a", "bc")
     return found.digest()
 
 

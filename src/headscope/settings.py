@@ -1,6 +1,6 @@
 """How a configuration class is written: each field says what it is and which values it takes.
 
-A stage keeps its settings beside its code, as a dataclass whose fields are made by `setting`:
+`headscope.config` has the classes, dataclasses whose fields are made by `setting`:
 
     @dataclass
     class OptimizerConfig:
@@ -13,6 +13,7 @@ torch, so a mistake is answered in a fraction of a second.
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 from headscope.errors import ConfigError
@@ -20,7 +21,7 @@ from headscope.errors import ConfigError
 
 @dataclass(frozen=True)
 class Rule:
-    """What a setting takes: a closed or an open bound on either side, or a list of choices."""
+    """What a setting means, and which values it takes: bounds (`above` and `below` leave them out) or choices."""
 
     meaning: str
     minimum: int | float | None = None
@@ -40,10 +41,8 @@ class Rule:
 
     def accepts(self, value: Any) -> bool:
         """Tell whether `value` fits. None fits: whether a field may be None is said by its type."""
-        if value is None:
-            return True
-        if self.choices:
-            return value in self.choices
+        if value is None or self.choices:
+            return value is None or value in self.choices
         return (
             (self.minimum is None or value >= self.minimum)
             and (self.maximum is None or value <= self.maximum)
@@ -55,10 +54,9 @@ class Rule:
 def setting(default: Any, meaning: str, **bounds: Any) -> Any:
     """Make a dataclass field with its meaning and its bounds (see `Rule`). A list or class is made anew."""
     metadata = {"rule": Rule(meaning, **bounds)}
-    if isinstance(default, type):
-        return field(default_factory=default, metadata=metadata)
-    if isinstance(default, list):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
+    if isinstance(default, type | list):
+        make = default if isinstance(default, type) else partial(copy, default)
+        return field(default_factory=make, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -80,20 +78,18 @@ def problems(config: Any, prefix: str = "") -> Iterator[str]:
     for key, value, rule in described(config, prefix):
         if not rule.accepts(value):
             yield f"{key}: got {value!r}, takes {rule.takes()} ({rule.meaning})"
-    yield from _conflicts(config, prefix)
 
+    def conflicts(group: Any, prefix: str) -> Iterator[str]:
+        for entry in fields(group):
+            if is_dataclass(value := getattr(group, entry.name)):
+                yield from conflicts(value, f"{prefix}{entry.name}.")
+        if hasattr(group, "conflicts"):
+            yield from (f"{prefix}{key}: {sentence}" for key, sentence in group.conflicts())
 
-def _conflicts(config: Any, prefix: str) -> Iterator[str]:
-    for entry in fields(config):
-        value = getattr(config, entry.name)
-        if is_dataclass(value):
-            yield from _conflicts(value, f"{prefix}{entry.name}.")
-    if hasattr(config, "conflicts"):
-        yield from (f"{prefix}{key}: {sentence}" for key, sentence in config.conflicts())
+    yield from conflicts(config, prefix)
 
 
 def check(config: Any) -> None:
     """Raise a ConfigError that names every wrong value at once; return if there is none."""
-    found = list(problems(config))
-    if found:
+    if found := list(problems(config)):
         raise ConfigError("\n".join(found))

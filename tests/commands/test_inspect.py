@@ -12,7 +12,6 @@ from headscope.config import DataConfig, InspectConfig, ModelConfig, TokenizerCo
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError
 from headscope.inspection.attribution import ONLY_FIRST
-from headscope.settings import described
 from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
 
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
@@ -80,8 +79,3 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     else:
         assert f"nats: {ONLY_FIRST}" in words
         assert "nats" not in html.split('id="data"')[1].split("</script>")[0]
-
-
-def test_the_help_says_that_a_sample_is_measured() -> None:
-    meanings = {key: rule.meaning for key, _, rule in described(InspectConfig())}
-    assert "over a sample of validation texts, of which texts=... says how many" in meanings["text"]

@@ -13,13 +13,14 @@ import torch
 from tokenizers import Tokenizer
 
 from headscope.commands import predict as module
-from headscope.commands.predict import Row, by_length, labelled, predict
+from headscope.commands.predict import Row, labelled, predict
 from headscope.config import DataConfig, ModelConfig, PredictConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import DataError
 from headscope.training.folder import build_model, load_run, save_config, save_vocabulary, save_weights
+from headscope.training.predict import by_length
 
 LABELS = ["good", "bad", "so so"]
 SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"

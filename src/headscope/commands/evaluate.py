@@ -1,15 +1,13 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from datasets import Dataset
 from rich.console import Console
-from torch import Tensor
 
-from headscope.config import DataConfig, EvaluateConfig
+from headscope.config import EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import Corpus, load_corpus, load_split
@@ -25,21 +23,24 @@ from headscope.training.screen import show_confusion, show_scores
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json."""
-    console = console or Console()
-    run = load_run(Path(config.run))
+    console, run = console or Console(), load_run(Path(config.run))
     dataset, split = _texts(config, run)
     if len(dataset) == 0:
         raise DataError(f"split {split} has no texts")
     data = config.data or run.config.data
-    logits, targets = split_logits(
-        run.model,
-        _batches(run, dataset, data.cache_dir, run.config.data.tokens_per_batch),
-        best_device(config.accelerator),
-    )
-    found = scores(logits, targets, run.objective)
-    calibration = _calibration(run, split, logits, targets)
+    encoded = encode(run.tokenizer, dataset, cache_folder(data.cache_dir), with_words=run.evidence is not None)
+    if encoded.words is not None and run.evidence is not None:
+        encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
+    sampler = TokenBudgetSampler(encoded.lengths, run.config.data.tokens_per_batch)
+    batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
+    logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
+    found, calibration = scores(logits, targets, run.objective), None
+    if not run.config.data.multi_label:
+        calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
     name = f"{Path(data.path).stem}-{split}"
-    kept = _place(run.folder / "evaluations", name, data.path)
+    kept = run.folder / "evaluations" / f"{name}.json"
+    if kept.is_file() and json.loads(kept.read_text(encoding="utf-8"))["path"] != data.path:  # of the same name
+        kept = kept.with_name(f"{name}-{content_key([data.path])[:6]}.json")
     step = training_fact(run.folder, "kept step")
     facts = {"path": data.path, "split": split, "step": step, "texts": len(dataset), "labels": run.labels}
     save_json(kept, {**facts, **asdict(found), "calibration": calibration.content() if calibration else None})
@@ -51,51 +52,21 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     return found
 
 
-def _place(folder: Path, name: str, data_path: str) -> Path:
-    """Return where scores are kept: under another name where those of other data of the same name are."""
-    path = folder / f"{name}.json"
-    if path.is_file() and json.loads(path.read_text(encoding="utf-8"))["path"] != data_path:
-        return folder / f"{name}-{content_key([data_path])[:6]}.json"
-    return path
-
-
-def _calibration(run: Run, split: str, logits: Tensor, targets: Tensor) -> Calibration | None:
-    """Return what the run's temperature does to the split; None where a text has any number of labels."""
-    if run.config.data.multi_label:
-        return None
-    return Calibration(run.temperature, {}).with_split(split, logits, targets)
-
-
 def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
     """Return the texts, and the name of their split. Other data has as many labels a text as the run was trained on."""
-    multi_label = run.config.data.multi_label
-    if config.data is not None:
-        if config.data.multi_label and not multi_label:
-            raise ConfigError(f"data.multi_label: {run.folder} was trained on texts of one label each; leave it out")
-        _check_columns(config.data, run)
-        return load_split(replace(config.data, multi_label=multi_label), config.split, run.labels)
-    split, corpus = config.split or "test", load_corpus(run.config.data)
-    check_own(corpus, run)
-    return corpus.splits[split], split
-
-
-def _check_columns(data: DataConfig, run: Run) -> None:
-    """Refuse pairs where the model was trained on single texts, and the other way around."""
-    pairs = run.config.data.text_pair_column
-    if pairs and not data.text_pair_column:
-        raise ConfigError(
-            f"data.text_pair_column: {run.folder} was trained on pairs of texts; name the column with the second"
-        )
-    if data.text_pair_column and not pairs:
-        raise ConfigError(f"data.text_pair_column: {run.folder} was trained on single texts; leave it out")
-
-
-def _batches(run: Run, dataset: Dataset, cache_dir: str | None, tokens_per_batch: int) -> BatchLoader:
-    encoded = encode(run.tokenizer, dataset, cache_folder(cache_dir), with_words=run.evidence is not None)
-    if encoded.words is not None and run.evidence is not None:
-        encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
-    sampler = TokenBudgetSampler(encoded.lengths, tokens_per_batch)
-    return BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
+    own, data = run.config.data, config.data
+    if data is None:
+        split, corpus = config.split or "test", load_corpus(own)
+        check_own(corpus, run)
+        return corpus.splits[split], split
+    trained = f"{run.folder} was trained on"
+    if data.multi_label and not own.multi_label:
+        raise ConfigError(f"data.multi_label: {trained} texts of one label each; leave it out")
+    if own.text_pair_column and not data.text_pair_column:
+        raise ConfigError(f"data.text_pair_column: {trained} pairs of texts; name the column with the second")
+    if data.text_pair_column and not own.text_pair_column:
+        raise ConfigError(f"data.text_pair_column: {trained} single texts; leave it out")
+    return load_split(replace(data, multi_label=own.multi_label), config.split, run.labels)
 
 
 def data_of(run: Run) -> TextDataModule:
@@ -116,20 +87,18 @@ def check_own(corpus: Corpus, run: Run) -> None:
 
     A cut of other texts is another cut: what the model learned may be in its test split now.
     """
+    path = run.config.data.path
     if corpus.labels != run.labels:
         raise RunError(
-            f"run={run.folder}: was trained on the labels {listed(run.labels)}, and {run.config.data.path} now has "
+            f"run={run.folder}: was trained on the labels {listed(run.labels)}, and {path} now has "
             f"{listed(corpus.labels)}; give it the data that it had"
         )
     facts = facts_of_data(run.folder)
     was, now = facts.get("sizes"), {role: len(split) for role, split in corpus.splits.items()}
     if was is not None and was != now and any(name.endswith("cut from train") for name in facts):
+        had, has = (", ".join(f"{role} {size}" for role, size in sizes.items()) for sizes in (was, now))
         raise RunError(
-            f"run={run.folder}: {run.config.data.path} has changed: its splits had {_sizes(was)}, and would now be "
-            f"{_sizes(now)}, with texts among the test that the model may have learned; give it the data that it had, "
-            "or score a file of other texts: data.path=..."
+            f"run={run.folder}: {path} has changed: its splits had {had}, and would now be {has}, with texts among the "
+            "test that the model may have learned; give it the data that it had, or score a file of other texts: "
+            "data.path=..."
         )
-
-
-def _sizes(splits: Mapping[str, int]) -> str:
-    return ", ".join(f"{role} {size}" for role, size in splits.items())

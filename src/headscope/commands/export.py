@@ -8,7 +8,6 @@
 `transformers` is not needed to write it, and nothing of it is a pickle.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from headscope.errors import RunError
 from headscope.files import replacing_folder, write_whole
 from headscope.inspection.study import special_tokens
 from headscope.model.export import POOLINGS, bert_config, bert_tensors
-from headscope.model.pretrained import Architecture
-from headscope.training.folder import Run, kept_architecture, load_run, save_json, save_tokenizer
+from headscope.training.folder import kept_architecture, load_run, save_json, save_tokenizer
 
 # What checkpoints of BERT's family call these; those around a text are asked of the tokenizer itself.
 NAMES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
@@ -35,35 +33,8 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     Raises:
         RunError: if `transformers` has no such network, or the folder cannot be written; nothing is left of it then.
     """
-    console, output = console or Console(), Path(config.output)
-    run = load_run(Path(config.run))
-    architecture = _exportable(run)
-    try:
-        with replacing_folder(output.resolve()) as folder:
-            _write(folder, run, architecture)
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"output={output}: cannot be written: {error}") from error
-    say = f"{len(run.labels)} classes, {architecture.num_layers} layers, written to {output}; in Python:"
-    call = f"transformers.AutoModelForSequenceClassification.from_pretrained({str(output)!r})"
-    console.print(f"{say}\n{call}", highlight=False, markup=False, soft_wrap=True)
-    for note in _notes(run):
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
-    return output
-
-
-def _notes(run: Run) -> Iterator[str]:
-    if run.config.model.pooling != "pooler":
-        yield (
-            "model.pooling=first is written as a pooler that is linear to rounding in float32 and bfloat16; "
-            "for float16, or to train on in transformers, train with model.pooling=pooler"
-        )
-    if run.config.data.multi_label:
-        yield f"the classes' thresholds stay in {run.folder / 'thresholds.json'}; what transformers loads has none"
-
-
-def _exportable(run: Run) -> Architecture:
-    """Return what the encoder looks like; refuse what BERT cannot compute."""
-    model = run.config.model
+    output, run = Path(config.output), load_run(Path(config.run))
+    model, multi_label = run.config.model, run.config.data.multi_label
     architecture = kept_architecture(run.folder, run.config)
     if architecture is None:
         raise RunError(
@@ -75,20 +46,32 @@ def _exportable(run: Run) -> Architecture:
             f"run={run.folder}: has model.pooling={model.pooling}, and BERT's head reads the first token alone; "
             "takes a run that was trained with model.pooling=pooler, or first"
         )
-    return architecture
-
-
-def _write(folder: Path, run: Run, architecture: Architecture) -> None:
     settings = tokenizer_settings(run.tokenizer, architecture.max_positions, with_types=architecture.num_segments > 1)
     padding_id = run.tokenizer.token_to_id(settings["pad_token"])
-    multi_label = run.config.data.multi_label
-    sizes = bert_config(run.config.model, architecture, run.labels, padding_id, multi_label)
-    save_json(folder / "config.json", sizes)
-    save_tokenizer(folder, run.tokenizer)
-    save_json(folder / "tokenizer_config.json", settings)
     tensors = bert_tensors(run.model, architecture)
-    # Without this entry `transformers` refuses the file: it might be another library's.
-    write_whole(folder / "model.safetensors", lambda path: save_file(tensors, path, {"format": "pt"}))
+    try:
+        with replacing_folder(output.resolve()) as folder:
+            save_json(folder / "config.json", bert_config(model, architecture, run.labels, padding_id, multi_label))
+            save_tokenizer(folder, run.tokenizer)
+            save_json(folder / "tokenizer_config.json", settings)
+            # Without this entry `transformers` refuses the file: it might be another library's.
+            write_whole(folder / "model.safetensors", lambda path: save_file(tensors, path, {"format": "pt"}))
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"output={output}: cannot be written: {error}") from error
+    lines = [
+        f"{len(run.labels)} classes, {architecture.num_layers} layers, written to {output}; in Python:",
+        f"transformers.AutoModelForSequenceClassification.from_pretrained({str(output)!r})",
+    ]
+    if model.pooling != "pooler":
+        lines.append(
+            "note: model.pooling=first is written as a pooler that is linear to rounding in float32 and bfloat16; "
+            "for float16, or to train on in transformers, train with model.pooling=pooler"
+        )
+    if multi_label:
+        kept = run.folder / "thresholds.json"
+        lines.append(f"note: the classes' thresholds stay in {kept}; what transformers loads has none")
+    (console or Console()).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    return output
 
 
 def tokenizer_settings(tokenizer: Tokenizer, max_positions: int, with_types: bool) -> dict[str, Any]:
@@ -108,7 +91,6 @@ def tokenizer_settings(tokenizer: Tokenizer, max_positions: int, with_types: boo
         role: next((name for name in names if tokenizer.token_to_id(name) is not None), None)
         for role, names in NAMES.items()
     }
-    named = {"cls_token": around[0], "sep_token": around[-1], "pad_token": around[-1]}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it is, whatever the family
         "model_max_length": (tokenizer.truncation or {"max_length": max_positions})["max_length"],
@@ -117,6 +99,6 @@ def tokenizer_settings(tokenizer: Tokenizer, max_positions: int, with_types: boo
         "truncation_side": "right",
         "split_special_tokens": True,
         "clean_up_tokenization_spaces": False,
-        **named,
+        **{"cls_token": around[0], "sep_token": around[-1], "pad_token": around[-1]},
         **{role: name for role, name in known.items() if name is not None},
     }

@@ -23,10 +23,9 @@ from headscope.errors import ConfigError, listed
 from headscope.inspection.attribution import ONLY_FIRST
 from headscope.inspection.callback import keep_readings, new_recorder, numbers_of, write_numbers, write_reading
 from headscope.inspection.faithfulness import BINS
-from headscope.inspection.measures import Summary
 from headscope.inspection.probes import Probe, Reading, choose_probes, make_probe, read_probe, shortened
 from headscope.inspection.study import Study, causes, sample, special_tokens
-from headscope.tensorboard.page import PageText, page, write_page
+from headscope.tensorboard.page import page, write_page
 from headscope.tensorboard.record import FOLDER, INDEX, RecordError, label_text, read_index
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, write_marker
@@ -46,40 +45,47 @@ SHOWN = {
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
-    """Write maps and numbers of a text and return the HTML file's path."""
-    console = console or Console()
-    run = load_run(Path(config.run))
+    """Write maps and numbers of a text and return the HTML file's path; without a text, `measure`."""
+    if config.text is None:
+        return measure(config, console)
+    console, run = console or Console(), load_run(Path(config.run))
     probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.evidence)
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
     summary = reading_numbers(reading)
     numbers = head_numbers(summary, reading, probe.segments)
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    path = Path(config.output) if config.output else run.folder / "inspect" / f"{stamp}.html"
+    folder = run.folder / "inspect" / stamp
+    path = Path(config.output) if config.output else folder.with_name(f"{stamp}.html")
     path.parent.mkdir(parents=True, exist_ok=True)
+    model = run.config.model
+    notes = {
+        "run": str(run.folder),
+        "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
+        "shown": f"{len(probe.tokens)} tokens",
+    }
     layers = [f"layer {number}" for number in range(len(reading.maps))]
-    write_page(path, page("Attention heads", layers, run.labels, [_on_the_page(run, probe, reading, numbers)]))
-    writer = SummaryWriter(run.folder / "inspect" / stamp)
+    on_the_page = page_text("text", probe, reading, numbers, notes)
+    write_page(path, page("Attention heads", layers, run.labels, [on_the_page]))
+    writer = SummaryWriter(folder)
     shown = shortened(probe, reading, run.config.inspection.max_tokens)  # the page has all; a picture would be huge
     write_reading(writer, "text", *shown, 0, config.font)
     write_labelled(writer, "text", *shown, 0, config.font)
     write_numbers(writer, summary, 0)
     add_summary(writer, marker_summary(), 0)
     writer.close()
-    _record(run, probe, reading, summary, run.folder / "inspect" / stamp)
-    _show(console, probe, reading, numbers)
-    console.print(f"page:       {escape(str(path))}", highlight=False, soft_wrap=True)
-    console.print(
-        f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]", highlight=False, soft_wrap=True
-    )
-    return path
-
-
-def _record(run: Run, probe: Probe, reading: Reading, summary: Summary, folder: Path) -> None:
-    """Keep the maps beside the event file, for the Heads tab."""
+    # The maps, beside the event file, for the Heads tab.
     settings = replace(run.config.inspection, max_tokens=len(probe.tokens))
     recorder = new_recorder(folder, [probe], run.labels, settings, {"dropout": "off", "precision": "32-true"})
     keep_readings(recorder, 0, [reading], summary)
+    _show(console, probe, reading, numbers)
+    _say(console, f"page:       {escape(str(path))}")
+    _say(console, f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]")
+    return path
+
+
+def _say(console: Console, text: str, markup: bool = True) -> None:
+    console.print(text, highlight=False, markup=markup, soft_wrap=True)
 
 
 def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
@@ -87,8 +93,7 @@ def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
     if wants_pair != (config.text_pair is not None):
         needed = "pairs of texts, so it must be given" if wants_pair else "single texts, so it takes none"
         raise ConfigError(f"text_pair: {run.folder} was trained on {needed}")
-    text = config.text or ""
-    return (text,) if config.text_pair is None else (text, config.text_pair)
+    return tuple(text for text in (config.text, config.text_pair) if text is not None)
 
 
 def _label(config: InspectConfig, run: Run) -> str | None:
@@ -110,26 +115,20 @@ def _label(config: InspectConfig, run: Run) -> str | None:
     return label_text(sorted(set(found), key=run.labels.index)) if multi_label else config.label
 
 
-def _on_the_page(run: Run, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> PageText:
-    model = run.config.model
-    notes = {
-        "run": str(run.folder),
-        "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
-        "shown": f"{len(probe.tokens)} tokens",
-    }
-    return page_text("text", probe, reading, numbers, notes)
-
-
 def _show(console: Console, probe: Probe, reading: Reading, numbers: list[list[dict[str, float]]]) -> None:
     shares = sorted(reading.probabilities.items(), key=lambda item: -item[1])[:5]
-    listed = ", ".join(f"{name} {share:.3f}" for name, share in shares)
-    console.print(f"{len(probe.tokens)} tokens; prediction: {listed}", highlight=False, markup=False, soft_wrap=True)
-    said = reading.spoken.sentence() if reading.spoken is not None else f"nats: {ONLY_FIRST}"
-    console.print(said, highlight=False, markup=False, soft_wrap=True)
+    likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
+    _say(console, f"{len(probe.tokens)} tokens; prediction: {likeliest}", markup=False)
+    _say(console, reading.spoken.sentence() if reading.spoken is not None else f"nats: {ONLY_FIRST}", markup=False)
     # On a screen of 80 columns as well; the page has all.
     names = [name for name in numbers[0][0] if name != "last" or len(numbers[0][0]) < 10]
-    room = 1 if len(names) < 9 else 0
-    title = "numbers of each head for this text"
+    _show_heads(console, "numbers of each head for this text", names, numbers, 1 if len(names) < 9 else 0)
+
+
+def _show_heads(
+    console: Console, title: str, names: list[str], numbers: list[list[dict[str, float]]], room: int
+) -> None:
+    """Print a table with a line for each head of each layer; `room` is the space between columns."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
     for heading in ("layer", "head", *names):
         table.add_column(heading.replace("_", " "), justify="right")
@@ -145,33 +144,25 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     Raises:
         RunError, DataError: if the run or its data cannot be read.
     """
-    console = console or Console()
-    run = load_run(Path(config.run))
+    console, run = console or Console(), load_run(Path(config.run))
     device = best_device(config.accelerator)
     run.model.to(device)
     data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     texts = sample(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
-    with _progress(console) as progress:
-        task = progress.add_task(
-            f"measuring every head on {sum(len(batch.labels) for batch in texts)} texts", total=None
-        )
-        watch = partial(progress.track, task_id=task)
+    # The time left is shown as soon as it can be told, and the line is gone at the end.
+    look = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn())
+    with Progress(*look, console=console, transient=True) as progress:
+        count = sum(len(batch.labels) for batch in texts)
+        watch = partial(progress.track, task_id=progress.add_task(f"measuring every head on {count} texts", total=None))
         study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective, watch)
     path = run.folder / HEADS
     save_json(path, _content(study))
     recorded = ", and in the run's record" if _record_study(run, data, study, device) else ""
     _show_study(console, study)
-    console.print(f"kept in:    {escape(str(path))}{recorded}", highlight=False, soft_wrap=True)
-    look = f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/], tab Heads"
-    console.print(look, highlight=False, soft_wrap=True)
+    _say(console, f"kept in:    {escape(str(path))}{recorded}")
+    _say(console, f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/], tab Heads")
     return path
-
-
-def _progress(console: Console) -> Progress:
-    """Return a line with the time left, as soon as it can be told; it is gone at the end."""
-    look = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn())
-    return Progress(*look, console=console, transient=True)
 
 
 def _record_study(run: Run, data: TextDataModule, study: Study, device: torch.device) -> bool:
@@ -231,21 +222,17 @@ def _content(study: Study) -> dict[str, object]:
 
 
 def _show_study(console: Console, study: Study) -> None:
+    numbers = [
+        [{name: mean[head] for name, (mean, *_) in measures.items()} for head in range(len(measures["entropy"][0]))]
+        for measures in study.numbers.values()
+    ]
     for title, names in SHOWN.items():
-        known = [name for name in names if name in next(iter(study.numbers.values()))]
+        known = [name for name in names if name in numbers[0][0]]
         room = 0 if "crossing" in known else 1  # pairs have one column more
-        table = Table(title=f"every head, over {study.texts} validation texts: {title}", title_justify="left",
-                      box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))  # fmt: skip
-        for heading in ("layer", "head", *known):
-            table.add_column(heading.replace("_", " "), justify="right")
-        for layer, measures in enumerate(study.numbers.values()):
-            for head in range(len(measures["entropy"][0])):
-                table.add_row(str(layer), str(head), *(f"{measures[name][0][head]:.3f}" for name in known))
-        console.print(table)
+        _show_heads(console, f"every head, over {study.texts} validation texts: {title}", known, numbers, room)
     if study.faithfulness is not None:
-        found = ", ".join(
-            f"{name} {measures['comprehensiveness'][0]:.3f}" for name, measures in study.faithfulness.choosers.items()
-        )
+        choosers = study.faithfulness.choosers.items()
+        found = ", ".join(f"{name} {measures['comprehensiveness'][0]:.3f}" for name, measures in choosers)
         console.print(
             "comprehensiveness: how far the predicted class's probability falls without the tokens pointed at\n"
             f"of other choosers of tokens: {found}", highlight=False,

@@ -1,10 +1,13 @@
-"""Token ids of many texts in one array, and batches of texts of like length, built to a budget of tokens."""
+"""Token ids of many texts in one array, and batches of texts of like length, built to a budget of tokens.
+
+Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, C classes.
+"""
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -47,18 +50,14 @@ class EncodedTexts:
 
 def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
     """Join what a tokenizer gave for some texts, or for some pairs of texts."""
-    ids = _end_to_end((encoding.ids for encoding in encodings), "i")
-    segments = _end_to_end((encoding.type_ids for encoding in encodings), "B") if pairs else None
+    ids, segments = array("i"), array("B")
+    for encoding in encodings:
+        ids.fromlist(encoding.ids)  # twice as fast as NumPy, which looks at every number first to find a type
+        if pairs:
+            segments.fromlist(encoding.type_ids)
     starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
-    return EncodedTexts(ids, starts, segments, sum(bool(encoding.overflowing) for encoding in encodings))
-
-
-def _end_to_end(lists: Iterable[list[int]], code: str) -> np.ndarray:
-    """Return all numbers in one array, int32 for the code "i" and uint8 for "B"."""
-    numbers = array(code)
-    for some in lists:
-        numbers.fromlist(some)  # twice as fast as NumPy, which looks at every number first to find a type
-    return np.array(numbers)
+    num_cut = sum(bool(encoding.overflowing) for encoding in encodings)
+    return EncodedTexts(np.array(ids), starts, np.array(segments) if pairs else None, num_cut)
 
 
 def units_of(encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], units: Units) -> np.ndarray:
@@ -71,11 +70,9 @@ def units_of(encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], un
     """
     numbers = array("i")
     for encoding, parts in zip(encodings, texts, strict=True):
-        numbers.fromlist(
-            [
-                NO_UNIT if part is None else units.number(parts[part][start:end])
-                for (start, end), part in zip(encoding.offsets, encoding.sequence_ids, strict=True)
-            ]
+        of_tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
+        numbers.extend(
+            NO_UNIT if part is None else units.number(parts[part][start:end]) for (start, end), part in of_tokens
         )
     return np.array(numbers)
 
@@ -123,21 +120,18 @@ class Batch(NamedTuple):
 
 def moved(part: Part, device: torch.device) -> Part:
     """Return a batch, or a part of one, on a device."""
-
-    def each(inner: Any) -> Any:
-        if inner is None:
-            return None
-        return moved(inner, device) if isinstance(inner, tuple) else inner.to(device)
-
-    made: Callable[..., Part] = type(part)  # a NamedTuple takes its parts one by one
-    return made(*map(each, part))
+    parts = (
+        moved(inner, device) if isinstance(inner, tuple) else None if inner is None else inner.to(device)
+        for inner in part
+    )
+    return cast(Callable[..., Part], type(part))(*parts)  # a NamedTuple takes its parts one by one
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
-    """Yield lists of rows whose texts, padded to the bucket's end, fill at most tokens_per_batch positions.
+    """Yield lists of rows whose texts, each padded to the end of its bucket, fill at most tokens_per_batch positions.
 
-    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled: the same for the same
-    seed and epoch. Where the cuts fall depends on the lengths alone, so every epoch has as many batches.
+    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in the same way for
+    the same seed and epoch. The cuts depend on the lengths alone, so every epoch has as many batches.
 
     Args:
         lengths: tokens of each text.
@@ -148,16 +142,15 @@ class TokenBudgetSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self,
-        lengths: np.ndarray,
-        tokens_per_batch: int,
-        seed: int | None = None,
-        rank: int = 0,
-        world_size: int = 1,
+        self, lengths: np.ndarray, tokens_per_batch: int, seed: int | None = None, rank: int = 0, world_size: int = 1
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
         self.seed, self.epoch, self.rank, self.world_size = seed, 0, rank, world_size
-        self.cuts = _cuts(np.sort(self.buckets) * BUCKET, tokens_per_batch)
+        self.cuts, start = [0], 0  # where a batch begins among the texts by growing length
+        for row, length in enumerate(np.sort(self.buckets) * BUCKET):
+            if row > start and (row - start + 1) * length > tokens_per_batch:
+                self.cuts.append(start := row)
+        self.cuts.append(len(lengths))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order is drawn next; Lightning calls this."""
@@ -181,16 +174,6 @@ class TokenBudgetSampler(Sampler[list[int]]):
             yield rows[self.cuts[number] : self.cuts[number + 1]].tolist()
 
 
-def _cuts(sorted_lengths: np.ndarray, tokens_per_batch: int) -> list[int]:
-    """Return where to cut texts of growing length so that count * longest stays within the budget."""
-    cuts, start = [0], 0
-    for row, length in enumerate(sorted_lengths):
-        if row > start and (row - start + 1) * length > tokens_per_batch:
-            cuts.append(row)
-            start = row
-    return [*cuts, len(sorted_lengths)]
-
-
 class TextBatches(Dataset[Batch]):
     """Encoded texts with their labels, if known, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
 
@@ -199,25 +182,24 @@ class TextBatches(Dataset[Batch]):
 
     def __getitem__(self, rows: list[int]) -> Batch:
         """Return the texts of these rows, padded to the longest."""
-        starts, lengths = self.texts.starts[rows], self.texts.lengths[rows]
-        token_ids = self._padded(self.texts.ids, starts, lengths)
-        padding = np.arange(lengths.max()) >= lengths[:, None]  # [B, T]
-        segments = self.texts.segments
+        texts, starts, lengths = self.texts, self.texts.starts[rows], self.texts.lengths[rows]
+        width = int(lengths.max())
+        padding = np.arange(width) >= lengths[:, None]  # [B, T]
+
+        def padded(flat: np.ndarray) -> Int[Tensor, "B T"]:
+            table = np.zeros((len(rows), width), dtype=np.int64)
+            for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+                table[row, :length] = flat[start : start + length]
+            return torch.from_numpy(table)
+
         return Batch(
-            token_ids,
+            padded(texts.ids),
             torch.from_numpy(padding) if padding.any() else None,
-            None if segments is None else self._padded(segments, starts, lengths),
+            None if texts.segments is None else padded(texts.segments),
             torch.from_numpy(self.labels[rows]),
             torch.tensor(rows),
-            None if self.texts.evidence is None else self.texts.evidence.of(rows, starts, lengths, int(lengths.max())),
+            None if texts.evidence is None else texts.evidence.of(rows, starts, lengths, width),
         )
-
-    @staticmethod
-    def _padded(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Int[Tensor, "B T"]:
-        padded = np.zeros((len(starts), lengths.max()), dtype=np.int64)
-        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            padded[row, :length] = flat[start : start + length]
-        return torch.from_numpy(padded)
 
 
 class BatchLoader(DataLoader[Batch]):

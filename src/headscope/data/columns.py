@@ -1,4 +1,7 @@
-"""Reading columns of a data set some rows at a time, so that the texts stay on disk however many there are."""
+"""Columns of a data set, read some rows at a time, so that the texts stay on disk however many there are.
+
+Labels are read as lists, of one where a text has one class, whatever the form of their column. N rows, C classes.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
 
 def values(dataset: Dataset, column: str) -> Iterator[Any]:
-    """Yield the values of a column as Python has them, of which some rows' alone are in memory."""
+    """Yield the values of a column as Python has them, with only some rows in memory at a time."""
     for rows in dataset.select_columns([column]).iter(ROWS_AT_ONCE):
         yield from rows[column]
 
@@ -31,14 +34,9 @@ def texts_among(columns: Iterable[str]) -> list[str]:
     return [column for column in ("text", "text_pair") if column in columns]
 
 
-def as_one(texts: Sequence[str]) -> str:
-    """Return a row's text, or both texts of a pair on lines of their own, as what counts words reads them."""
-    return "\n".join(texts)
-
-
 def row_texts(dataset: Dataset) -> Iterator[str]:
-    """Yield each row as one text, read from disk as they are asked for."""
-    return map(as_one, tuples(dataset, texts_among(dataset.column_names)))
+    """Yield each row's text, or both texts of a pair on lines of their own, as what counts words reads them."""
+    return map("\n".join, tuples(dataset, texts_among(dataset.column_names)))
 
 
 def numbers(dataset: Dataset, column: str) -> np.ndarray:
@@ -77,12 +75,7 @@ def num_known(found: np.ndarray, known: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class TextsOf:
-    """The texts of some columns, column after column, read anew from disk each time they are gone through.
-
-    Attributes:
-        dataset: where they stand.
-        columns: which of its columns.
-    """
+    """The texts of some columns of a data set, column after column, read anew from disk by each loop over them."""
 
     dataset: Dataset
     columns: Sequence[str]
@@ -91,9 +84,6 @@ class TextsOf:
         """Yield every text."""
         for column in self.columns:
             yield from values(self.dataset, column)
-
-
-# The labels of a text, in whatever form its column has them: always as a list, of one where a text has one class.
 
 
 def holds_lists(feature: Any) -> bool:
@@ -121,17 +111,13 @@ def cell_labels(cell: Any, separator: str) -> list[Any]:
 
 def class_names(splits: DatasetDict, config: DataConfig) -> list[str]:
     """Return the names of the classes: a ClassLabel's own, else the labels found, in order, as strings."""
-    feature = _of_one(splits["train"].features[config.label_column])
+    column = config.label_column
+    feature = _of_one(splits["train"].features[column])
     if isinstance(feature, ClassLabel):
         return list(feature.names)
-    found = {
-        label
-        for split in splits.values()
-        for labels in label_lists(split, config.label_column, config)
-        for label in labels
-    }
+    found = {label for split in splits.values() for labels in label_lists(split, column, config) for label in labels}
     if not found:
-        raise DataError(f"{config.path}, column {config.label_column!r}: no text has a label")
+        raise DataError(f"{config.path}, column {column!r}: no text has a label")
     # Each name once: where one file has 3 and another "3;5", both are read as class 3.
     return list(dict.fromkeys(map(_name, sorted(found, key=lambda label: (isinstance(label, str), label)))))
 
@@ -145,7 +131,6 @@ def name_lists(dataset: Dataset, column: str, config: DataConfig) -> Iterator[li
 
 
 def _of_one(feature: Any) -> Any:
-    """Return what a column says of one label."""
     return feature.feature if holds_lists(feature) else feature
 
 
@@ -155,7 +140,7 @@ def _name(label: object) -> str:
 
 
 def with_numbers(dataset: Dataset, labels: list[str], config: DataConfig) -> Dataset:
-    """Return the data set with its column label as numbers, all of whose names are among `labels`.
+    """Return the data set with the names in its column label, all among `labels`, as numbers.
 
     They are an index into `labels`, or, with data.multi_label, a list of C numbers: 1 at the classes that a text has.
     """

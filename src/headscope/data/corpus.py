@@ -1,4 +1,7 @@
-"""From a source to three checked splits with the columns text (text_pair) and label."""
+"""From a source to three checked splits with the columns text (text_pair) and label.
+
+`load_corpus` loads, checks, names and cuts; `load_split` does so for one split of other data. What they check follows.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -18,6 +21,7 @@ from headscope.data.columns import (
     name_lists,
     num_known,
     numbers,
+    texts_among,
     tuples,
     values,
     with_numbers,
@@ -26,146 +30,7 @@ from headscope.data.source import load_source
 from headscope.data.splits import cut, groups_of, limited
 from headscope.errors import DataError, UserWarningMessage
 
-# What is checked before anything is trained: columns, empty texts, classes, and texts that stand in two splits.
-
 FEWEST_OF_A_CLASS = 2  # a class needs a text to train on and one to choose by
-
-
-def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if a column is missing, a text column holds no strings, or a label column no labels."""
-    where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
-    for key in ("text_column", "text_pair_column", "label_column"):
-        column = getattr(config, key)
-        if column is not None and column not in dataset.column_names:
-            raise DataError(f"{where}: no column {column!r} for data.{key}; it has {', '.join(dataset.column_names)}")
-    for column in text_columns(config):
-        kind = dataset.features[column]
-        if getattr(kind, "dtype", None) not in ("string", "large_string"):
-            raise DataError(f"{where}: column {column!r} holds {getattr(kind, 'dtype', type(kind).__name__)}, not text")
-    kind = dataset.features[config.label_column]
-    if not _holds_labels(kind, config.multi_label):
-        takes = "a label is an integer or a string"
-        if holds_lists(kind) and not config.multi_label:
-            takes += "; if a text has any number of them, set data.multi_label=true"
-        raise DataError(f"{where}: column {config.label_column!r} holds {type(kind).__name__}; {takes}")
-
-
-def _holds_labels(kind: Any, multi_label: bool) -> bool:
-    if multi_label and holds_lists(kind):
-        kind = kind.feature
-    return isinstance(kind, ClassLabel | Value)
-
-
-def text_columns(config: DataConfig) -> list[str]:
-    """Return the column with the text and, for pairs, the one with the second text."""
-    return [column for column in (config.text_column, config.text_pair_column) if column]
-
-
-def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any.
-
-    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null or has one is.
-    """
-    where = f"{config.file_of(split)}, split {split}"
-    columns = text_columns(config)
-    if not config.multi_label or holds_lists(dataset.features[config.label_column]):
-        columns.append(config.label_column)
-    is_bad = np.zeros(len(dataset), dtype=bool)
-    for column in columns:
-        found = np.fromiter(map(_is_empty, values(dataset, column)), dtype=bool, count=len(dataset))
-        if found.any() and not config.drop_empty:
-            raise DataError(
-                f"{where}, column {column!r}: {found.sum()} of {len(dataset)} rows are empty or null "
-                f"(the first is row {found.argmax()}); mend them or set data.drop_empty=true"
-            )
-        is_bad |= found
-    if is_bad.all():
-        raise DataError(f"{where}: no rows to use; {len(dataset)} were dropped as empty or null")
-    return dataset.select(np.flatnonzero(~is_bad)) if is_bad.any() else dataset
-
-
-def _is_empty(value: object) -> bool:
-    is_nan = isinstance(value, float) and value != value
-    is_blank = isinstance(value, str) and not value.strip()
-    return value is None or is_nan or is_blank or (isinstance(value, list) and any(map(_is_empty, value)))
-
-
-def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if labels are fractions. Whole numbers may be floating: pandas makes them so beside a gap."""
-    where = f"{config.file_of(split)}, split {split}, column {config.label_column!r}"
-    labels = (label for labels in label_lists(dataset, config.label_column, config) for label in labels)
-    fractions = (label for label in labels if isinstance(label, float) and not label.is_integer())
-    first = next(fractions, None)
-    if first is not None:
-        raise DataError(
-            f"{where}: {1 + sum(1 for _ in fractions)} of {len(dataset)} rows hold fractions such as {first}: "
-            "a label is an integer or a string"
-        )
-    if config.multi_label:
-        _check_repeats(dataset, where, config)
-
-
-def _check_repeats(dataset: Dataset, where: str, config: DataConfig) -> None:
-    """Raise a DataError if a list names a number twice: 0 and 1 for each class would be read as two labels."""
-    for row, labels in enumerate(label_lists(dataset, config.label_column, config)):
-        if len(labels) > len(set(labels)) and not isinstance(labels[0], str):
-            raise DataError(
-                f"{where}, row {row}: {labels[:10]} names a label twice; takes the labels that a text has, such as "
-                "[0, 3], not a 0 or 1 for each class"
-            )
-
-
-def check_several(train: Dataset, config: DataConfig) -> None:
-    """Raise a DataError if data.multi_label is set, and a column that is split has no text with two labels."""
-    if not config.multi_label or holds_lists(train.features[config.label_column]):
-        return
-    if all(len(labels) < 2 for labels in label_lists(train, config.label_column, config)):
-        raise DataError(
-            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave data.multi_label "
-            f"out, or say what stands between labels: data.label_separator=... (it is {config.label_separator!r})"
-        )
-
-
-def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig) -> None:
-    """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one.
-
-    Splits that are still to be cut from train may be missing.
-    """
-    counts = {
-        split: dict(zip(names, class_counts(numbers(dataset, "label"), len(names)).tolist(), strict=True))
-        for split, dataset in splits.items()
-    }
-    present = [name for name, count in counts["train"].items() if count]
-    where = f"{config.path}, column {config.label_column!r}"
-    if len(present) < 2:
-        raise DataError(
-            f"{where}: train ({len(splits['train'])} rows) has "
-            f"{'one class only, ' + present[0] if present else 'no class'}; takes two or more"
-        )
-    rare = {name: count for name, count in counts["train"].items() if 0 < count < FEWEST_OF_A_CLASS}
-    if rare:
-        listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(rare.items()))
-        raise DataError(
-            f"{where}: classes with fewer than {FEWEST_OF_A_CLASS} rows in train: {listed}; merge or drop them"
-        )
-    for role in ("validation", "test"):
-        found = counts.get(role, {})
-        unknown = {name: count for name, count in found.items() if count and not counts["train"][name]}
-        if unknown:
-            listed = ", ".join(f"{name!r} ({count} rows)" for name, count in sorted(unknown.items()))
-            source = config.file_of(getattr(config, f"{role}_split") or role)
-            raise DataError(f"{source}, column {config.label_column!r}: {role} has labels that train lacks: {listed}")
-
-
-def warn_of_shared_texts(splits: DatasetDict, config: DataConfig) -> int:
-    """Warn of texts that stand, letter by letter, in train and in another split too; return how many."""
-    columns = ["text", "text_pair"] if config.text_pair_column else ["text"]
-    known = digests(tuples(splits["train"], columns))
-    shared = {split: num_known(digests(tuples(splits[split], columns)), known) for split in ("validation", "test")}
-    if any(shared.values()):
-        listed = ", ".join(f"{count} of {len(splits[split])} in {split}" for split, count in shared.items() if count)
-        warnings.warn(UserWarningMessage(f"{config.path}: texts that also stand in train: {listed}"), stacklevel=2)
-    return sum(shared.values())
 
 
 @dataclass
@@ -188,56 +53,45 @@ def load_corpus(config: DataConfig) -> Corpus:
     """Load, check, name and split the texts that the configuration describes.
 
     Raises:
-        DataError: for whatever cannot be trained on; see `headscope.data.corpus`.
+        DataError: for whatever cannot be trained on; see the checks of this module.
     """
     source = load_source(config)
-    chosen = {
-        "train": config.train_split, "validation": config.validation_split, "test": config.test_split,
-    }  # fmt: skip
     if config.train_split not in source:
         raise DataError(
             f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}"
         )
-    given = {role: name for role, name in chosen.items() if name is not None and name in source}
-    raw = DatasetDict({role: _checked(source[name], name, config) for role, name in given.items()})
+    chosen = {"train": config.train_split, "validation": config.validation_split, "test": config.test_split}
+    given = {role: name for role, name in chosen.items() if name in source}
+    raw = DatasetDict({role: _checked(source, name, config) for role, name in given.items() if name})
     labels = class_names(raw, config)
     check_several(raw["train"], config)
-    splits = DatasetDict({role: as_columns(raw[role], name, labels, config) for role, name in given.items()})
-    corpus = Corpus(splits, labels)
+    splits = {role: as_columns(dataset, str(given[role]), labels, config) for role, dataset in raw.items()}
+    corpus = Corpus(DatasetDict(splits), labels)
     check_classes(corpus.splits, labels, config)
     _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
         corpus.splits[role] = limited(split, config.limit, config.split_seed)
-    _check_what_is_left(corpus, config)
+    if config.limit is None or not config.multi_label:  # a sample may well lack a label that few texts have
+        try:
+            check_classes(corpus.splits, labels, config)
+        except DataError as error:
+            if config.limit is None:
+                raise
+            raise DataError(f"{error}; data.limit={config.limit} left no more of them: raise it") from None
     corpus.facts["texts also in train"] = warn_of_shared_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
-    corpus.facts |= _label_facts(corpus.splits["train"], config)
+    if config.multi_label:
+        counts = numbers(corpus.splits["train"], "label").sum(axis=1)
+        corpus.facts["mean labels of a text"] = round(float(counts.mean()), 2)
+        corpus.facts["share of texts without a label"] = float((counts == 0).mean())
     return corpus
 
 
-def _check_what_is_left(corpus: Corpus, config: DataConfig) -> None:
-    if config.limit is None:
-        check_classes(corpus.splits, corpus.labels, config)
-    elif not config.multi_label:  # there a sample may well lack a label that few texts have
-        try:
-            check_classes(corpus.splits, corpus.labels, config)
-        except DataError as error:
-            raise DataError(f"{error}; data.limit={config.limit} left no more of them: raise it") from None
-
-
-def _checked(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    check_columns(dataset, split, config)
-    dataset = without_empty(dataset, split, config)
+def _checked(source: DatasetDict, split: str, config: DataConfig) -> Dataset:
+    check_columns(source[split], split, config)
+    dataset = without_empty(source[split], split, config)
     check_labels(dataset, split, config)
     return dataset
-
-
-def _label_facts(train: Dataset, config: DataConfig) -> dict[str, object]:
-    if not config.multi_label:
-        return {}
-    found = numbers(train, "label").sum(axis=1)
-    without = float((found == 0).mean())
-    return {"mean labels of a text": round(float(found.mean()), 2), "share of texts without a label": without}
 
 
 def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConfig) -> Dataset:
@@ -270,10 +124,10 @@ def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
         try:
             stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
         except ValueError as error:
-            num_different = len(set(groups_of(train).tolist()))
+            different = len(np.unique(groups_of(train)))
             raise DataError(
                 f"{config.path}, split {config.train_split} ({given} rows): too few different texts to cut a {role} "
-                f"split from it: {num_different}, for rows that differ only in case, digits or signs count once and "
+                f"split from it: {different}, for rows that differ only in case, digits or signs count once and "
                 f"stay together; add texts, or give a split of its own (data.{role}_path=... beside a file)"
             ) from error
         corpus.splits["train"], corpus.splits[role] = stays, off
@@ -296,5 +150,134 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
     name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
     if name is None or name not in source:
         raise DataError(f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)")
-    dataset = as_columns(_checked(source[name], name, config), name, labels, config)
+    dataset = as_columns(_checked(source, name, config), name, labels, config)
     return limited(dataset, config.limit, config.split_seed), name
+
+
+# What is checked before anything is trained.
+
+
+def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
+    """Raise a DataError if a column is missing, a text column holds no strings, or a label column no labels."""
+    where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
+    for key in ("text_column", "text_pair_column", "label_column"):
+        column = getattr(config, key)
+        if column is not None and column not in dataset.column_names:
+            raise DataError(f"{where}: no column {column!r} for data.{key}; it has {', '.join(dataset.column_names)}")
+    for column in text_columns(config):
+        kind = dataset.features[column]
+        if getattr(kind, "dtype", None) not in ("string", "large_string"):
+            raise DataError(f"{where}: column {column!r} holds {getattr(kind, 'dtype', type(kind).__name__)}, not text")
+    kind = dataset.features[config.label_column]
+    if not isinstance(kind.feature if config.multi_label and holds_lists(kind) else kind, ClassLabel | Value):
+        takes = "a label is an integer or a string"
+        if holds_lists(kind) and not config.multi_label:
+            takes += "; if a text has any number of them, set data.multi_label=true"
+        raise DataError(f"{where}: column {config.label_column!r} holds {type(kind).__name__}; {takes}")
+
+
+def text_columns(config: DataConfig) -> list[str]:
+    """Return the column with the text and, for pairs, the one with the second text."""
+    return [column for column in (config.text_column, config.text_pair_column) if column]
+
+
+def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
+    """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any.
+
+    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null or has one is.
+    """
+    where, columns = f"{config.file_of(split)}, split {split}", text_columns(config)
+    if not config.multi_label or holds_lists(dataset.features[config.label_column]):
+        columns.append(config.label_column)
+
+    def is_empty(value: Any) -> bool:
+        if isinstance(value, list):
+            return any(map(is_empty, value))
+        return value is None or value != value or (isinstance(value, str) and not value.strip())  # NaN alone
+
+    is_bad = np.zeros(len(dataset), dtype=bool)
+    for column in columns:
+        found = np.fromiter(map(is_empty, values(dataset, column)), dtype=bool, count=len(dataset))
+        if found.any() and not config.drop_empty:
+            raise DataError(
+                f"{where}, column {column!r}: {found.sum()} of {len(dataset)} rows are empty or null "
+                f"(the first is row {found.argmax()}); mend them or set data.drop_empty=true"
+            )
+        is_bad |= found
+    if is_bad.all():
+        raise DataError(f"{where}: no rows to use; {len(dataset)} were dropped as empty or null")
+    return dataset.select(np.flatnonzero(~is_bad)) if is_bad.any() else dataset
+
+
+def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
+    """Raise a DataError if labels are fractions, or if a list names a number twice.
+
+    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each class would be read as
+    two labels.
+    """
+    where = f"{config.file_of(split)}, split {split}, column {config.label_column!r}"
+    labels = (label for labels in label_lists(dataset, config.label_column, config) for label in labels)
+    fractions = [label for label in labels if isinstance(label, float) and not label.is_integer()]
+    if fractions:
+        raise DataError(
+            f"{where}: {len(fractions)} of {len(dataset)} rows hold fractions such as {fractions[0]}: "
+            "a label is an integer or a string"
+        )
+    if config.multi_label:
+        for row, several in enumerate(label_lists(dataset, config.label_column, config)):
+            if len(several) > len(set(several)) and not isinstance(several[0], str):
+                raise DataError(
+                    f"{where}, row {row}: {several[:10]} names a label twice; takes the labels that a text has, such "
+                    "as [0, 3], not a 0 or 1 for each class"
+                )
+
+
+def check_several(train: Dataset, config: DataConfig) -> None:
+    """Raise a DataError if data.multi_label is set, and a column that is split has no text with two labels."""
+    if not config.multi_label or holds_lists(train.features[config.label_column]):
+        return
+    if all(len(labels) < 2 for labels in label_lists(train, config.label_column, config)):
+        raise DataError(
+            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave data.multi_label "
+            f"out, or say what stands between labels: data.label_separator=... (it is {config.label_separator!r})"
+        )
+
+
+def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig) -> None:
+    """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one.
+
+    Splits that are still to be cut from train may be missing.
+    """
+    counts = {
+        split: dict(zip(names, class_counts(numbers(dataset, "label"), len(names)).tolist(), strict=True))
+        for split, dataset in splits.items()
+    }
+    in_train, where = counts["train"], f"{config.path}, column {config.label_column!r}"
+    present = [name for name, count in in_train.items() if count]
+    if len(present) < 2:
+        found = f"one class only, {present[0]}" if present else "no class"
+        raise DataError(f"{where}: train ({len(splits['train'])} rows) has {found}; takes two or more")
+    rare = [f"{name!r} ({count})" for name, count in sorted(in_train.items()) if 0 < count < FEWEST_OF_A_CLASS]
+    if rare:
+        raise DataError(
+            f"{where}: classes with fewer than {FEWEST_OF_A_CLASS} rows in train: {', '.join(rare)}; merge or drop them"
+        )
+    for role in ("validation", "test"):
+        of_role = sorted(counts.get(role, {}).items())
+        unknown = [f"{name!r} ({count} rows)" for name, count in of_role if count and not in_train[name]]
+        if unknown:
+            source = config.file_of(getattr(config, f"{role}_split") or role)
+            raise DataError(
+                f"{source}, column {config.label_column!r}: {role} has labels that train lacks: {', '.join(unknown)}"
+            )
+
+
+def warn_of_shared_texts(splits: DatasetDict, config: DataConfig) -> int:
+    """Warn of texts that stand, letter by letter, in train and in another split too; return how many."""
+    columns = texts_among(splits["train"].column_names)
+    known = digests(tuples(splits["train"], columns))
+    shared = {split: num_known(digests(tuples(splits[split], columns)), known) for split in ("validation", "test")}
+    if any(shared.values()):
+        listed = ", ".join(f"{count} of {len(splits[split])} in {split}" for split, count in shared.items() if count)
+        warnings.warn(UserWarningMessage(f"{config.path}: texts that also stand in train: {listed}"), stacklevel=2)
+    return sum(shared.values())

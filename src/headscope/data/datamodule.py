@@ -31,13 +31,9 @@ class TextDataModule(LightningDataModule):
     """
 
     def __init__(
-        self,
-        config: DataConfig,
-        tokenizer_config: TokenizerConfig,
-        seed: int,
-        tokenizer: Tokenizer | None = None,
+        self, config: DataConfig, tokenizer_config: TokenizerConfig, seed: int, tokenizer: Tokenizer | None = None,
         evidence: EvidenceVocabulary | bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.config, self.seed = config, seed
         cache = cache_folder(config.cache_dir)
@@ -78,15 +74,13 @@ class TextDataModule(LightningDataModule):
         return class_ratios(train.evidence, train.starts, classes, len(self.evidence))
 
     def sampler(self, role: str) -> TokenBudgetSampler:
-        """Return what makes batches of a split; shuffled for train alone."""
-        is_shared = role == "train" and torch.distributed.is_available() and torch.distributed.is_initialized()
-        return TokenBudgetSampler(
-            self.encoded[role].lengths,
-            self.config.tokens_per_batch,
-            self.seed if role == "train" else None,
-            torch.distributed.get_rank() if is_shared else 0,
-            torch.distributed.get_world_size() if is_shared else 1,
-        )
+        """Return what makes batches of a split; shuffled, and shared among processes, for train alone."""
+        lengths, tokens_per_batch = self.encoded[role].lengths, self.config.tokens_per_batch
+        if role != "train":
+            return TokenBudgetSampler(lengths, tokens_per_batch)
+        is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+        share = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_shared else (0, 1)
+        return TokenBudgetSampler(lengths, tokens_per_batch, self.seed, *share)
 
     def loader(self, role: str) -> BatchLoader:
         """Return the batches of train, validation or test."""

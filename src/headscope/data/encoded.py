@@ -4,13 +4,12 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts, joined, units_of
 from headscope.data.columns import texts_among
@@ -19,7 +18,7 @@ from headscope.data.tokenizer import as_json
 from headscope.files import content_key
 
 TEXTS_AT_ONCE = 4_000
-HASHED_AT_ONCE = 1_000  # rows; Arrow gathers the rows of a shuffled split one by one, which is slower in larger heaps
+HASHED_AT_ONCE = 1_000  # rows; larger steps are slower for a shuffled split, whose rows Arrow gathers one by one
 
 
 def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False) -> EncodedTexts:
@@ -38,7 +37,12 @@ def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool
     folder = cache / "encoded" / content_key([settings, *columns, *digests_of(dataset, columns)])
     if not folder.exists():
         _write(tokenizer, dataset, columns, folder, with_words)
-    return _read(folder, with_words)
+    facts, starts = json.loads((folder / "facts.json").read_text()), np.load(folder / "starts.npy")
+    ids = np.memmap(folder / "ids.bin", dtype=np.int32, mode="r")
+    segments = np.memmap(folder / "segments.bin", dtype=np.uint8, mode="r") if facts["pairs"] else None
+    units = np.memmap(folder / "units.bin", dtype=np.int32, mode="r") if with_words else None
+    words = None if units is None else WordTexts(facts["words"], units, starts)
+    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)
 
 
 def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
@@ -58,30 +62,23 @@ def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
     return [digest.hexdigest() for pair in digests for digest in pair]
 
 
-def _encodings(
-    tokenizer: Tokenizer, dataset: Dataset, columns: list[str], with_words: bool
-) -> Iterator[tuple[list[Encoding], list[tuple[str, ...]]]]:
-    """Yield some texts, or pairs of texts, at a time, with their encodings."""
-    encode_batch = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast  # which knows no offsets
-    # One after the other: on two cores, a thread that encodes ahead takes time from the tokenizer's own threads.
-    for batch in dataset.iter(TEXTS_AT_ONCE):
-        rows = list(zip(*(batch[column] for column in columns), strict=True))
-        yield encode_batch(rows if len(columns) == 2 else [text for (text,) in rows]), rows
-
-
 def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool) -> None:
     """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".encoding."))
+    encode_batch = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast  # which knows no offsets
+    pairs, lengths, num_cut, known = len(columns) == 2, [np.zeros(1, np.int64)], 0, Units()
     try:
-        lengths, num_cut, known = [np.zeros(1, np.int64)], 0, Units()
         with (
             (temporary / "ids.bin").open("wb") as ids,
             (temporary / "segments.bin").open("wb") as segments,
             (temporary / "units.bin").open("wb") as units,
         ):
-            for encodings, rows in _encodings(tokenizer, dataset, columns, with_words):
-                texts = joined(encodings, pairs=len(columns) == 2)
+            # One batch after the other: on two cores, a thread that encodes ahead slows the tokenizer's own threads.
+            for batch in dataset.iter(TEXTS_AT_ONCE):
+                rows = list(zip(*(batch[column] for column in columns), strict=True))
+                encodings = encode_batch(rows if pairs else batch[columns[0]])
+                texts = joined(encodings, pairs)
                 ids.write(texts.ids.tobytes())
                 if texts.segments is not None:
                     segments.write(texts.segments.tobytes())
@@ -90,19 +87,9 @@ def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: P
                 lengths.append(texts.lengths)
                 num_cut += texts.num_cut
         np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
-        facts = {"num_cut": num_cut, "pairs": len(columns) == 2, "words": known.words}
+        facts = {"num_cut": num_cut, "pairs": pairs, "words": known.words}
         (temporary / "facts.json").write_text(json.dumps(facts))
         if not folder.exists():
             temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _read(folder: Path, with_words: bool) -> EncodedTexts:
-    facts, starts = json.loads((folder / "facts.json").read_text()), np.load(folder / "starts.npy")
-    ids = np.memmap(folder / "ids.bin", dtype=np.int32, mode="r")
-    segments = np.memmap(folder / "segments.bin", dtype=np.uint8, mode="r") if facts["pairs"] else None
-    words = None
-    if with_words:
-        words = WordTexts(facts["words"], np.memmap(folder / "units.bin", dtype=np.int32, mode="r"), starts)
-    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)

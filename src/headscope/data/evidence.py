@@ -71,7 +71,7 @@ class Units:
 
     def __init__(self) -> None:
         self.words: list[str] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers = {"": NO_UNIT}
         self._of_pieces: dict[str, int] = {}
 
     def number(self, piece: str) -> int:
@@ -79,10 +79,9 @@ class Units:
         found = self._of_pieces.get(piece)
         if found is None:
             word = unicodedata.normalize("NFKC", piece).lower().strip()
-            found = self._numbers.setdefault(word, len(self.words)) if word else NO_UNIT
+            found = self._of_pieces[piece] = self._numbers.setdefault(word, len(self.words))
             if found == len(self.words):
                 self.words.append(word)
-            self._of_pieces[piece] = found
         return found
 
 
@@ -119,7 +118,7 @@ class EvidenceTexts:
     unit_starts: np.ndarray
     folds: np.ndarray
 
-    def of(self, rows: Sequence[int], starts: np.ndarray, lengths: np.ndarray, width: int) -> Evidence:
+    def of(self, rows: Sequence[int] | np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int) -> Evidence:
         """Return the n-grams of some rows, whose tokens begin at `starts`, in a batch of `width` positions."""
         tokens = _ranges(starts, lengths)
         places = _ranges(np.arange(len(lengths)) * width, lengths)
@@ -129,7 +128,7 @@ class EvidenceTexts:
         chains = self.chains[tokens].ravel()
         ids = np.concatenate([self.of_unit[_ranges(begin, end - begin)], chains[chains >= 0]])
         where = np.concatenate([np.repeat(places[is_word], end - begin), np.repeat(places, 2)[chains >= 0]])
-        return Evidence(*map(torch.from_numpy, (ids.astype(np.int64), where, self.folds[list(rows)])))
+        return Evidence(*map(torch.from_numpy, (ids.astype(np.int64), where, self.folds[rows])))
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -148,44 +147,38 @@ class _Keys(NamedTuple):
     of_characters: np.ndarray  # [tokens, 2], True where a chain is one of characters
 
 
-def _key(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
-def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return a key for two n-grams in this order: the first mixed by an odd factor and a shift, then the second."""
-    mixed: np.ndarray = (first ^ (first >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + second
-    mixed = mixed ^ (mixed >> np.uint64(32))
-    return mixed * np.uint64(0xD6E8FEB86659FD93)
-
-
-def _runs(word: str) -> list[str]:
-    """Return the different runs of letters of a word, its ends marked; a character by itself has none."""
-    marked = f"<{word}>"
-    if len(word) < 2:
-        return []
-    found = {marked[start : start + size] for size in RUNS for start in range(len(marked) - size + 1)}
-    return sorted(found - {marked})
-
-
 def _keys(texts: WordTexts) -> _Keys:
-    words = np.array([_key(f"word {word}") for word in texts.words], dtype=np.uint64)
-    runs = [[_key(f"run {run}") for run in _runs(word)] for word in texts.words]
+    def key(text: str) -> int:
+        return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+    def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return a key for two n-grams in this order: the first mixed by an odd factor and a shift, then the second."""
+        mixed: np.ndarray = (first ^ (first >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + second
+        mixed = mixed ^ (mixed >> np.uint64(32))
+        return mixed * np.uint64(0xD6E8FEB86659FD93)
+
+    def runs_of(word: str) -> list[str]:
+        """Return the different runs of letters of a word, its ends marked; a character by itself has none."""
+        marked = f"<{word}>"
+        found = {marked[start : start + size] for size in RUNS for start in range(len(marked) - size + 1)}
+        return sorted(found - {marked}) if len(word) > 1 else []
+
+    words = np.array([key(f"word {word}") for word in texts.words], dtype=np.uint64)
+    runs = [[key(f"run {run}") for run in runs_of(word)] for word in texts.words]
     is_sign = np.array([is_character(word) for word in texts.words], dtype=bool)
-    lengths = np.fromiter(map(len, runs), np.int64, len(runs))
     chains = np.zeros((len(texts.units), 2), np.uint64)
     of_characters = np.zeros(chains.shape, bool)
     if len(words):
         units = texts.units
         has_two = (units[1:] >= 0) & (units[:-1] >= 0)  # a special token stands between texts, and no pair across it
-        pairs = _joined(words[units[:-1]], words[units[1:]])
+        pairs = joined(words[units[:-1]], words[units[1:]])
         chains[1:, 0] = np.where(has_two, pairs, 0)
         signs = is_sign[units] & (units >= 0)
         has_three = signs[2:] & signs[1:-1] & signs[:-2] & has_two[1:] & has_two[:-1]
-        chains[2:, 1] = np.where(has_three, _joined(pairs[:-1], words[units[2:]]), 0)
+        chains[2:, 1] = np.where(has_three, joined(pairs[:-1], words[units[2:]]), 0)
         of_characters[1:, 0], of_characters[2:, 1] = has_two & signs[1:] & signs[:-1], has_three
     flat = np.array([key for found in runs for key in found], dtype=np.uint64)
-    return _Keys(words, flat, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), chains, of_characters)
+    return _Keys(words, flat, np.cumsum([0, *map(len, runs)], dtype=np.int64), chains, of_characters)
 
 
 @dataclass(frozen=True)
@@ -250,10 +243,20 @@ def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
 
     Runs of characters must stand in four.
     """
-    found, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     keys = _keys(texts)
-    for rows in _in_steps(len(texts.starts) - 1):
-        some = [np.unique(row) for row in _keys_of_texts(texts, keys, rows)]
+
+    def keys_of(row: int) -> np.ndarray:
+        """Return the keys of a text's n-grams, each once."""
+        part = slice(texts.starts[row], texts.starts[row + 1])
+        units = np.unique(texts.units[part])
+        units = units[units >= 0]
+        begin = keys.run_starts[units]
+        runs = keys.runs[_ranges(begin, keys.run_starts[units + 1] - begin)]
+        return np.unique(np.concatenate([keys.words[units], runs, keys.chains[part].ravel()]))
+
+    found, counts, N = np.zeros(0, np.uint64), np.zeros(0, np.int64), len(texts.starts) - 1
+    for start in range(0, N, TEXTS_AT_ONCE):
+        some = [keys_of(row) for row in range(start, min(start + TEXTS_AT_ONCE, N))]
         step, step_counts = np.unique(np.concatenate(some), return_counts=True)
         found, places = np.unique(np.concatenate([found, step]), return_inverse=True)
         counts = np.bincount(places, np.concatenate([counts, step_counts]), len(found)).astype(np.int64)
@@ -262,23 +265,6 @@ def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
     chosen = np.flatnonzero(counts >= np.where(of_characters, FEWEST_OF_CHARACTERS, FEWEST_TEXTS))
     chosen = chosen[np.argsort(-counts[chosen], kind="stable")[:MOST]]
     return EvidenceVocabulary(found[np.sort(chosen)])
-
-
-def _in_steps(count: int) -> list[range]:
-    return [range(start, min(start + TEXTS_AT_ONCE, count)) for start in range(0, count, TEXTS_AT_ONCE)]
-
-
-def _keys_of_texts(texts: WordTexts, keys: _Keys, rows: range) -> list[np.ndarray]:
-    """Return the keys of each of some texts' n-grams, with repetitions."""
-    found = []
-    for row in rows:
-        part = slice(texts.starts[row], texts.starts[row + 1])
-        units = np.unique(texts.units[part])
-        units = units[units >= 0]
-        begin = keys.run_starts[units]
-        runs = keys.runs[_ranges(begin, keys.run_starts[units + 1] - begin)]
-        found.append(np.concatenate([keys.words[units], runs, keys.chains[part].ravel()]))
-    return found
 
 
 def folds_of(groups: np.ndarray) -> np.ndarray:
@@ -300,28 +286,28 @@ def class_ratios(texts: EvidenceTexts, starts: np.ndarray, classes: np.ndarray, 
         num_ngrams: n.
     """
     N, C = classes.shape
-    marks = np.hstack([classes, np.ones((N, 1), bool)]).astype(np.float32)
+    marks = np.hstack([classes, np.ones((N, 1), bool)]).astype(np.float32)  # the last column is of any class
     by_fold = csr_matrix((FOLDS * (C + 1), num_ngrams), dtype=np.float32)  # texts of each fold and class, or any class
-    for rows in _in_steps(N):
-        lengths = np.diff(starts[rows.start : rows.stop + 1])
-        found = texts.of(rows, starts[rows.start : rows.stop], lengths, width := int(lengths.max()))
+    for first in range(0, N, TEXTS_AT_ONCE):
+        rows = np.arange(first, min(first + TEXTS_AT_ONCE, N))
+        lengths = np.diff(starts)[rows]
+        found = texts.of(rows, starts[rows], lengths, width := int(lengths.max()))
         where = found.places.numpy() // width, found.ids.numpy()
         present = csr_matrix((np.ones(len(found.ids), bool), where), (len(rows), num_ngrams)).astype(np.float32)
         in_fold = np.zeros((len(rows), FOLDS, C + 1), np.float32)
-        in_fold[np.arange(len(rows)), texts.folds[rows.start : rows.stop]] = marks[rows.start : rows.stop]
+        in_fold[np.arange(len(rows)), texts.folds[rows]] = marks[rows]
         by_fold = by_fold + csr_matrix(in_fold.reshape(len(rows), -1)).T @ present
     counts = [by_fold[fold * (C + 1) : (fold + 1) * (C + 1)] for fold in range(FOLDS)]
     everything = sum(counts).toarray().T  # [n, C + 1]
     scale = (1 + np.log((1 + N) / (1 + everything[:, -1:]))) / SCALE  # s, [n, 1]
+
+    def log_ratios(counts: np.ndarray) -> np.ndarray:
+        inside, outside = counts[:, :-1] + SMOOTHING, counts[:, -1:] - counts[:, :-1] + SMOOTHING
+        ratios: np.ndarray = scale * (np.log(inside / inside.sum(axis=0)) - np.log(outside / outside.sum(axis=0)))
+        return ratios
+
     ratios = np.empty((FOLDS + 1, num_ngrams, C), np.float32)
     for fold, count in enumerate(counts):
-        ratios[fold] = scale * _log_ratios(everything - count.toarray().T)
-    ratios[-1] = scale * _log_ratios(everything)
-    return ratios
-
-
-def _log_ratios(counts: np.ndarray) -> np.ndarray:
-    """Return ln((p / sum p) / (q / sum q)) of counts [n, C + 1], the last column of which is of any class."""
-    inside, outside = counts[:, :-1] + SMOOTHING, counts[:, -1:] - counts[:, :-1] + SMOOTHING
-    ratios: np.ndarray = np.log(inside / inside.sum(axis=0)) - np.log(outside / outside.sum(axis=0))
+        ratios[fold] = log_ratios(everything - count.toarray().T)
+    ratios[-1] = log_ratios(everything)
     return ratios

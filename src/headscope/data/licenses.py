@@ -27,12 +27,19 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten
 
 
 def load_licenses(cache: Path) -> Dataset:
-    """Return the licence texts with the columns text and label, reading the package at first use (about 10 s)."""
+    """Return the licence texts with the columns text and label, reading the package at first use (about 10 s).
+
+    Repeated texts, texts under two categories, and categories with fewer than 100 texts are left out.
+    """
     folder = _package_folder()
-    version = distribution("licensedcode-data").version
-    path = cache / f"licenses-{version}-{RECIPE}.parquet"
+    path = cache / f"licenses-{distribution('licensedcode-data').version}-{RECIPE}.parquet"
     if not path.exists():
-        rows = _select(_read_rules(folder))
+        categories: dict[str, set[str]] = defaultdict(set)
+        for text, category in _read_rules(folder):
+            categories[text].add(category)
+        rows = [(text, next(iter(found))) for text, found in categories.items() if len(found) == 1]
+        counts = Counter(category for _, category in rows)
+        rows = [(text, category) for text, category in rows if counts[category] >= FEWEST_OF_A_CLASS]
         table = pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
         write_whole(path, lambda temporary: pq.write_table(table, temporary))
     columns = pq.read_table(path).to_pydict()
@@ -61,10 +68,8 @@ def _front_matter(path: Path) -> tuple[dict[str, object], str]:
 
 def _read_rules(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield (text, category) of every rule that is an English licence text or notice under a single licence."""
-    categories = {}
-    for path in sorted((folder / "licenses").glob("*.LICENSE")):
-        head, _ = _front_matter(path)
-        categories[str(head["key"])] = head.get("category")
+    heads = (_front_matter(path)[0] for path in sorted((folder / "licenses").glob("*.LICENSE")))
+    categories = {str(head["key"]): head.get("category") for head in heads}
     for path in sorted((folder / "rules").glob("*.RULE")):
         content = path.read_text(encoding="utf-8")
         # A cheap look spares parsing the YAML of the two thirds that are references and tags.
@@ -72,24 +77,8 @@ def _read_rules(folder: Path) -> Iterator[tuple[str, str]]:
             continue
         head, text = _front_matter(path)
         category = categories.get(str(head.get("license_expression")))
-        if _is_wanted(head, text) and category:
+        is_text = head.get("is_license_text") or head.get("is_license_notice")
+        is_english = head.get("language", "en") == "en"
+        has_length = SHORTEST <= len(text.split()) <= LONGEST
+        if category and is_text and is_english and has_length and not head.get("is_false_positive"):
             yield text, str(category)
-
-
-def _is_wanted(head: dict[str, object], text: str) -> bool:
-    return (
-        bool(head.get("is_license_text") or head.get("is_license_notice"))
-        and not head.get("is_false_positive")
-        and head.get("language", "en") == "en"
-        and SHORTEST <= len(text.split()) <= LONGEST
-    )
-
-
-def _select(rules: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Drop repeated texts, texts under two categories, and categories with fewer than 100 texts."""
-    labels: dict[str, set[str]] = defaultdict(set)
-    for text, label in rules:
-        labels[text].add(label)
-    rows = [(text, next(iter(found))) for text, found in labels.items() if len(found) == 1]
-    counts = Counter(label for _, label in rows)
-    return [(text, label) for text, label in rows if counts[label] >= FEWEST_OF_A_CLASS]

@@ -19,8 +19,8 @@ from headscope.errors import DataError, separator_hint
 from headscope.extension import called, is_import_path, resolve
 from headscope.files import cache_folder
 
-# How `datasets` is told to read a file. Its csv reader is pandas', so quoting and line breaks in fields work; of itself
-# it would take "None", "NA" or "null" for nothing at all, which are words like others in a text or a label.
+# The csv reader of `datasets` is pandas', which takes "None", "NA" or "null" for nothing at all unless told otherwise;
+# in a text or a label they are words like others.
 ONLY_EMPTY_IS_NULL = {"keep_default_na": False, "na_values": [""]}
 WITHOUT_MARK = "utf-8-sig"  # some editors put a byte order mark first
 LABEL = "__label__"  # as fastText marks a label
@@ -49,12 +49,31 @@ def load_source(config: DataConfig) -> DatasetDict:
         return DatasetDict({config.train_split: load_licenses(cache_folder(config.cache_dir))})
     if is_import_path(config.path, ":"):
         return _load_own(config)
+    path = Path(config.path).expanduser()
     try:
-        return _load(config)
+        if not is_local(config.path):
+            loaded = datasets.load_dataset(config.path, config.name, revision=config.revision)
+        elif path.is_file():
+            loaded = _load_files(config)
+        else:
+            loaded = _load_class_folders(path, config) or _load_folder(path, config)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
         raise DataError(f"data.path={config.path}: {_reason(error)}") from error
+    if not isinstance(loaded, DatasetDict):
+        raise DataError(f"data.path={config.path}: expected a data set with splits, got {type(loaded).__name__}")
+    return loaded
+
+
+def _load_files(config: DataConfig) -> DatasetDict:
+    """Load a file for train and, if named, one each for validation and test."""
+    named = {
+        config.train_split: config.path,
+        config.validation_split or "validation": config.validation_path,
+        config.test_split or "test": config.test_path,
+    }
+    return DatasetDict({split: _load_file(Path(name).expanduser(), config) for split, name in named.items() if name})
 
 
 def _load_own(config: DataConfig) -> DatasetDict:
@@ -74,43 +93,34 @@ def _load_own(config: DataConfig) -> DatasetDict:
     return splits
 
 
-def _load(config: DataConfig) -> DatasetDict:
-    path = Path(config.path).expanduser()
-    if not is_local(config.path):
-        return _all_splits(datasets.load_dataset(config.path, config.name, revision=config.revision))
-    if path.is_file():
-        return _load_files(config)
-    if _class_folders(path):
-        return _load_class_folders(path, config)
-    return _load_folder(path, config)
+def _load_class_folders(path: Path, config: DataConfig) -> DatasetDict | None:
+    """Load path/split/class/*.txt as several splits, or path/class/*.txt as one; None if the folder is another."""
+    one, several = _visible(path, "*/*.txt"), _visible(path, "*/*/*.txt")
+    if not (one or several) or (_data_files(path) and not _visible(path, "train/*/*.txt")):
+        return None
+    splits = {folder.name: folder for folder in sorted({text.parent.parent for text in several})}
+    return DatasetDict(
+        {
+            split: _rows(((_read_text(text), text.parent.name) for text in _visible(folder, "*/*.txt")), config)
+            for split, folder in (splits or {config.train_split: path}).items()
+        }
+    )
 
 
-def _all_splits(loaded: Any) -> DatasetDict:
-    if not isinstance(loaded, DatasetDict):
-        raise DataError(f"expected a data set with splits, got {type(loaded).__name__}")
-    return loaded
+def _read_text(path: Path) -> str:
+    _check_encoding(path)
+    return path.read_text(encoding=WITHOUT_MARK)
 
 
-def _load_files(config: DataConfig) -> DatasetDict:
-    """Load a file for train and, if named, one each for validation and test."""
-    named = {
-        config.train_split: config.path,
-        config.validation_split or "validation": config.validation_path,
-        config.test_split or "test": config.test_path,
-    }
-    return DatasetDict({split: _load_file(Path(name).expanduser(), config) for split, name in named.items() if name})
-
-
-def _load_folder(path: Path, config: DataConfig) -> DatasetDict:
+def _load_folder(path: Path, config: DataConfig) -> Any:
     """Load a folder in Hub layout; if that fails, a DataError names the file that cannot be read, if there is one."""
     files = _data_files(path)
     for file in files:
         _check_encoding(file)
+    are_tables = bool(files) and all(file.suffix in (".csv", ".tsv") for file in files)
     try:
         with _quiet():
-            are_tables = bool(files) and all(file.suffix in (".csv", ".tsv") for file in files)
-            options = ONLY_EMPTY_IS_NULL if are_tables else {}
-            return _all_splits(datasets.load_dataset(str(path), config.name, **options))
+            return datasets.load_dataset(str(path), config.name, **(ONLY_EMPTY_IS_NULL if are_tables else {}))
     except Exception:
         for file in files:
             _load_file(file, config)
@@ -142,21 +152,16 @@ def _load_file(path: Path, config: DataConfig) -> Dataset:
     except Exception as error:
         if "corresponds to no data" in str(error):
             raise DataError(f"{path}: has no rows") from error
-        hint = separator_hint(_first_line(path)) if path.suffix == ".csv" else ""
+        hint = ""
+        if path.suffix == ".csv":
+            with path.open(encoding="utf-8") as file:
+                hint = separator_hint(file.readline())
         raise DataError(f"{path}: cannot be read as {path.suffix[1:]}: {_reason(error)}{hint}") from error
-
-
-def _first_line(path: Path) -> str:
-    with path.open(encoding="utf-8") as file:
-        return file.readline()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep `datasets` from logging the errors that it also raises, and from bars of progress for local files.
-
-    The user is told of an error once, and nothing of a bar is left before it. Downloads keep their bars.
-    """
+    """Keep `datasets` from logging errors that it also raises, and from showing bars for local files."""
     verbosity, was_disabled = datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     datasets.disable_progress_bars()
@@ -172,23 +177,17 @@ def _rows(rows: Iterator[tuple[str, str]], config: DataConfig) -> Dataset:
     """Write (text, label) of each row to a file in the cache, named by what it holds, and read it from there."""
     folder = cache_folder(config.cache_dir) / "rows"
     folder.mkdir(exist_ok=True)
+    schema = pa.schema([(column, pa.string()) for column in (config.text_column, config.label_column)])
+    digest = hashlib.blake2b(schema.serialize(), digest_size=16)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".writing.") as temporary:
         file = Path(temporary) / "rows.arrow"
-        name = _write_rows(rows, (config.text_column, config.label_column), file)
-        kept = file.replace(folder / f"{name}.arrow")
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            while some := list(islice(rows, ROWS_AT_ONCE)):
+                batch = pa.record_batch(list(zip(*some, strict=True)), schema=schema)
+                digest.update(batch.serialize())
+                writer.write_batch(batch)
+        kept = file.replace(folder / f"{digest.hexdigest()}.arrow")
     return Dataset.from_file(str(kept))
-
-
-def _write_rows(rows: Iterator[tuple[str, str]], columns: tuple[str, str], file: Path) -> str:
-    """Write the rows as Arrow, some at a time, and return the digest of what was written."""
-    schema = pa.schema([(column, pa.string()) for column in columns])
-    digest = hashlib.blake2b(schema.serialize(), digest_size=16)
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-        while some := list(islice(rows, ROWS_AT_ONCE)):
-            batch = pa.record_batch(list(zip(*some, strict=True)), schema=schema)
-            digest.update(batch.serialize())
-            writer.write_batch(batch)
-    return digest.hexdigest()
 
 
 def _labelled_lines(path: Path, config: DataConfig) -> Iterator[tuple[str, str]]:
@@ -210,29 +209,6 @@ def _labelled_lines(path: Path, config: DataConfig) -> Iterator[tuple[str, str]]
                     f"{path}, line {number}: takes lines of one '__label__name' and a text, got {shown!r}{hint}"
                 )
             yield text.strip(), config.label_separator.join(labels)
-
-
-def _class_folders(path: Path) -> bool:
-    """Tell whether the folder holds texts sorted into folders by class: **/class/*.txt and no data files."""
-    found = _visible(path, "*/*.txt") or _visible(path, "*/*/*.txt")
-    return (bool(found) and not _data_files(path)) or bool(_visible(path, "train/*/*.txt"))
-
-
-def _load_class_folders(path: Path, config: DataConfig) -> DatasetDict:
-    """Load path/split/class/*.txt as several splits, or path/class/*.txt as one."""
-    if texts := _visible(path, "*/*/*.txt"):
-        folders = {text.parent.parent for text in texts}
-        return DatasetDict({folder.name: _class_folder(folder, config) for folder in sorted(folders)})
-    return DatasetDict({config.train_split: _class_folder(path, config)})
-
-
-def _class_folder(path: Path, config: DataConfig) -> Dataset:
-    return _rows(((_read_text(file), file.parent.name) for file in _visible(path, "*/*.txt")), config)
-
-
-def _read_text(path: Path) -> str:
-    _check_encoding(path)
-    return path.read_text(encoding=WITHOUT_MARK)
 
 
 def _check_encoding(path: Path) -> None:

@@ -21,19 +21,18 @@ FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 def near_duplicate_groups(*columns: Iterable[str]) -> np.ndarray:
     """Give each row a number, two the same if their texts are equal once lower-cased and stripped to letters.
 
-    A row of several columns, such as a pair of texts, repeats another one only if each of its texts does. Groups are
-    numbered in the order of their first rows.
+    A row of several columns, such as a pair of texts, repeats another one only if each of its texts does; a text
+    without any letter is only equal to itself. Groups are numbered in the order of their first rows.
     """
-    keys = digests(tuple(map(_letters, row)) for row in zip(*columns, strict=True))
+
+    def letters(text: str) -> str:
+        return NOT_LETTERS.sub("", text.lower()) or text
+
+    keys = digests(tuple(map(letters, row)) for row in zip(*columns, strict=True))
     _, first_rows, groups = np.unique(keys, return_index=True, return_inverse=True)
     places = np.empty_like(first_rows)
     places[np.argsort(first_rows)] = np.arange(len(first_rows))
     return places[groups]
-
-
-def _letters(text: str) -> str:
-    # A text without any letter is only equal to itself.
-    return NOT_LETTERS.sub("", text.lower()) or text
 
 
 def groups_of(dataset: Dataset) -> np.ndarray:
@@ -45,10 +44,10 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     """Cut off a share of the rows: (what stays, what was cut off, how many rows repeat another one nearly).
 
     Groups of near-duplicates go to one side whole. Each group counts once, under the label of its first text, in
-    a split that keeps the shares of the labels. Where that cannot be, for there are more classes than texts to cut off
-    or classes of too few texts, the rare ones share a stratum and give one text each at the most (see `movable` and
-    `strata`). Where a text has any number of labels, the shares of the frequent combinations are kept and otherwise
-    those of the rarest labels, and a text with a label of which not even one could be cut off fairly stays.
+    a split that keeps the shares of the labels. Where that cannot be, since there are more classes than texts to cut
+    off or a class has too few texts, the rare classes share a stratum and give one text each at most (see `movable`
+    and `strata`). Where a text has any number of labels, the shares of the frequent combinations are kept and otherwise
+    those of the rarest labels, and a text with a label too rare to divide stays.
 
     Raises:
         ValueError: if there are too few groups for two sides.
@@ -61,11 +60,8 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     wanted = stratification(strata(labels[rows], num_off), num_off)
     _, off = train_test_split(rows, test_size=num_off, random_state=seed, stratify=wanted)
     is_off = np.isin(groups, off)
-    return (
-        dataset.select(np.flatnonzero(~is_off)),
-        dataset.select(np.flatnonzero(is_off)),
-        len(groups) - len(first_rows),
-    )
+    stays, cut_off = (dataset.select(np.flatnonzero(side)) for side in (~is_off, is_off))
+    return stays, cut_off, len(groups) - len(first_rows)
 
 
 def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
@@ -82,24 +78,14 @@ def movable(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Return the rows that a side of this size may take: all, but for those with a label that is too rare to divide.
 
     Of a label that fewer than `_fewest` texts have, the side's share is less than one text; drawn by chance it might
-    take most of them, and they would be missing where the model learns.
-
-    Args:
-        labels: of each row.
-        size: of the side.
-        seed: of the one row that is drawn of each rare class, where a text has one class.
+    take most of them, and they would be missing where the model learns. Where a text has one class, classes keep two
+    rows in train, and of a rare one the seed draws the row that may go, if need be.
     """
-    rows = np.arange(len(labels))
-    if labels.ndim == 1:
-        return _movable_of_classes(labels, size, seed)
-    is_rare = labels.sum(axis=0, dtype=np.int64) < _fewest(len(labels), size)
-    found = rows[~labels[:, is_rare].any(axis=1)]
-    return found if len(found) > size else rows
-
-
-def _movable_of_classes(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Return all rows but those of classes that would be left with less than two; of rare ones one row, if need be."""
-    rows = np.arange(len(labels))
+    rows, fewest = np.arange(len(labels)), _fewest(len(labels), size)
+    if labels.ndim == 2:
+        is_rare = labels.sum(axis=0, dtype=np.int64) < fewest
+        found = rows[~labels[:, is_rare].any(axis=1)]
+        return found if len(found) > size else rows
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     found = rows[(counts > FEWEST_LEFT)[classes]]
     if len(found) <= size:
@@ -108,8 +94,7 @@ def _movable_of_classes(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
         return found
     order = np.random.default_rng(seed).permutation(len(labels))
     drawn = order[np.unique(classes[order], return_index=True)[1]]  # a row of each class
-    is_rare = counts < _fewest(len(labels), size)
-    kept = np.isin(found, drawn) | ~is_rare[classes[found]]
+    kept = np.isin(found, drawn) | (counts >= fewest)[classes[found]]
     return found[kept] if kept.sum() > size else found
 
 

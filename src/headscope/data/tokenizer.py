@@ -1,4 +1,4 @@
-"""A tokenizer trained on the training texts alone, and kept under a name made from them."""
+"""Tokenizers: trained on the training texts alone, or that of a checkpoint; and how a token is shown to a person."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -15,36 +16,29 @@ from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
 from headscope.files import content_key, write_whole
 
-# Which signs are letters: those that Python's `\w` counts, and the marks that belong to them.
-#
-# In Devanagari, Thai and many other scripts a vowel is often a mark on its consonant (Unicode category M), which `\w`
-# does not count: a word would end in its middle, and words that differ by a vowel would be one.
+PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
+RECIPE = 2  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
+SUDACHI_READS = 8_000  # characters at once, of four bytes at most: it takes 49,149 bytes
 
-# Within the basic plane, where the marks of all living scripts are; as ranges, which a regular expression reads fast.
-# Not among them: selectors of a sign's look (0xFE00 to 0xFE0F), as after the digit of a keycap.
+# Letters are what Python's `\w` counts, and the marks that belong to them: in Devanagari, Thai and many other scripts a
+# vowel is often a mark on its consonant (Unicode category M), and without it a word would end in its middle. MARKS has
+# those of the basic plane, as ranges, which a regular expression reads fast; without selectors of a sign's look (0xFE00
+# to 0xFE0F), as after the digit of a keycap.
 _CODES = [code for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
 _STARTS = [code for code, before in zip(_CODES, [0, *_CODES], strict=False) if code != before + 1]
 _ENDS = [code for code, after in zip(_CODES, [*_CODES[1:], 0], strict=True) if code != after - 1]
-
 MARKS = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(_STARTS, _ENDS, strict=True))  # within [...]
-WORD = rf"\w[\w{MARKS}]*"  # a run of letters, digits and underscores, with their marks
 
 # Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of Katakana is a word,
 # most often a foreign one.
 CHARACTERS = "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
-_CHARACTER = re.compile(f"[{CHARACTERS}]")
 
 
 def is_character(word: str) -> bool:
     """Tell whether a word is one character of a script without spaces."""
-    return _CHARACTER.fullmatch(word) is not None
-
-
-PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-RECIPE = 2  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
-SUDACHI_READS = 8_000  # characters at once, of four bytes at most: it takes 49,149 bytes
-SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
+    return re.fullmatch(f"[{CHARACTERS}]", word) is not None
 
 
 def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:
@@ -123,17 +117,40 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer of words, or byte-level BPE, WordPiece or Unigram.
 
     (Sennrich et al. 2016, bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All read text through Unicode's
-    NFKC first, which makes full-width and half-width forms one.
+    NFKC first, which makes full-width and half-width forms one. Words are words and signs; in Chinese, Japanese and
+    Korean each character, but for runs of Katakana, which are words.
 
     Raises:
         ConfigError: if Unigram's vocabulary is too small for the characters of the texts.
     """
-    tokenizer, trainer = {"words": _words, "bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}[config.kind](
-        config
-    )
+    trainer: trainers.Trainer
+    settings: dict[str, Any] = {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
+    settings["vocab_size"] = config.vocab_size
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
-    if config.kind == "wordpiece":  # each ideograph is a word of its own, as BERT has it: Chinese has no spaces
+    if config.kind == "unigram":
+        tokenizer = Tokenizer(models.Unigram())
+        # Brackets stand alone, else "[SEP]" in a text would be found in the vocabulary, which holds the special tokens.
+        brackets = pre_tokenizers.Split(Regex(r"[\[\]]"), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), brackets])
+        tokenizer.decoder = decoders.Metaspace()
+        trainer = trainers.UnigramTrainer(unk_token=UNKNOWN, **settings)
+    elif config.kind == "bpe":
+        tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        bytes_ = pre_tokenizers.ByteLevel.alphabet()  # every byte has a token: nothing is ever unknown
+        trainer = trainers.BpeTrainer(min_frequency=config.min_frequency, initial_alphabet=bytes_, **settings)
+    elif config.kind == "wordpiece":
+        tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece()
+        trainer = trainers.WordPieceTrainer(min_frequency=config.min_frequency, **settings)
+        # Each ideograph is a word of its own, as BERT has it: Chinese has no spaces.
         steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
+    else:
+        tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = _cut_at_signs() if config.segmenter is None else _segmented()
+        trainer = trainers.WordLevelTrainer(min_frequency=config.min_frequency, **settings)
     tokenizer.normalizer = normalizers.Sequence(steps)
     try:
         tokenizer.train_from_iterator(texts, trainer)
@@ -149,52 +166,37 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
 
 def _finished(tokenizer: Tokenizer) -> Tokenizer:
     """Let each text become `[CLS] text [SEP]`, and a pair `[CLS] text [SEP] text [SEP]`."""
-    class_id, separator_id = tokenizer.token_to_id(CLASS), tokenizer.token_to_id(SEPARATOR)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLASS} $A {SEPARATOR}",
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
-        special_tokens=[(CLASS, class_id), (SEPARATOR, separator_id)],
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLASS, SEPARATOR)],
     )
     return with_literal_text(tokenizer)
 
 
 def _own_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     """Return what a function of the user's makes of the texts; tokenizer.json must be able to hold all of it."""
-    where = f"tokenizer.kind={config.kind}"
-    tokenizer = called("tokenizer.kind", config.kind, resolve("tokenizer.kind", config.kind), texts, config)
+    key, path = "tokenizer.kind", config.kind
+    tokenizer = called(key, path, resolve(key, path), texts, config)
     if not isinstance(tokenizer, Tokenizer):
-        raise ConfigError(f"{where}: returned a {type(tokenizer).__name__}; takes a tokenizers.Tokenizer")
-    missing = [token for token in (PADDING, UNKNOWN, CLASS, SEPARATOR) if tokenizer.token_to_id(token) is None]
-    if missing or tokenizer.token_to_id(PADDING) != 0:
-        raise ConfigError(
-            f"{where}: takes a vocabulary with {', '.join(SPECIAL_TOKENS[:4])}, of which {PADDING} is id 0"
-        )
+        raise ConfigError(f"{key}={path}: returned a {type(tokenizer).__name__}; takes a tokenizers.Tokenizer")
+    needed = SPECIAL_TOKENS[:4]
+    if None in map(tokenizer.token_to_id, needed) or tokenizer.token_to_id(PADDING) != 0:
+        raise ConfigError(f"{key}={path}: takes a vocabulary with {', '.join(needed)}, of which {PADDING} is id 0")
     try:
         return with_literal_text(Tokenizer.from_str(_finished(tokenizer).to_str()))
     except Exception as error:  # `tokenizers` raises nothing more precise
-        raise ConfigError(f"{where}: cannot be kept in a tokenizer.json, such as parts in Python: {error}") from error
+        reason = f"cannot be kept in a tokenizer.json, such as parts in Python: {error}"
+        raise ConfigError(f"{key}={path}: {reason}") from error
 
 
-def _words(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
-    """Words and signs; in Chinese, Japanese and Korean each character, but for runs of Katakana, which are words."""
-    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = _cut_at_signs() if config.segmenter is None else _segmented()
-    return tokenizer, trainers.WordLevelTrainer(
-        vocab_size=config.vocab_size,
-        min_frequency=config.min_frequency,
-        special_tokens=SPECIAL_TOKENS,
-        show_progress=False,
-    )
+WITHOUT_SPACES = pre_tokenizers.Split(Regex(r"\s+"), "removed")
 
 
 def _cut_at_signs() -> pre_tokenizers.PreTokenizer:
     letters = rf"[[\w\p{{M}}]&&[^{CHARACTERS}{KATAKANA}]]+"
     pieces = Regex(rf"[{CHARACTERS}]|[{KATAKANA}]+|{letters}|.")
-    return pre_tokenizers.Sequence([_without_spaces(), pre_tokenizers.Split(pieces, "isolated")])
-
-
-def _without_spaces() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Split(Regex(r"\s+"), "removed")
+    return pre_tokenizers.Sequence([WITHOUT_SPACES, pre_tokenizers.Split(pieces, "isolated")])
 
 
 def _segmented() -> pre_tokenizers.PreTokenizer:
@@ -209,49 +211,7 @@ def _segmented() -> pre_tokenizers.PreTokenizer:
             "tokenizer.segmenter=null, which reads characters"
         ) from error
     pieces = pre_tokenizers.Split(Regex(f".{{1,{SUDACHI_READS}}}"), "isolated")
-    return pre_tokenizers.Sequence([_without_spaces(), pieces, words])
-
-
-def _bpe(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
-    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return (
-        tokenizer,
-        trainers.BpeTrainer(
-            vocab_size=config.vocab_size,
-            min_frequency=config.min_frequency,
-            special_tokens=SPECIAL_TOKENS,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # every byte has a token: nothing is ever unknown
-            show_progress=False,
-        ),
-    )
-
-
-def _wordpiece(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
-    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer, trainers.WordPieceTrainer(
-        vocab_size=config.vocab_size,
-        min_frequency=config.min_frequency,
-        special_tokens=SPECIAL_TOKENS,
-        show_progress=False,
-    )
-
-
-def _unigram(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
-    tokenizer = Tokenizer(models.Unigram())
-    # Brackets stand alone, else "[SEP]" in a text would be found in the vocabulary, which holds the special tokens.
-    brackets = pre_tokenizers.Split(Regex(r"[\[\]]"), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), brackets])
-    tokenizer.decoder = decoders.Metaspace()
-    return tokenizer, trainers.UnigramTrainer(
-        vocab_size=config.vocab_size, special_tokens=SPECIAL_TOKENS, unk_token=UNKNOWN, show_progress=False
-    )
-
-
-# The tokenizer that a checkpoint was trained with, which its weights mean nothing without.
+    return pre_tokenizers.Sequence([WITHOUT_SPACES, pieces, words])
 
 
 def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int, path: str | None = None) -> Tokenizer:
@@ -270,7 +230,20 @@ def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int, path: s
         ConfigError: if there is none that can be read, or it marks no start and end of a text, or has ids beyond the
             table.
     """
-    tokenizer = _read(folder, path or str(folder))
+    if (folder / "tokenizer.json").is_file():
+        try:
+            tokenizer = load_tokenizer(folder / "tokenizer.json")
+        except ValueError as error:
+            raise ConfigError(f"model.path: {error}") from error
+    elif (folder / "vocab.txt").is_file():
+        tokenizer = _wordpiece_of_checkpoint(folder)
+    else:
+        raise ConfigError(
+            f"model.path: {path or folder} has neither tokenizer.json nor vocab.txt, which are the tokenizers that can "
+            'be read. Make the first of another form: python -c "from transformers import AutoModel, AutoTokenizer; '
+            f"[kind.from_pretrained('{path or folder}').save_pretrained('converted') for kind in "
+            '(AutoModel, AutoTokenizer)]", then model.path=converted'
+        )
     largest = max(tokenizer.get_vocab().values(), default=-1)
     if largest >= vocab_size:
         raise ConfigError(
@@ -286,50 +259,32 @@ def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int, path: s
     return tokenizer
 
 
-def _read(folder: Path, path: str) -> Tokenizer:
-    if (folder / "tokenizer.json").is_file():
-        try:
-            return load_tokenizer(folder / "tokenizer.json")
-        except ValueError as error:
-            raise ConfigError(f"model.path: {error}") from error
-    if (folder / "vocab.txt").is_file():
-        return _wordpiece_of_checkpoint(folder)
-    raise ConfigError(
-        f"model.path: {path} has neither tokenizer.json nor vocab.txt, which are the tokenizers that can be read. "
-        'Make the first of another form: python -c "from transformers import AutoModel, AutoTokenizer; '
-        f"[kind.from_pretrained('{path}').save_pretrained('converted') for kind in (AutoModel, AutoTokenizer)]\", "
-        "then model.path=converted"
-    )
-
-
 def _wordpiece_of_checkpoint(folder: Path) -> Tokenizer:
-    """Return BERT's own tokenizer: words and signs apart, then the longest pieces (Devlin et al. 2019, section 3)."""
+    """Return BERT's own tokenizer: words and signs apart, then the longest pieces (Devlin et al. 2019, section 3).
+
+    Where tokenizer_config.json does not say how texts are cleaned, they are lower-cased, as by `transformers`.
+    """
+    file, path = folder / "vocab.txt", folder / "tokenizer_config.json"
     try:
-        vocabulary = models.WordPiece.read_file(str(folder / "vocab.txt"))
-        pieces = models.WordPiece(vocabulary, unk_token=UNKNOWN)
-        class_id, separator_id = vocabulary[CLASS], vocabulary[SEPARATOR]
+        vocabulary = models.WordPiece.read_file(str(file))
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
+        around = [(token, vocabulary[token]) for token in (SEPARATOR, CLASS)]
     except Exception as error:  # `tokenizers` raises nothing more precise; a KeyError where a special token is missing
-        raise ConfigError(f"model.path: {folder / 'vocab.txt'} is not a vocabulary of BERT's: {error}") from error
-    tokenizer = Tokenizer(pieces)
-    tokenizer.normalizer = _normalizer(folder / "tokenizer_config.json")
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = processors.BertProcessing((SEPARATOR, separator_id), (CLASS, class_id))
-    tokenizer.add_special_tokens([token for token in SPECIAL_TOKENS if token in vocabulary])
-    return with_literal_text(tokenizer)
-
-
-def _normalizer(path: Path) -> normalizers.Normalizer:
-    """Return how texts are cleaned; where tokenizer_config.json does not say, as `transformers` does: lower-cased."""
+        raise ConfigError(f"model.path: {file} is not a vocabulary of BERT's: {error}") from error
     try:
         settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except ValueError as error:
         raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
-    return normalizers.BertNormalizer(
+    tokenizer.normalizer = normalizers.BertNormalizer(
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),  # None: where texts are lower-cased
         lowercase=settings.get("do_lower_case", True),
     )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.BertProcessing(*around)
+    tokenizer.add_special_tokens([token for token in SPECIAL_TOKENS if token in vocabulary])
+    return with_literal_text(tokenizer)
 
 
 # How a token is shown to a person: as the letters that it stands for, never as bytes or markup.
@@ -341,17 +296,17 @@ WORD_START = "▁"  # Unigram's sign for a space; it puts one before each text t
 
 def visible(text: str) -> str:
     """Return the text with spaces, line breaks and control characters as signs, and directions' controls named."""
-    return "".join(_visible(character) for character in text)
 
+    def sign(character: str) -> str:
+        if character in VISIBLE:
+            return VISIBLE[character]
+        if ord(character) < 0x20:
+            return chr(0x2400 + ord(character))  # the control pictures: U+0000 is shown as U+2400
+        if unicodedata.category(character) in ("Cf", "Cc", "Cs", "Zl", "Zp"):
+            return f"<U+{ord(character):04X}>"  # such as the override that turns the rest of a line around
+        return character
 
-def _visible(character: str) -> str:
-    if character in VISIBLE:
-        return VISIBLE[character]
-    if ord(character) < 0x20:
-        return chr(0x2400 + ord(character))  # the control pictures: U+0000 is shown as U+2400
-    if unicodedata.category(character) in ("Cf", "Cc", "Cs", "Zl", "Zp"):
-        return f"<U+{ord(character):04X}>"  # such as the override that turns the rest of a line around
-    return character
+    return "".join(map(sign, text))
 
 
 def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...]) -> list[str]:
@@ -373,13 +328,9 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         if repeats == 2:
             shown[-1] += "₁"
         previous = (start, end, sequence)
-        shown.append(
-            _shown(token, texts, start, end, sequence) + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else "")
-        )
+        if sequence is None and token in SPECIAL_TOKENS:
+            piece = token
+        else:
+            piece = "␣" if token == WORD_START else visible(texts[sequence or 0][start:end] or token)
+        shown.append(piece + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
     return shown
-
-
-def _shown(token: str, texts: tuple[str, ...], start: int, end: int, sequence: int | None) -> str:
-    if sequence is None and token in SPECIAL_TOKENS:
-        return token
-    return "␣" if token == WORD_START else visible(texts[sequence or 0][start:end] or token)

@@ -1,4 +1,10 @@
-"""The whole network: token ids in, one logit for each class out."""
+"""The whole network, from token ids to logits: embedding, block, encoder, classifier; last, the attention layer.
+
+    token ids -> TokenEmbedding (+ TokenEvidence) -> Encoder of EncoderBlocks -> pooling -> dropout -> linear -> logits
+
+Shape letters: B texts, T tokens, Q tokens whose vectors are made (T, or 1 where [CLS] alone is read), D model width,
+H heads, C classes, n known n-grams, M n-grams of a batch, K folds of the training texts.
+"""
 
 import math
 from typing import Any
@@ -17,22 +23,86 @@ from headscope.extension import called, is_import_path, resolve
 from headscope.model.pooling import build_pooling
 from headscope.model.pretrained import Architecture, NormedEmbedding, PostNormEncoder
 
-# What each token says about the classes, counted and then learned: it enters with the token, and heads choose.
+EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence says something from the start
+EvidenceInputs = tuple[Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]]  # headscope.data.evidence.Evidence
 
-EvidenceInputs = tuple[
-    Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]
-]  # as in headscope.data.evidence.Evidence
+
+class TokenEmbedding(nn.Module):
+    """Sum the vectors of token, position, what it says about the classes and, for pairs, the text that it belongs to.
+
+    Args:
+        vocab_size: number of token ids; id 0 is padding and stays zero.
+        d_model: D, width of a vector.
+        max_length: most tokens of a text.
+        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the attention
+            layer turns queries and keys instead).
+        num_segments: 2 for pairs of texts, else 1.
+        dropout: share of numbers dropped in training.
+        num_classes: C, where tokens carry evidence about so many classes; else 0.
+    """
+
+    def __init__(
+        self, vocab_size: int, d_model: int, max_length: int, positions: str, num_segments: int, dropout: float,
+        num_classes: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
+        self.segment = nn.Embedding(num_segments, d_model) if num_segments > 1 else None
+        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
+        self.position: Tensor | None
+        if positions == "learned":
+            self.position = nn.Parameter(torch.empty(max_length, d_model))
+            nn.init.normal_(self.position, std=0.02)
+        elif positions == "sinusoidal":
+            # Scaled down to the size of the token vectors, or it would drown them at the start.
+            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False)
+        else:
+            self.position = None
+        self.dropout = Dropout(dropout)
+        nn.init.normal_(self.token.weight, std=0.02)
+        with torch.no_grad():
+            self.token.weight[0].zero_()
+        if self.segment is not None:
+            nn.init.normal_(self.segment.weight, std=0.02)
+        if self.evidence is not None:
+            nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
+
+    def forward(
+        self,
+        token_ids: Int[Tensor, "B T"],
+        segment_ids: Int[Tensor, "B T"] | None = None,
+        evidence: Float[Tensor, "B T C"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Return one vector for each token; that of [CLS] is the same in every text."""
+        vectors = self.token(token_ids)  # [B, T] -> [B, T, D]
+        if self.position is not None:
+            vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], the same in every text
+        if self.segment is not None and segment_ids is not None:
+            vectors = vectors + self.segment(segment_ids)
+        if self.evidence is not None and evidence is not None:
+            vectors = vectors + self.evidence(evidence)  # [B, T, C] -> [B, T, D]
+        return self.dropout(vectors)  # type: ignore[no-any-return]
+
+
+def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
+    """Return PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos of the same (Vaswani et al. 2017, section 3.5)."""
+    position = torch.arange(max_length)[:, None]  # [T, 1]
+    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # [D/2]
+    table = torch.empty(max_length, d_model)
+    table[:, 0::2] = torch.sin(position * frequency)
+    table[:, 1::2] = torch.cos(position * frequency)
+    return table
 
 
 class TokenEvidence(nn.Module):
     """e_jc = sum_g w_gc r_gc over the n-grams g of token j: what they say about class c.
 
     r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the n-gram is
-    (`headscope.data.evidence`); w, how much the n-gram is to be believed, is learned from 1 on. Two classes share it:
-    what speaks for one speaks against the other. What says nothing, r near 0, hardly learns (Wang and Manning 2012,
+    (`headscope.data.evidence`). w, how much the n-gram is to be believed, is learned and starts at 1. Two classes share
+    it: what speaks for one speaks against the other. Where r is near 0, w hardly learns (Wang and Manning 2012,
     Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of another classifier).
 
-    In training a text is told what other folds of the texts say; elsewhere what all say.
+    In training, what a text is told was counted in the other folds of the texts; elsewhere in all of them.
 
     Args:
         num_ngrams: n, how many n-grams are known.
@@ -62,101 +132,16 @@ class TokenEvidence(nn.Module):
     def forward(self, evidence: EvidenceInputs, length: int) -> Float[Tensor, "B T C"]:
         """Return what each token of B texts of `length` positions says about each class; 0 at special tokens."""
         ids, places, folds = evidence
-        said = F.embedding(ids, self.weight) * self._ratios(ids, places, folds, length)  # [M, C]
+        if self.training and self.fold_ratios is not None:
+            self.fold_ratios = self.fold_ratios.to(ids.device)
+            fold = folds[places // length]  # [M], of the text that each n-gram stands in
+            ratios = F.embedding(fold * len(self.ratio) + ids, self.fold_ratios.flatten(0, 1))  # [K * n, C] -> [M, C]
+        else:
+            ratios = F.embedding(ids, self.ratio)  # [n, C] -> [M, C]
+        said = F.embedding(ids, self.weight) * ratios  # [M, C]
         said = said * self.dropout(said.new_ones(len(ids), 1))  # an n-gram is left out whole
         tokens: Tensor = said.new_zeros(len(folds) * length, said.shape[1]).index_add_(0, places, said)
         return tokens.view(len(folds), length, -1)  # [B * T, C] -> [B, T, C]
-
-    def _ratios(self, ids: Tensor, places: Tensor, folds: Tensor, length: int) -> Float[Tensor, "M C"]:
-        if not self.training or self.fold_ratios is None:
-            return F.embedding(ids, self.ratio)
-        self.fold_ratios = self.fold_ratios.to(ids.device)
-        fold = folds[torch.div(places, length, rounding_mode="floor")]  # [M]
-        return F.embedding(fold * len(self.ratio) + ids, self.fold_ratios.flatten(0, 1))
-
-
-# From token ids to vectors: what a token is, plus where it stands.
-
-EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence says something from the start
-
-
-def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
-    """Return PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos of the same (Vaswani et al. 2017, section 3.5)."""
-    position = torch.arange(max_length)[:, None]  # [T, 1]
-    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # [D/2]
-    table = torch.empty(max_length, d_model)
-    table[:, 0::2] = torch.sin(position * frequency)
-    table[:, 1::2] = torch.cos(position * frequency)
-    return table
-
-
-class TokenEmbedding(nn.Module):
-    """Sum the vectors of token, position, what it says about the classes and, for pairs, the text that it belongs to.
-
-    Args:
-        vocab_size: number of token ids; id 0 is padding and stays zero.
-        d_model: D, width of a vector.
-        max_length: most tokens of a text.
-        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the attention
-            layer turns queries and keys instead).
-        num_segments: 2 for pairs of texts, else 1.
-        dropout: share of numbers dropped in training.
-        num_classes: C, where tokens carry evidence about so many classes; else 0.
-    """
-
-    def __init__(
-        self,
-        vocab_size: int,
-        d_model: int,
-        max_length: int,
-        positions: str,
-        num_segments: int,
-        dropout: float,
-        num_classes: int = 0,
-    ) -> None:
-        super().__init__()
-        self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
-        self.segment = nn.Embedding(num_segments, d_model) if num_segments > 1 else None
-        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
-        self.position: Tensor | None
-        if positions == "learned":
-            self.position = nn.Parameter(torch.empty(max_length, d_model))
-            nn.init.normal_(self.position, std=0.02)
-        elif positions == "sinusoidal":
-            # Scaled down to the size of the token vectors, or it would drown them at the start.
-            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False)
-        else:
-            self.position = None
-        self.dropout = Dropout(dropout)
-        self._draw()
-
-    def _draw(self) -> None:
-        nn.init.normal_(self.token.weight, std=0.02)
-        with torch.no_grad():
-            self.token.weight[0].zero_()
-        if self.segment is not None:
-            nn.init.normal_(self.segment.weight, std=0.02)
-        if self.evidence is not None:
-            nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
-
-    def forward(
-        self,
-        token_ids: Int[Tensor, "B T"],
-        segment_ids: Int[Tensor, "B T"] | None = None,
-        evidence: Float[Tensor, "B T C"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """Return one vector for each token; that of [CLS] is the same in every text."""
-        vectors = self.token(token_ids)
-        if self.position is not None:
-            vectors = vectors + self.position[: token_ids.shape[1]]
-        if self.segment is not None and segment_ids is not None:
-            vectors = vectors + self.segment(segment_ids)
-        if self.evidence is not None and evidence is not None:
-            vectors = vectors + self.evidence(evidence)
-        return self.dropout(vectors)  # type: ignore[no-any-return]
-
-
-# A stack of pre-norm Transformer blocks built from our own attention.
 
 
 class EncoderBlock(nn.Module):
@@ -179,13 +164,9 @@ class EncoderBlock(nn.Module):
     """
 
     def __init__(
-        self,
-        attention: HeadedAttention,
-        d_model: int,
-        feedforward_size: int,
-        dropout: float = 0.0,
+        self, attention: HeadedAttention, d_model: int, feedforward_size: int, dropout: float = 0.0,
         num_classes: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
         if self.evidence is not None:
@@ -215,11 +196,11 @@ class EncoderBlock(nn.Module):
             key_padding_mask: True at padding.
             attn_mask: True where a query may not look at a key, such as at far tokens.
             evidence: e, what each token says about each class.
-            first_alone: return the first token's vector alone: nothing else is asked of the last block.
+            first_alone: return the first token's vector alone, where nothing else is asked of the last block.
         """
-        normed = self.attention_norm(tokens)
+        normed = self.attention_norm(tokens)  # [B, T, D]
         values = normed if self.evidence is None or evidence is None else normed + self.evidence(evidence)
-        query, tokens = (normed[:, :1], tokens[:, :1]) if first_alone else (normed, tokens)
+        query, tokens = (normed[:, :1], tokens[:, :1]) if first_alone else (normed, tokens)  # [B, T, D] -> [B, Q, D]
         attended, _ = self.attention(query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask)
         tokens = tokens + self.dropout(attended)
         return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
@@ -238,16 +219,13 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig, max_length: int, num_classes: int = 0) -> None:
         super().__init__()
-        rotary = None
-        if config.positions == "rotary":
-            rotary = RotaryPositions(config.d_model // config.num_heads, max_length)
+        D, is_rotary = config.d_model, config.positions == "rotary"
+        rotary = RotaryPositions(D // config.num_heads, max_length) if is_rotary else None
         self.blocks = nn.ModuleList(
-            EncoderBlock(
-                build_attention(config, rotary), config.d_model, config.feedforward_size, config.dropout, num_classes
-            )
+            EncoderBlock(build_attention(config, rotary), D, config.feedforward_size, config.dropout, num_classes)
             for _ in range(config.num_layers)
         )
-        self.norm = nn.LayerNorm(config.d_model)
+        self.norm = nn.LayerNorm(D)
         self.causal, self.window = config.causal, config.window
         self.reads_first = config.pooling in ("first", "pooler")
 
@@ -264,84 +242,22 @@ class Encoder(nn.Module):
             key_padding_mask: True at padding.
             evidence: what each token says about each class.
         """
-        attn_mask = self.attention_mask(tokens.shape[1], tokens.device)
+        attn_mask = self.attention_mask(tokens.shape[1], tokens.device)  # [T, T]
         *blocks, last = self.blocks
         assert isinstance(last, EncoderBlock)
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
         first_alone = self.reads_first and last.attention.observer is None
         if first_alone and attn_mask is not None:
-            attn_mask = attn_mask[:1]
+            attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
         return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, first_alone))  # type: ignore[no-any-return]
 
     def attention_mask(self, length: int, device: torch.device) -> Bool[Tensor, "{length} {length}"] | None:
         """Return which token may not look at which, whatever the text: later ones, or those out of the window."""
-        masks = []
-        if self.causal:
-            masks.append(causal_mask(length, length, device))
+        masks = [causal_mask(length, length, device)] if self.causal else []
         if self.window is not None:
             masks.append(window_mask(length, length, self.window, device))
         return torch.cat(masks).any(dim=0)[0] if masks else None  # [1 or 2, 1, T, T] -> [T, T]
-
-
-def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) -> HeadedAttention:
-    """Return the attention layer that a configuration asks for.
-
-    Raises:
-        ConfigError: if it is the user's own, and does not do what the encoder needs.
-    """
-    if is_import_path(config.attention):
-        return _own_attention(config, rotary)
-    D, H, dropout = config.d_model, config.num_heads, config.attention_dropout
-    if config.attention == "shared_projection":
-        return SharedProjectionAttention(D, H, dropout, rotary)
-    return MultiHeadAttention(D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads)
-
-
-def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
-    """Return a layer of the user's own class, once two texts of three tokens, one of them padding, went through it."""
-    where = f"model.attention={config.attention}"
-    kind = resolve("model.attention", config.attention)
-    if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
-        raise ConfigError(f"{where}: takes a subclass of headscope.attention.HeadedAttention, whose heads can be seen")
-    settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
-    if issubclass(kind, MultiHeadAttention):
-        settings |= {"batch_first": True, "num_kv_heads": config.num_kv_heads}
-    elif config.num_kv_heads is not None:
-        settings["num_kv_heads"] = config.num_kv_heads
-    layer: HeadedAttention = called(
-        "model.attention", config.attention, kind, embed_dim=config.d_model, num_heads=config.num_heads, **settings
-    )
-    shown: list[Seen] = []
-    joined: list[Tensor] = []  # the heads' sums [B, Q, D], before the output projection
-
-    def note(sums: Tensor) -> Tensor:
-        joined.append(sums.transpose(1, 2).flatten(2))
-        return sums
-
-    tokens = torch.linspace(-1, 1, 6 * config.d_model).view(2, 3, -1)
-    padding = torch.tensor([[False] * 3, [False, False, True]])
-    layer.eval().observer, layer.intervention = shown.append, note
-    with torch.no_grad():
-        given = called(
-            "model.attention", config.attention, layer.forward, tokens[:, :1], tokens, tokens, padding,
-            need_weights=False, attn_mask=None,
-        )  # fmt: skip
-    layer.train().observer = layer.intervention = None
-    shape = given[0].shape if isinstance(given, tuple) and given and isinstance(given[0], Tensor) else type(given)
-    if shape != (2, 1, config.d_model):
-        raise ConfigError(
-            f"{where}: returns (output, weights or None); output must be [2, 1, {config.d_model}], got {shape}"
-        )
-    if len(shown) != 1 or shown[0].shape != (2, config.num_heads, 1, 3):
-        raise ConfigError(f"{where}: its heads cannot be seen: forward must call self.attend_heads once")
-    if shown[0].weights()[1, :, :, 2].any():
-        raise ConfigError(f"{where}: looks at padding: hand key_padding_mask on (headscope.attention.merge_masks)")
-    with torch.no_grad():
-        projected = called("model.attention", config.attention, lambda: layer.output_projection(joined[0]))
-    if not torch.allclose(projected, given[0], atol=1e-5):
-        raise ConfigError(f"{where}: its output is not self.output_projection of what self.attend_heads returns")
-    return layer
 
 
 class TextClassifier(nn.Module):
@@ -358,37 +274,31 @@ class TextClassifier(nn.Module):
         num_segments: 2 for pairs of texts, else 1.
         architecture: of an encoder that is trained already; None for one from scratch. It decides about embedding and
             encoder, and so about every size; of `config`, pooling and dropout remain.
-        num_ngrams: how many n-grams are known; without config.evidence tokens carry none.
+        num_ngrams: n, how many n-grams are known; without config.evidence tokens carry none.
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        num_classes: int,
-        max_length: int,
-        num_segments: int = 1,
-        architecture: Architecture | None = None,
-        num_ngrams: int = 0,
-    ) -> None:
+        self, config: ModelConfig, vocab_size: int, num_classes: int, max_length: int, num_segments: int = 1,
+        architecture: Architecture | None = None, num_ngrams: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.num_segments = num_segments
         self.embedding: TokenEmbedding | NormedEmbedding
         self.encoder: Encoder | PostNormEncoder
-        told_classes = num_classes if config.evidence and architecture is None else 0
+        D, told_classes = config.d_model, num_classes if config.evidence and architecture is None else 0
         self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout) if told_classes else None
         if architecture is None:
             self.embedding = TokenEmbedding(
-                vocab_size, config.d_model, max_length, config.positions, num_segments, config.dropout, told_classes
+                vocab_size, D, max_length, config.positions, num_segments, config.dropout, told_classes
             )
             self.encoder = Encoder(config, max_length, told_classes)
         else:
+            D = architecture.d_model
             self.embedding = NormedEmbedding(architecture, config.dropout)
             self.encoder = PostNormEncoder(architecture, config.dropout, config.attention_dropout)
-        width = config.d_model if architecture is None else architecture.d_model
-        self.pool = build_pooling(config.pooling, width)
+        self.pool = build_pooling(config.pooling, D)
         self.dropout = Dropout(config.dropout)
-        self.head = nn.Linear(width, num_classes)
+        self.head = nn.Linear(D, num_classes)
 
     def forward(
         self,
@@ -412,11 +322,72 @@ class TextClassifier(nn.Module):
         if self.num_segments > 1 and segment_ids is None:
             raise ValueError("this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`")
         if self.evidence is None:
-            tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)
+            tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)  # [B, T] -> [B, Q, D]
         elif evidence is None:
             raise ValueError("this network reads n-grams beside token ids: call it with a batch's `inputs`")
         else:
             said = self.evidence(evidence, token_ids.shape[1])  # [B, T, C]
             tokens = self.encoder(self.embedding(token_ids, segment_ids, said), key_padding_mask, said)
-        logits: Tensor = self.head(self.dropout(self.pool(tokens, key_padding_mask)))
+        logits: Tensor = self.head(self.dropout(self.pool(tokens, key_padding_mask)))  # [B, Q, D] -> [B, D] -> [B, C]
         return logits
+
+
+def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) -> HeadedAttention:
+    """Return the attention layer that a configuration asks for.
+
+    Raises:
+        ConfigError: if it is the user's own, and does not do what the encoder needs.
+    """
+    if is_import_path(config.attention):
+        return _own_attention(config, rotary)
+    D, H, dropout = config.d_model, config.num_heads, config.attention_dropout
+    if config.attention == "shared_projection":
+        return SharedProjectionAttention(D, H, dropout, rotary)
+    return MultiHeadAttention(D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads)
+
+
+def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
+    """Return a layer of the user's own class, once two texts of three tokens, one of them padding, went through it."""
+    key, path, D, H = "model.attention", config.attention, config.d_model, config.num_heads
+    kind = resolve(key, path)
+    if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
+        raise ConfigError(
+            f"{key}={path}: takes a subclass of headscope.attention.HeadedAttention, whose heads can be seen"
+        )
+    settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
+    if issubclass(kind, MultiHeadAttention):
+        settings |= {"batch_first": True, "num_kv_heads": config.num_kv_heads}
+    elif config.num_kv_heads is not None:
+        settings["num_kv_heads"] = config.num_kv_heads
+    layer: HeadedAttention = called(key, path, kind, embed_dim=D, num_heads=H, **settings)
+    shown: list[Seen] = []
+    sums: list[Tensor] = []  # of the heads, before the output projection
+
+    def note(of_heads: Tensor) -> Tensor:
+        sums.append(of_heads)
+        return of_heads
+
+    tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, -1)
+    padding = torch.tensor([[False] * 3, [False, False, True]])
+    layer.eval().observer, layer.intervention = shown.append, note
+    with torch.no_grad():
+        inputs = (tokens[:, :1], tokens, tokens, padding)
+        given = called(key, path, layer.forward, *inputs, need_weights=False, attn_mask=None)
+    layer.train().observer = layer.intervention = None
+    shape = given[0].shape if isinstance(given, tuple) and given and isinstance(given[0], Tensor) else type(given)
+    wrong = None
+    if shape != (2, 1, D):
+        wrong = f"returns (output, weights or None); output must be [2, 1, {D}], got {shape}"
+    elif len(shown) != 1 or shown[0].shape != (2, H, 1, 3):
+        wrong = "its heads cannot be seen: forward must call self.attend_heads once"
+    elif shown[0].weights()[1, :, :, 2].any():
+        wrong = "looks at padding: hand key_padding_mask on (headscope.attention.merge_masks)"
+    else:
+        with torch.no_grad():
+            joined = sums[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
+            projected = called(key, path, lambda: layer.output_projection(joined))
+        if not torch.allclose(projected, given[0], atol=1e-5):
+            wrong = "its output is not self.output_projection of what self.attend_heads returns"
+    if wrong is not None:
+        raise ConfigError(f"{key}={path}: {wrong}")
+    return layer

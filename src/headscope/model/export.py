@@ -18,12 +18,9 @@ LINEAR = 2.0**-12  # tanh(y) is y to float32's rounding for |y| up to this: y^2 
 
 
 def bert_config(
-    config: ModelConfig,
-    architecture: Architecture,
-    labels: list[str],
-    padding_id: int | None,
+    config: ModelConfig, architecture: Architecture, labels: list[str], padding_id: int | None,
     multi_label: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Return config.json. Every family becomes BERT, whose layers are the same; dropout is that of the run.
 
     Args:
@@ -86,14 +83,10 @@ def bert_tensors(model: TextClassifier, architecture: Architecture) -> dict[str,
 
 
 def _linear_pooler(norm: nn.LayerNorm) -> tuple[float, nn.Linear]:
-    """Return e and W = e I, b = 0, with which tanh(W x + b) / e is x to rounding in float32.
+    """Return e and W = e I, b = 0, with which tanh(W x + b) / e is x to rounding in float32; x is what a norm gives.
 
-    tanh(e x) / e = x (1 - (e x)^2 / 3 + ...), and x, which comes out of a norm, is at most g sqrt(D) + |b| for the
-    norm's own g and b: e is so small that |e x| <= `LINEAR`. It is a power of two, so neither W nor the head divided by
-    e is rounded.
-
-    Args:
-        norm: whose outputs x are.
+    tanh(e x) / e = x (1 - (e x)^2 / 3 + ...), and |x| is at most g sqrt(D) + |b| for the norm's own g and b: e is so
+    small that |e x| <= `LINEAR`. It is a power of two, so neither W nor the head divided by e is rounded.
     """
     largest = (norm.weight.abs() * math.sqrt(len(norm.weight)) + norm.bias.abs()).max().item()
     scale = 2.0 ** math.floor(math.log2(LINEAR / max(largest, 1.0)))

@@ -33,16 +33,11 @@ class OneClass:
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy over the texts, each weighing as its class does.
 
-        sum_i w_(y_i) ((1 - s) l_(i, y_i) + s / C sum_c l_ic) / sum_i w_(y_i), with l = -log softmax(z) (smoothing as in
-        Szegedy et al. 2016, Rethinking the Inception Architecture, section 7). torch's own loss with both weighs the
+        sum_i w_(y_i) ((1 - s) l_(i, y_i) + s / C sum_c l_ic) / sum_i w_(y_i), with l = -log softmax(z), w the classes'
+        weights from `balanced_weights`, and s the smoothing, the share of the target that is spread over all classes
+        (Szegedy et al. 2016, Rethinking the Inception Architecture, section 7). torch's own loss with both weighs the
         smoothed targets by the classes that they are spread over, so that a text of a frequent class is pushed to the
         rare ones.
-
-        Args:
-            logits: what the model says.
-            labels: the class of each text.
-            weights: w of the classes, from `balanced_weights`.
-            smoothing: s, share of the target that is spread over all C classes.
         """
         if weights is None or not smoothing:
             return F.cross_entropy(logits, labels, weights, label_smoothing=smoothing)
@@ -71,22 +66,15 @@ class OneClass:
         return [labels[number] for number in classes.int().argmax(dim=-1).tolist()]
 
     def balanced_weights(self, counts: Float[Tensor, " C"], num_texts: int) -> Float[Tensor, " C"]:
-        """Return n / (C n_c) for each class c, so that every class weighs the same in the loss (King and Zeng 2001).
-
-        Args:
-            counts: n_c, how many texts have a class.
-            num_texts: n.
-        """
+        """Return n / (C n_c) for each class c, which n_c of n texts have: all weigh the same (King and Zeng 2001)."""
         return num_texts / (len(counts) * counts.clamp(min=1))
 
 
 class AnyClasses:
     """A text has any number of C classes: for each a sigmoid, and binary cross-entropy in nats, the mean over classes.
 
-    Labels are [B, C], 1 at the classes that a text has and 0 at the others.
-
-    Args:
-        thresholds: the probability from which on a text is given a class; 0.5 for each by default.
+    Labels are [B, C], 1 at the classes that a text has and 0 at the others. A text is given each class whose
+    probability reaches its threshold, [C]; 0.5 for each by default.
     """
 
     def __init__(self, thresholds: Float[Tensor, " C"] | None = None) -> None:
@@ -109,11 +97,8 @@ class AnyClasses:
     ) -> Float[Tensor, ""]:
         """Return the mean binary cross-entropy over texts and classes.
 
-        Args:
-            logits: what the model says.
-            labels: 1 at the classes that a text has.
-            weights: of the texts that have a class, against those that do not, from `balanced_weights`.
-            smoothing: share of the target that is spread over both answers: 1 becomes 1 - smoothing / 2.
+        `weights`, from `balanced_weights`, are those of the texts that have a class, against those that do not;
+        `smoothing` is the share of the target that is spread over both answers: 1 becomes 1 - smoothing / 2.
         """
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # bfloat16 would round the targets
         targets = labels.to(logits.dtype) * (1 - smoothing) + smoothing / 2
@@ -142,12 +127,7 @@ class AnyClasses:
         return [[label for label, is_there in zip(labels, row, strict=True) if is_there] for row in classes.tolist()]
 
     def balanced_weights(self, counts: Float[Tensor, " C"], num_texts: int) -> Float[Tensor, " C"]:
-        """Return (n - n_c) / n_c for each class c: the texts that have it weigh as much in the loss as all others.
-
-        Args:
-            counts: n_c, how many texts have a class.
-            num_texts: n.
-        """
+        """Return (n - n_c) / n_c for each class c: the n_c texts that have it weigh as much as all others."""
         return (num_texts - counts).clamp(min=1) / counts.clamp(min=1)
 
 

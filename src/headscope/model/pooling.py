@@ -1,4 +1,7 @@
-"""From the tokens' vectors to the text's vector, padding left out."""
+"""From the tokens' vectors to the text's vector, padding left out.
+
+Shape letters: B texts, T tokens, Q of them (1 where the encoder makes the first alone), D width of a vector.
+"""
 
 from collections.abc import Callable
 

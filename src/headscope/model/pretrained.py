@@ -1,4 +1,10 @@
-"""The encoder of the BERT family: an embedding with a norm, and blocks whose norm comes after the addition."""
+"""Checkpoints of the BERT family: the network they were trained as, and how their files are read.
+
+First the encoder, an embedding with a norm and blocks whose norm comes after the addition; then what its config.json
+says, what each tensor is called in a checkpoint, and how these are found, opened and put into the encoder.
+
+Shape letters: B texts, T tokens, D model width.
+"""
 
 import json
 import re
@@ -17,25 +23,12 @@ from headscope.attention import MultiHeadAttention
 from headscope.attention.functional import Dropout
 from headscope.errors import ConfigError
 
-# What an encoder of the BERT family looks like, read from the config.json of its checkpoint.
-
-FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta")
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
-# What DistilBERT calls otherwise than the rest of the family.
-DISTILBERT_NAMES = {
-    "hidden_size": "dim",
-    "num_attention_heads": "n_heads",
-    "num_hidden_layers": "n_layers",
-    "intermediate_size": "hidden_dim",
-    "hidden_act": "activation",
-}
-# Keys of config.json that would make another network than the one that is built here, and the value that would not.
-PLAIN = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "pruned_heads": {},
-    "quantization_config": None,
+# gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel 2016, section 2).
+MAKE_ACTIVATION: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_new": lambda: nn.GELU(approximate="tanh"),
+    "gelu_pytorch_tanh": lambda: nn.GELU(approximate="tanh"),
+    "relu": nn.ReLU,
 }
 
 
@@ -69,349 +62,6 @@ class Architecture:
     num_segments: int
     activation: str
     norm_epsilon: float
-
-
-def read_architecture(path: Path) -> Architecture:
-    """Read a checkpoint's config.json.
-
-    Raises:
-        ConfigError: if it cannot be read, or describes a network that is not supported; the message names what.
-    """
-    if not path.exists():
-        found = sorted([*path.parent.glob("*/config.json"), *path.parent.glob("*/*/config.json")])
-        hint = f"; there is one in {found[0].parent}" if found else ""
-        raise ConfigError(
-            f"model.path: {path.parent} has no config.json; takes the folder of a checkpoint, with config.json, "
-            f"model.safetensors and tokenizer.json or vocab.txt{hint}"
-        )
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"model.path: {path} is not the config.json of a model")
-    _refuse_others(content, path)
-    try:
-        return _architecture(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"model.path: {path} lacks a size, or it is no number: {error}") from error
-
-
-def _refuse_others(content: dict[str, Any], path: Path) -> None:
-    family = content.get("model_type")
-    if family not in FAMILIES:
-        raise ConfigError(f"model.path: {path} describes a model of type {family!r}; takes {', '.join(FAMILIES)}")
-    for key, plain in PLAIN.items():
-        if content.get(key, plain) not in (plain, None):
-            raise ConfigError(f"model.path: {path} has {key}={content[key]!r}, which is not supported; takes {plain!r}")
-    activation = content.get(_name(family, "hidden_act"), "gelu")
-    if activation not in ACTIVATIONS:
-        raise ConfigError(f"model.path: {path} has the activation {activation!r}; takes {', '.join(ACTIVATIONS)}")
-
-
-def _name(family: str, key: str) -> str:
-    return DISTILBERT_NAMES.get(key, key) if family == "distilbert" else key
-
-
-def _architecture(content: dict[str, Any]) -> Architecture:
-    family = content["model_type"]
-
-    def size(key: str) -> int:
-        return int(content[_name(family, key)])
-
-    # Where a checkpoint leaves these out, `transformers` takes padding_idx = 1 for RoBERTa and 2 types for BERT.
-    offset = int(content.get("pad_token_id", 1)) + 1 if "roberta" in family else 0
-    return Architecture(
-        family=family,
-        vocab_size=size("vocab_size"),
-        d_model=size("hidden_size"),
-        num_heads=size("num_attention_heads"),
-        num_layers=size("num_hidden_layers"),
-        feedforward_size=size("intermediate_size"),
-        max_positions=size("max_position_embeddings") - offset,
-        position_offset=offset,
-        num_segments=0 if family == "distilbert" else int(content.get("type_vocab_size", 2)),
-        activation=content.get(_name(family, "hidden_act"), "gelu"),
-        norm_epsilon=1e-12 if family == "distilbert" else float(content.get("layer_norm_eps", 1e-12)),
-    )
-
-
-def architecture_json(architecture: Architecture) -> dict[str, Any]:
-    """Return what a run folder's encoder.json holds, from which `load_architecture` makes the same again."""
-    return asdict(architecture)
-
-
-def load_architecture(path: Path) -> Architecture:
-    """Read a run folder's encoder.json.
-
-    Raises:
-        ValueError: if it is not one.
-    """
-    try:
-        return Architecture(**json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: does not describe an encoder: {error}") from error
-
-
-# What each of our tensors is called in a checkpoint of each family.
-
-# Our name -> the checkpoint's, where one tensor is one tensor. Both stand before ".weight" and ".bias".
-BERT_BLOCK = {
-    "attention.out_proj": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "feedforward.0": "intermediate.dense",
-    "feedforward.2": "output.dense",
-    "feedforward_norm": "output.LayerNorm",
-}
-DISTILBERT_BLOCK = {
-    "attention.out_proj": "attention.out_lin",
-    "attention_norm": "sa_layer_norm",
-    "feedforward.0": "ffn.lin1",
-    "feedforward.2": "ffn.lin2",
-    "feedforward_norm": "output_layer_norm",
-}
-BERT_HEADS = ("attention.self.query", "attention.self.key", "attention.self.value")
-DISTILBERT_HEADS = ("attention.q_lin", "attention.k_lin", "attention.v_lin")
-TOKENS = "embeddings.word_embeddings.weight"  # every family has it: what stands before it in a file is the prefix
-POSITIONS = "embeddings.position_embeddings.weight"
-SEGMENTS = "embeddings.token_type_embeddings.weight"
-
-
-def names_in_checkpoint(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield (our name, the checkpoint's names) for every tensor of the encoder.
-
-    Where there are several names, ours is those tensors one below the other: `in_proj_weight` [3D, D] holds the
-    matrices of queries, keys and values. Names are without the prefix that a model with a head has, such as "bert.".
-    """
-    yield "embedding.token.weight", (TOKENS,)
-    yield "embedding.position", (POSITIONS,)
-    if architecture.num_segments:
-        yield "embedding.segment.weight", (SEGMENTS,)
-    for kind in ("weight", "bias"):
-        yield f"embedding.norm.{kind}", (f"embeddings.LayerNorm.{kind}",)
-    for number in range(architecture.num_layers):
-        yield from _names_of_block(architecture.family == "distilbert", number)
-
-
-def _names_of_block(is_distilbert: bool, number: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-    ours = f"encoder.blocks.{number}"
-    theirs = f"{block_folder(is_distilbert)}{number}"
-    single, heads = (DISTILBERT_BLOCK, DISTILBERT_HEADS) if is_distilbert else (BERT_BLOCK, BERT_HEADS)
-    for kind in ("weight", "bias"):
-        yield f"{ours}.attention.in_proj_{kind}", tuple(f"{theirs}.{name}.{kind}" for name in heads)
-        for name, other in single.items():
-            yield f"{ours}.{name}.{kind}", (f"{theirs}.{other}.{kind}",)
-
-
-def names_of_pooler() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield (our name, the checkpoint's name) for the tensors of BERT's pooler, which not every checkpoint has."""
-    for kind in ("weight", "bias"):
-        yield f"pool.dense.{kind}", (f"pooler.dense.{kind}",)
-
-
-def block_folder(is_distilbert: bool) -> str:
-    """Return what the names of the blocks' tensors begin with."""
-    return "transformer.layer." if is_distilbert else "encoder.layer."
-
-
-# The tensors of a checkpoint in safetensors, in one file or in several, by the names that they have today.
-
-WEIGHTS = "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"  # says which of several files has which tensor
-SHARDS = "model-*.safetensors"  # what `transformers` calls those
-# The names that the first BERT had, in TensorFlow; its checkpoints keep them to this day.
-OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-
-
-class Tensors:
-    """The tensors of open files, each read when it is asked for.
-
-    Args:
-        path: of the file that has them or, where there are several, of their index; for messages.
-        files: the open file of each tensor, by the name under which it is stored.
-
-    Attributes:
-        stored: the name under which a tensor is stored, by today's name without the prefix that a model with a head
-            has, such as "bert.".
-    """
-
-    def __init__(self, path: Path, files: Mapping[str, Any]) -> None:
-        self.path, self._files = path, files
-        prefix = next((name.removesuffix(TOKENS) for name in files if name.endswith(TOKENS)), "")
-        self.stored = {_today(name.removeprefix(prefix)): name for name in files if name.startswith(prefix)}
-
-    def joined(self, names: tuple[str, ...]) -> Tensor:
-        """Return the tensors of these names, one below the other.
-
-        Raises:
-            ConfigError: if one is missing or holds no floating-point numbers.
-        """
-        return torch.cat([self._tensor(name) for name in names]) if len(names) > 1 else self._tensor(names[0])
-
-    def _tensor(self, name: str) -> Tensor:
-        if name not in self.stored:
-            raise ConfigError(f"model.path: {self.path} has no tensor {name}")
-        stored = self.stored[name]
-        try:
-            tensor: Tensor = self._files[stored].get_tensor(stored)
-        except SafetensorError as error:
-            raise ConfigError(f"model.path: {self.path}: {stored} cannot be read: {error}") from error
-        if not tensor.is_floating_point():
-            raise ConfigError(f"model.path: {self.path}: {name} holds {tensor.dtype}; takes floating-point weights")
-        return tensor
-
-
-def _today(name: str) -> str:
-    for old, new in OLD_NAMES.items():
-        name = re.sub(rf"{re.escape(old)}$", new, name)
-    return name
-
-
-@contextmanager
-def open_tensors(folder: Path) -> Iterator[Tensors]:
-    """Give the tensors of a checkpoint's folder, whose files are open within the block.
-
-    Raises:
-        ConfigError: if a file cannot be read; the message names it.
-    """
-    path = folder / WEIGHTS
-    with ExitStack() as opened:
-        if path.is_file():
-            file = _open(path, opened)
-            yield Tensors(path, dict.fromkeys(file.keys(), file))
-        else:
-            path = folder / INDEX
-            named = _file_names(path)
-            files = {name: _open(folder / name, opened) for name in sorted(set(named.values()))}
-            yield Tensors(path, {tensor: files[name] for tensor, name in named.items()})
-
-
-def _open(path: Path, opened: ExitStack) -> Any:
-    try:
-        return opened.enter_context(safe_open(path, framework="pt"))
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
-
-
-def _file_names(path: Path) -> dict[str, str]:
-    """Return the name of the file of each tensor, as an index has it; none that leads out of its folder."""
-    try:
-        named = dict(json.loads(path.read_text(encoding="utf-8"))["weight_map"])
-        if others := [
-            name for name in named.values() if Path(name).name != name or Path(name).suffix != ".safetensors"
-        ]:
-            raise ValueError(f"it names {others[0]!r}, which is no .safetensors file beside it")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
-    return named
-
-
-# A checkpoint on this machine or on the Hub, and its weights put into our encoder.
-
-FILES = (  # all that is ever read
-    *("config.json", WEIGHTS, INDEX, SHARDS),
-    *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
-)
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A folder with config.json and weights in safetensors, in one file or in several, and what the former says."""
-
-    folder: Path
-    architecture: Architecture
-
-
-def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
-    """Return the checkpoint in a folder or, if there is no such folder, of that id on the Hub.
-
-    Args:
-        path: folder or Hub id.
-        revision: branch, tag or commit on the Hub; None for its main branch.
-
-    Raises:
-        ConfigError: if it cannot be had, its network is not supported, or its weights are pickled alone; or if a
-            revision is asked of a folder.
-    """
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        folder = _downloaded(path, revision)
-    elif revision is not None:
-        raise ConfigError(
-            f"model.revision: got {revision!r}, but model.path={path} is a folder, which has no revisions; leave it out"
-        )
-    architecture = read_architecture(folder / "config.json")
-    if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
-        raise ConfigError(_without_weights(path, folder))
-    return Checkpoint(folder, architecture)
-
-
-def _downloaded(path: str, revision: str | None) -> Path:
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.snapshot_download(path, revision=revision, allow_patterns=list(FILES)))
-    except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub; each means it cannot be had
-        reason = (str(error).strip() or type(error).__name__).split("\n")[0]
-        asked = f"model.path={path}" + (f" model.revision={revision}" if revision else "")
-        raise ConfigError(f"{asked}: there is no such folder, and it cannot be had from the Hub: {reason}") from error
-
-
-def _without_weights(path: str, folder: Path) -> str:
-    pickled = sorted(file.name for file in folder.glob("*.bin"))
-    found = f"only {', '.join(pickled)}" if pickled else "perhaps pickled ones alone"
-    return (
-        f"model.path={path}: has no {WEIGHTS} ({found}). Pickled weights are not read, since reading them can run any "
-        'code. Where you trust them, convert them once: python -c "from transformers import AutoModel, AutoTokenizer; '
-        f"[kind.from_pretrained('{path}').save_pretrained('converted') for kind in (AutoModel, AutoTokenizer)]\", "
-        "then model.path=converted"
-    )
-
-
-def load_weights(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Fill `embedding` and `encoder` of a model with a checkpoint's weights, in the model's own type.
-
-    So is a `Pooler`, where the checkpoint has its weights. What else the model has, such as its head, stays as it is;
-    what else the checkpoint has is passed over, but not blocks, or parts of blocks, that the model lacks.
-
-    Raises:
-        ConfigError: if a file or a tensor is missing, of another shape or no floating-point one, or a block has more of
-            them.
-    """
-    with open_tensors(checkpoint.folder) as tensors:
-        _fill(model, tensors, checkpoint.architecture)
-
-
-@torch.no_grad()
-def _fill(model: nn.Module, tensors: Tensors, architecture: Architecture) -> None:
-    wanted = dict(names_in_checkpoint(architecture))
-    folder, known = (
-        block_folder(architecture.family == "distilbert"),
-        {name for names in wanted.values() for name in names},
-    )
-    if others := sorted(name for name in tensors.stored if name.startswith(folder) and name not in known):
-        raise ConfigError(f"model.path: {tensors.path} has {others[0]}, which its config.json does not speak of")
-    parameters: Mapping[str, Tensor] = dict(model.named_parameters())
-    pooler = dict(names_of_pooler())
-    if pooler.keys() <= parameters.keys() and any(name in tensors.stored for (name,) in pooler.values()):
-        wanted |= pooler
-    for ours, theirs in wanted.items():
-        tensor = tensors.joined(theirs)
-        if theirs == (POSITIONS,):
-            tensor = tensor[architecture.position_offset :]
-        if tensor.shape != parameters[ours].shape:
-            shapes = f"{list(tensor.shape)}, not {list(parameters[ours].shape)} as its config.json says"
-            raise ConfigError(f"model.path: {tensors.path}: {theirs[0]} is {shapes}")
-        parameters[ours].copy_(tensor)
-
-
-# gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel 2016, section 2).
-MAKE_ACTIVATION: dict[str, Callable[[], nn.Module]] = {
-    "gelu": nn.GELU,
-    "gelu_new": lambda: nn.GELU(approximate="tanh"),
-    "gelu_pytorch_tanh": lambda: nn.GELU(approximate="tanh"),
-    "relu": nn.ReLU,
-}
 
 
 class NormedEmbedding(nn.Module):
@@ -510,3 +160,313 @@ class PostNormEncoder(nn.Module):
         for block in self.blocks:
             tokens = block(tokens, key_padding_mask)
         return tokens
+
+
+# What the config.json of a checkpoint says.
+
+FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta")
+# What DistilBERT calls otherwise than the rest of the family.
+DISTILBERT_NAMES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+}
+# Keys of config.json that would make another network than the one that is built here, and the value that would not.
+PLAIN = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "pruned_heads": {},
+    "quantization_config": None,
+}
+
+
+def read_architecture(path: Path) -> Architecture:
+    """Read a checkpoint's config.json.
+
+    Raises:
+        ConfigError: if it cannot be read, or describes a network that is not supported; the message names what.
+    """
+    if not path.exists():
+        found = sorted([*path.parent.glob("*/config.json"), *path.parent.glob("*/*/config.json")])
+        hint = f"; there is one in {found[0].parent}" if found else ""
+        raise ConfigError(
+            f"model.path: {path.parent} has no config.json; takes the folder of a checkpoint, with config.json, "
+            f"model.safetensors and tokenizer.json or vocab.txt{hint}"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"model.path: {path} is not the config.json of a model")
+    family = content.get("model_type")
+    if family not in FAMILIES:
+        raise ConfigError(f"model.path: {path} describes a model of type {family!r}; takes {', '.join(FAMILIES)}")
+    for key, plain in PLAIN.items():
+        if content.get(key, plain) not in (plain, None):
+            raise ConfigError(f"model.path: {path} has {key}={content[key]!r}, which is not supported; takes {plain!r}")
+    if family == "distilbert":
+        kept = {key: content[key] for key in ("vocab_size", "max_position_embeddings") if key in content}
+        content = {usual: content[own] for usual, own in DISTILBERT_NAMES.items() if own in content} | kept
+        content["type_vocab_size"] = 0
+    activation = content.get("hidden_act", "gelu")
+    if activation not in MAKE_ACTIVATION:
+        raise ConfigError(f"model.path: {path} has the activation {activation!r}; takes {', '.join(MAKE_ACTIVATION)}")
+    try:
+        # Where a checkpoint leaves these out, `transformers` takes padding_idx = 1 for RoBERTa and 2 types for BERT.
+        offset = int(content.get("pad_token_id", 1)) + 1 if "roberta" in family else 0
+        return Architecture(
+            family=family,
+            vocab_size=int(content["vocab_size"]),
+            d_model=int(content["hidden_size"]),
+            num_heads=int(content["num_attention_heads"]),
+            num_layers=int(content["num_hidden_layers"]),
+            feedforward_size=int(content["intermediate_size"]),
+            max_positions=int(content["max_position_embeddings"]) - offset,
+            position_offset=offset,
+            num_segments=int(content.get("type_vocab_size", 2)),
+            activation=activation,
+            norm_epsilon=float(content.get("layer_norm_eps", 1e-12)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"model.path: {path} lacks a size, or it is no number: {error}") from error
+
+
+def architecture_json(architecture: Architecture) -> dict[str, Any]:
+    """Return what a run folder's encoder.json holds, from which `load_architecture` makes the same again."""
+    return asdict(architecture)
+
+
+def load_architecture(path: Path) -> Architecture:
+    """Read a run folder's encoder.json.
+
+    Raises:
+        ValueError: if it is not one.
+    """
+    try:
+        return Architecture(**json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: does not describe an encoder: {error}") from error
+
+
+# What each of our tensors is called in a checkpoint of each family.
+
+# Our name -> the checkpoint's; both stand before ".weight" and ".bias".
+BERT_BLOCK = {
+    "attention.out_proj": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feedforward.0": "intermediate.dense",
+    "feedforward.2": "output.dense",
+    "feedforward_norm": "output.LayerNorm",
+}
+DISTILBERT_BLOCK = {
+    "attention.out_proj": "attention.out_lin",
+    "attention_norm": "sa_layer_norm",
+    "feedforward.0": "ffn.lin1",
+    "feedforward.2": "ffn.lin2",
+    "feedforward_norm": "output_layer_norm",
+}
+BERT_HEADS = ("attention.self.query", "attention.self.key", "attention.self.value")
+DISTILBERT_HEADS = ("attention.q_lin", "attention.k_lin", "attention.v_lin")
+TOKENS = "embeddings.word_embeddings.weight"  # every family has it: what stands before it in a file is the prefix
+POSITIONS = "embeddings.position_embeddings.weight"
+SEGMENTS = "embeddings.token_type_embeddings.weight"
+
+
+def names_in_checkpoint(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (our name, the checkpoint's names) for every tensor of the encoder.
+
+    Where there are several names, ours is those tensors one below the other: `in_proj_weight` [3D, D] holds the
+    matrices of queries, keys and values. Names are without the prefix that a model with a head has, such as "bert.".
+    """
+    yield "embedding.token.weight", (TOKENS,)
+    yield "embedding.position", (POSITIONS,)
+    if architecture.num_segments:
+        yield "embedding.segment.weight", (SEGMENTS,)
+    for kind in ("weight", "bias"):
+        yield f"embedding.norm.{kind}", (f"embeddings.LayerNorm.{kind}",)
+    folder, single, heads = _block_names(architecture)
+    for number in range(architecture.num_layers):
+        ours, theirs = f"encoder.blocks.{number}", f"{folder}{number}"
+        for kind in ("weight", "bias"):
+            yield f"{ours}.attention.in_proj_{kind}", tuple(f"{theirs}.{name}.{kind}" for name in heads)
+            for name, other in single.items():
+                yield f"{ours}.{name}.{kind}", (f"{theirs}.{other}.{kind}",)
+
+
+def _block_names(architecture: Architecture) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """Return what the names of the blocks' tensors begin with, and what stands behind the block's number."""
+    if architecture.family == "distilbert":
+        return "transformer.layer.", DISTILBERT_BLOCK, DISTILBERT_HEADS
+    return "encoder.layer.", BERT_BLOCK, BERT_HEADS
+
+
+def names_of_pooler() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (our name, the checkpoint's name) for the tensors of BERT's pooler, which not every checkpoint has."""
+    for kind in ("weight", "bias"):
+        yield f"pool.dense.{kind}", (f"pooler.dense.{kind}",)
+
+
+WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"  # says which of several files, model-*.safetensors, has which tensor
+# The names that the first BERT had, in TensorFlow; its checkpoints keep them to this day.
+OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+class Tensors:
+    """The tensors of open files, each read when it is asked for.
+
+    Args:
+        path: of the file that has them or, where there are several, of their index; for messages.
+        files: the open file of each tensor, by the name under which it is stored.
+
+    Attributes:
+        stored: the name under which a tensor is stored, by today's name without the prefix that a model with a head
+            has, such as "bert.".
+    """
+
+    def __init__(self, path: Path, files: Mapping[str, Any]) -> None:
+        self.path, self._files = path, files
+
+        def today(name: str) -> str:
+            for old, new in OLD_NAMES.items():
+                name = re.sub(rf"{re.escape(old)}$", new, name)
+            return name
+
+        prefix = next((name.removesuffix(TOKENS) for name in files if name.endswith(TOKENS)), "")
+        self.stored = {today(name.removeprefix(prefix)): name for name in files if name.startswith(prefix)}
+
+    def joined(self, names: tuple[str, ...]) -> Tensor:
+        """Return the tensors of these names, one below the other.
+
+        Raises:
+            ConfigError: if one is missing or holds no floating-point numbers.
+        """
+        return torch.cat([self._tensor(name) for name in names]) if len(names) > 1 else self._tensor(names[0])
+
+    def _tensor(self, name: str) -> Tensor:
+        if name not in self.stored:
+            raise ConfigError(f"model.path: {self.path} has no tensor {name}")
+        stored = self.stored[name]
+        try:
+            tensor: Tensor = self._files[stored].get_tensor(stored)
+        except SafetensorError as error:
+            raise ConfigError(f"model.path: {self.path}: {stored} cannot be read: {error}") from error
+        if not tensor.is_floating_point():
+            raise ConfigError(f"model.path: {self.path}: {name} holds {tensor.dtype}; takes floating-point weights")
+        return tensor
+
+
+@contextmanager
+def open_tensors(folder: Path) -> Iterator[Tensors]:
+    """Give the tensors of a checkpoint's folder, whose files are open within the block.
+
+    Raises:
+        ConfigError: if a file cannot be read; the message names it.
+    """
+    path = folder / WEIGHTS if (folder / WEIGHTS).is_file() else folder / INDEX
+    with ExitStack() as opened:
+        try:
+            if path.name == WEIGHTS:
+                file = opened.enter_context(safe_open(path, framework="pt"))
+                files = dict.fromkeys(file.keys(), file)
+            else:
+                named = dict(json.loads(path.read_text(encoding="utf-8"))["weight_map"])
+                for name in named.values():  # none that leads out of the folder
+                    if Path(name).name != name or Path(name).suffix != ".safetensors":
+                        raise ValueError(f"it names {name!r}, which is no .safetensors file beside it")
+                by_name = {}
+                for name in sorted(set(named.values())):
+                    path = folder / name
+                    by_name[name] = opened.enter_context(safe_open(path, framework="pt"))
+                path = folder / INDEX
+                files = {tensor: by_name[name] for tensor, name in named.items()}
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
+        yield Tensors(path, files)
+
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+FILES = ("config.json", WEIGHTS, INDEX, "model-*.safetensors", *TOKENIZER_FILES)  # all that is ever read
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder with config.json and weights in safetensors, in one file or in several, and what the former says."""
+
+    folder: Path
+    architecture: Architecture
+
+
+def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
+    """Return the checkpoint in a folder or, if there is no such folder, of that id on the Hub.
+
+    Args:
+        path: folder or Hub id.
+        revision: branch, tag or commit on the Hub; None for its main branch.
+
+    Raises:
+        ConfigError: if it cannot be had, its network is not supported, or its weights are pickled alone; or if a
+            revision is asked of a folder.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        import huggingface_hub
+
+        try:
+            folder = Path(huggingface_hub.snapshot_download(path, revision=revision, allow_patterns=list(FILES)))
+        except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub; each means it cannot be had
+            reason = (str(error).strip() or type(error).__name__).split("\n")[0]
+            asked = f"model.path={path}" + (f" model.revision={revision}" if revision else "")
+            raise ConfigError(
+                f"{asked}: there is no such folder, and it cannot be had from the Hub: {reason}"
+            ) from error
+    elif revision is not None:
+        raise ConfigError(
+            f"model.revision: got {revision!r}, but model.path={path} is a folder, which has no revisions; leave it out"
+        )
+    architecture = read_architecture(folder / "config.json")
+    if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
+        pickled = ", ".join(sorted(file.name for file in folder.glob("*.bin")))
+        raise ConfigError(
+            f"model.path={path}: has no {WEIGHTS} ({f'only {pickled}' if pickled else 'perhaps pickled ones alone'}). "
+            "Pickled weights are not read, since reading them can run any code. Where you trust them, convert them "
+            'once: python -c "from transformers import AutoModel, AutoTokenizer; '
+            f"[kind.from_pretrained('{path}').save_pretrained('converted') for kind in (AutoModel, AutoTokenizer)]\", "
+            "then model.path=converted"
+        )
+    return Checkpoint(folder, architecture)
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Fill `embedding` and `encoder` of a model with a checkpoint's weights, in the model's own type.
+
+    So is a `Pooler`, where the checkpoint has its weights. What else the model has, such as its head, stays as it is;
+    what else the checkpoint has is passed over, but not blocks, or parts of blocks, that the model lacks.
+
+    Raises:
+        ConfigError: if a file or a tensor is missing, of another shape or no floating-point one, or a block has more of
+            them.
+    """
+    architecture = checkpoint.architecture
+    wanted, pooler = dict(names_in_checkpoint(architecture)), dict(names_of_pooler())
+    known = {name for names in wanted.values() for name in names}
+    parameters: Mapping[str, Tensor] = dict(model.named_parameters())
+    with open_tensors(checkpoint.folder) as tensors:
+        of_blocks = [name for name in tensors.stored if name.startswith(_block_names(architecture)[0])]
+        if others := sorted(set(of_blocks) - known):
+            raise ConfigError(f"model.path: {tensors.path} has {others[0]}, which its config.json does not speak of")
+        if pooler.keys() <= parameters.keys() and any(name in tensors.stored for (name,) in pooler.values()):
+            wanted |= pooler
+        for ours, theirs in wanted.items():
+            tensor = tensors.joined(theirs)
+            if theirs == (POSITIONS,):
+                tensor = tensor[architecture.position_offset :]
+            if tensor.shape != parameters[ours].shape:
+                shapes = f"{list(tensor.shape)}, not {list(parameters[ours].shape)} as its config.json says"
+                raise ConfigError(f"model.path: {tensors.path}: {theirs[0]} is {shapes}")
+            parameters[ours].copy_(tensor)
