@@ -27,7 +27,7 @@ class RunError(UserError):
 
 
 class TrainingError(UserError):
-    """Training that cannot go on, such as a loss that is not a number."""
+    """Training that cannot go on, such as a NaN loss."""
 
     exit_code = 1
 
