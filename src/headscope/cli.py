@@ -108,7 +108,7 @@ def _run(name: str, words: Sequence[str]) -> int:
     run, schema, _ = COMMANDS[name]
     ConfigStore.instance().store("schema", schema)
     options, given = _options(words, schema)
-    overrides = [_parsed(argument) for argument in given]
+    overrides = _all_parsed(given)
     _check_keys(overrides, name, schema, bool(OTHER_CONFIGS & {*options}))
     keys = {entry.key_or_group for entry in overrides}
     has_no_data = any(entry.name == "data" and entry.default is None for entry in fields(schema))
@@ -233,6 +233,19 @@ def _options(words: Sequence[str], schema: Any) -> tuple[list[str], list[str]]:
         else:
             raise ConfigError(f"{word}: unknown option; settings are given as key=value, and --help lists them")
     return options, given
+
+
+def _all_parsed(arguments: Iterable[str]) -> list[Override]:
+    """Return the arguments as Hydra's grammar reads them; one error names all that it cannot read."""
+    found, mistakes = [], []
+    for argument in arguments:
+        try:
+            found.append(_parsed(argument))
+        except ConfigError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return found
 
 
 def _parsed(argument: str) -> Override:

@@ -292,7 +292,7 @@ class InspectionConfig:
 class TrainConfig:
     """Everything that decides a run. The resolved form is kept in the run folder as config.yaml."""
 
-    name: str | None = setting(None, "folder of the run below outputs_dir; null for data and time")
+    name: str | None = setting(None, "folder of the run below outputs_dir; null: named by the data and the time")
     outputs_dir: str = setting("outputs", "where runs land")
     resume: str | None = setting(None, "run folder to continue, with its settings but for keys on the command line")
     seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0)
@@ -321,7 +321,7 @@ class TrainConfig:
 
 def _run_conflicts(run: str) -> Conflicts:
     if not Path(run).is_dir():
-        yield "run", f"got {run!r}, takes a folder that scripts/train.py has written"
+        yield "run", f"got {run!r}, takes a folder that `headscope train` has written"
 
 
 @dataclass

@@ -139,7 +139,7 @@ class Run:
         return self.model.head.weight.device
 
     def predict(self, texts: Sequence[TextOrPair], tokens_per_batch: int | None = None) -> list[Prediction]:
-        """Return what each text is given, with the probabilities that scripts/predict.py writes.
+        """Return what each text is given, with the probabilities that `headscope predict` writes.
 
         Args:
             texts: a list of texts, or of pairs (text, text_pair) if the run was trained on pairs.
@@ -196,7 +196,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     """Load a run folder's model, in eval mode and on the CPU.
 
     Args:
-        folder: that scripts/train.py has written.
+        folder: that `headscope train` has written.
         allow_code: import the modules that the run's settings name, such as model.attention=my_package.MyAttention.
             That runs whatever is in them, so it is refused unless allowed, here or by HEADSCOPE_ALLOW_CODE=1.
 
@@ -212,7 +212,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     if missing:
         raise RunError(
             f"run={folder}: {', '.join(missing)} missing, so it did not finish; "
-            f"go on with: python scripts/train.py resume={folder}"
+            f"go on with: headscope train resume={folder}"
         )
     try:
         tokenizer = load_tokenizer(folder / TOKENIZER, config.tokenizer.segmenter)
@@ -234,7 +234,7 @@ def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
     """
     path = folder / CONFIG
     if not path.is_file():
-        raise RunError(f"run={folder}: no config.yaml there; takes a folder that scripts/train.py has written")
+        raise RunError(f"run={folder}: no config.yaml there; takes a folder that `headscope train` has written")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.load(path))
         config: Any = OmegaConf.to_object(merged)

@@ -59,7 +59,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
     session = Session(config, folder, data, console, checkpoint)
     if session.total_steps < FEW_STEPS:
         console.print(
-            f"note: only {session.total_steps} optimizer steps; for so few texts raise trainer.max_epochs "
+            f"note: optimizer steps in all: {session.total_steps}; for so few texts raise trainer.max_epochs "
             "or lower data.tokens_per_batch"
         )
     preparing = time.perf_counter() - started

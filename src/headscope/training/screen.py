@@ -90,12 +90,14 @@ def _show_without(console: Console, facts: dict[str, Any]) -> None:
     heads = found["heads"]
     order = sorted(heads, key=lambda name: -abs(heads[name][0]))
     matter = [name for name in order if abs(heads[name][0]) > 2 * heads[name][1]]
-    parts = [f"without {name} {nats(heads[name][0])} ± {heads[name][1]:.2f}" for name in matter[:MOST_HEADS]]
+    parts = [f"without {name} {heads[name][0]:+.2g} ± {heads[name][1]:.1g}" for name in matter[:MOST_HEADS]]
     idle = [name for name in order if name not in matter]
-    words = f"{len(matter)} of {len(heads)} heads matter by themselves, change of the loss of {found['texts']} texts"
+    words = (
+        f"{len(matter)} of {len(heads)} heads matter alone; change of the loss without one, over {found['texts']} texts"
+    )
     _line(console, f"{words}: {', '.join(parts) or 'none'}")
     if idle:
-        _line(console, f"not shown to matter: {listed(idle)}")
+        _line(console, f"not shown to matter (other heads can stand in for one): {listed(idle)}")
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:

@@ -91,7 +91,7 @@ function layOut() {
     section("chooser", "Texts"), gridSection("grid", "Heads"), gridSection("other-grid", "Heads"), headSection("head", ""), headSection("other-head", ""),
     textSection(), section("trust", "How far to trust these maps"), tableSection(), section("examples", "Texts that stand out"),
   ); // prettier-ignore
-  const command = build("code", {}, 'python scripts/inspect.py run=<run> text="..."');
+  const command = build("code", {}, `headscope inspect run=<run> 'text="..."'`);
   const any = build("p", { class: "any" }, "Any text? One command writes a page of it, with every head: ", command);
   document.body.replaceChildren(toolbar, build("p", { class: "error whole", role: "alert", hidden: true }), main,
     build("footer", {}, page ? "" : any, build("p", { class: "help" }, page ? HELP : `Keys: , and . one step back and on, p plays. ${HELP}`)));
@@ -108,7 +108,7 @@ function arrange(store, main, sections, command) {
     sections.chooser.hidden = !page || page.texts.length < 2;
     const folder = `${store.logdir.replace(/\/$/, "")}/${store.run}`.replace(/\/\.$/, "");
     const named = store.logdir && store.run && /^[\w./@+-]+$/.test(folder) ? folder : "<run>";
-    command.textContent = `python scripts/inspect.py run=${named} text="..."`;
+    command.textContent = `headscope inspect run=${named} 'text="..."'`;
   };
   store.subscribe(["compare", "run", "logdir"], show);
   show();
