@@ -2,7 +2,7 @@
 
 First what a training run is made of (texts, tokenizer, network, optimizer, trainer, inspection), joined in
 `TrainConfig`; then the commands on a finished run, and the two that need none. Free of torch and lightning, so that
-`--help` and mistakes are answered at once.
+`--help` and mistakes are answered at once: values by `settings.check`, unknown keys by `cli`.
 """
 
 import math
@@ -83,7 +83,10 @@ class DataConfig:
             if path and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
                 yield key, f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)"
             elif key != "path" and path is not None and not Path(self.path).expanduser().is_file():
-                yield key, f"got {path!r}, takes a file only if data.path is a file too, and that is {self.path!r}"
+                yield (
+                    key,
+                    f"got {path!r}, but data.path={self.path!r} is no file; give both as files or neither",
+                )
         if self.tokens_per_batch < self.max_length:
             takes = f"takes at least data.max_length={self.max_length}: one text must fit"
             yield "tokens_per_batch", f"got {self.tokens_per_batch}, {takes}"
@@ -311,8 +314,7 @@ class TrainConfig:
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
             yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
         if self.trainer.devices > 1:
-            reason = "several are not there yet (docs/scaling.md: what it needs)"
-            yield "trainer.devices", f"got {self.trainer.devices}, takes 1: {reason}"
+            yield "trainer.devices", f"got {self.trainer.devices}, takes 1: multi-device training is not supported"
         path = self.model.path  # of no interest to a resumed run, which has weights of its own
         if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
             example = "or a Hub id such as google-bert/bert-base-uncased"

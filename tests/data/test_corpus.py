@@ -157,8 +157,11 @@ TWO = {"text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(12
     [
         (table(["x"] * 9), "path.parquet, column 'label': train (9 rows) has one class only, x"),
         (table(["x"] * 9 + ["y"]), "classes with fewer than 2 rows in train: 'y' (1)"),
-        (Dataset.from_dict(SAME), "path.parquet, split train (4 rows): too few different texts to cut a test split"),
-        (Dataset.from_dict(TWO), "(120 rows): too few different texts to cut a validation split from it: 2"),
+        (
+            Dataset.from_dict(SAME),
+            "path.parquet, split train (4 rows): only 1 different texts, too few to cut a test split",
+        ),
+        (Dataset.from_dict(TWO), "(120 rows): only 2 different texts, too few to cut a validation split"),
         (table([0.5, 1.0] * 9), "split train, column 'label': 9 of 18 rows hold fractions such as 0.5"),
     ],
 )

@@ -147,8 +147,8 @@ def merge_masks(
         shape: B, H, Q, K of the weights.
         key_padding_mask: keys that nobody may look at.
         attn_mask: [Q, K], [B * H, Q, K] or four dimensions that broadcast to B, H, Q, K.
-        is_causal: let no position look at a later one; counts only where attn_mask is None, as in torch, where
-            attn_mask is then the causal mask itself.
+        is_causal: let no position look at a later one. Ignored if attn_mask is given: torch then expects attn_mask
+            to be the causal mask.
         device: where to make the causal mask.
 
     Raises:

@@ -105,16 +105,16 @@ class HeadedAttention(ObservedAttention):
 def _seen(query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padding_mask: Tensor | None) -> Seen:
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     return Seen(
-        shape,
-        hidden_keys(key_padding_mask),
-        query,
-        lambda rows, precision: attention_weights(
+        shape=shape,
+        key_padding_mask=hidden_keys(key_padding_mask),
+        like=query,
+        compute=lambda rows, precision: attention_weights(
             query[rows].to(precision),
             key[rows].to(precision),
             mask[rows] if mask is not None and mask.shape[0] > 1 else mask,
         ),
-        lambda: (attend(query, key, value, mask) - attention_weights(query, key, mask) @ value).abs().max(),
-        value,
+        compare=lambda: (attend(query, key, value, mask) - attention_weights(query, key, mask) @ value).abs().max(),
+        values=value,
     )
 
 

@@ -223,7 +223,7 @@ class BatchLoader(DataLoader[Batch]):
         return {"done": self.done, "of": self.count}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin the next epoch after so many batches, unless that one was done, or cut into batches of another size."""
+        """Skip so many batches of the next epoch; none if the saved one was done or had another number of batches."""
         self.skip = state["done"] if state["done"] < state.get("of", self.count) == self.count else 0
 
 

@@ -126,9 +126,9 @@ def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
         except ValueError as error:
             different = len(np.unique(groups_of(train)))
             raise DataError(
-                f"{config.path}, split {config.train_split} ({given} rows): too few different texts to cut a {role} "
-                f"split from it: {different}, for rows that differ only in case, digits or signs count once and "
-                f"stay together; add texts, or give a split of its own (data.{role}_path=... beside a file)"
+                f"{config.path}, split {config.train_split} ({given} rows): only {different} different texts, "
+                f"too few to cut a {role} split (rows that differ only in case, digits or punctuation count as one); "
+                f"add texts, or give one with data.{role}_path=..."
             ) from error
         corpus.splits["train"], corpus.splits[role] = stays, off
         corpus.facts[f"{role} cut from train"] = len(off)

@@ -77,8 +77,8 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
 def movable(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Return the rows that a side of this size may take: all, but for those with a label that is too rare to divide.
 
-    Of a label that fewer than `_fewest` texts have, the side's share is less than one text; drawn by chance it might
-    take most of them, and they would be missing where the model learns. Where a text has one class, classes keep two
+    A side is owed less than one text of a label that fewer than `_fewest` texts have. A random draw could still take
+    most of them from training. Where a text has one class, classes keep two
     rows in train, and of a rare one the seed draws the row that may go, if need be.
     """
     rows, fewest = np.arange(len(labels)), _fewest(len(labels), size)

@@ -158,8 +158,8 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         if "not large enough" not in str(error):
             raise
         raise ConfigError(
-            f"tokenizer.vocab_size: got {config.vocab_size}, takes more than the texts have different characters "
-            f"if tokenizer.kind is {config.kind}; raise it, or take tokenizer=bpe, which reads bytes"
+            f"tokenizer.vocab_size: got {config.vocab_size}, must exceed the number of different characters in the "
+            f"texts if tokenizer.kind={config.kind}; raise it, or take tokenizer=bpe, which reads bytes"
         ) from error
     return _finished(tokenizer)
 

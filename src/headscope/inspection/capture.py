@@ -42,11 +42,10 @@ def capture(model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION) -> Itera
     The model goes on with its fused kernel, so its output is the same to the last digit; the weights are computed
     beside it, in float32, of the same queries, keys and mask. A pooling that attends has one head and one query.
 
-    That holds for torch.nn.MultiheadAttention too, wherever it is called as a module; torch.nn.TransformerEncoderLayer
-    does so except on its fast path (eval mode, no gradients), one fused function, which torch leaves as soon as a hook
-    is attached: the output is then equal to rounding. On a CPU (torch 2.13) it was equal to the last digit, except
-    where a mask reaches the blocks (with norm_first, or without the nested tensors that torch.nn.TransformerEncoder
-    packs padded texts into). Packing goes on as before, with zeros at padding in the output; the maps are padded again.
+    This holds for torch.nn.MultiheadAttention too. The exception is torch.nn.TransformerEncoderLayer on its fast path
+    (eval mode, no gradients): a hook takes it off that path, and its output is then equal up to rounding. On a CPU
+    (torch 2.13) it was equal to the last digit, except where a mask reaches the blocks (with norm_first, or without the
+    nested tensors that torch.nn.TransformerEncoder packs padded texts into). Packing goes on as before, with zeros at padding in the output; the maps are padded again.
 
     Args:
         model: any module with our attention layers or torch's in it.

@@ -152,10 +152,10 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
 def position_only(maps: Maps, padding: Padding = None) -> PerText:
     """Return 1 for texts where the place alone tells what a query looks at most, else 0; the mean is a share of texts.
 
-    That is so if, for 90 % of the queries (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks 90
-    % for the offsets -1 and +1), argmax_j a_ij is the first token, or the last one, or one offset away, j - i = o, of
-    the queries i that have a token there, which must be half of all at least. Rows that look at all tokens alike have
-    no argmax, and count as not agreeing. Takes three times as long as `mean_distance`.
+    It is 1 if one rule gives the largest weight for 90 % of the queries that it applies to: the first token, the last
+    token, or a fixed offset j - i = o, which must apply to at least half of the queries. Uniform rows count as misses.
+    (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks 90 % for the offsets -1 and +1.) Takes
+    three times as long as `mean_distance`.
     """
     B, H, Q, T = maps.shape
     n = maps.new_full((B,), T) if padding is None else (~padding).sum(dim=-1).to(maps.dtype)  # [B]

@@ -92,7 +92,7 @@ class AttentionPooling(nn.Module):
 
 
 POOLINGS: dict[str, Pooling] = {"first": first_pooling, "mean": mean_pooling, "max": max_pooling}
-SCORES: dict[str, Callable[[int], ScoredAttention]] = {
+SCORED_ATTENTION: dict[str, Callable[[int], ScoredAttention]] = {
     "additive": lambda d_model: AdditiveAttention(d_model, d_model),
     "dot": lambda d_model: DotAttention(),
     "general": lambda d_model: GeneralAttention(d_model, d_model),
@@ -110,7 +110,7 @@ def build_pooling(name: str, d_model: int) -> Pooling:
         return _own_pooling(name, d_model)
     if name in POOLINGS:
         return POOLINGS[name]
-    return Pooler(d_model) if name == "pooler" else AttentionPooling(SCORES[name](d_model), d_model)
+    return Pooler(d_model) if name == "pooler" else AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)
 
 
 def _own_pooling(name: str, d_model: int) -> Pooling:

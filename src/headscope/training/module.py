@@ -63,7 +63,7 @@ class ClassifierModule(LightningModule):
         logits = self(batch)
         self.validation_metrics.update(logits, batch.labels)
         loss = self.objective.loss(logits.float(), batch.labels)
-        self.validation_loss.update(loss.expand(len(batch.labels)))  # once for each text: it would not mind a weight
+        self.validation_loss.update(loss.expand(len(batch.labels)))  # one value for each text
         return logits  # type: ignore[no-any-return]
 
     def on_validation_epoch_end(self) -> None:

@@ -215,7 +215,7 @@ def new_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], lo
 
 @contextmanager
 def without_needless_warnings() -> Iterator[None]:
-    """Leave out what Lightning warns of and what is so on purpose."""
+    """Silence Lightning's warnings about what is intended here."""
     with warnings.catch_warnings():
         for message in (
             ".*does not have many workers.*",  # texts are batched in this process: workers would only copy them
