@@ -45,7 +45,8 @@ def capture(model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION) -> Itera
     This holds for torch.nn.MultiheadAttention too. The exception is torch.nn.TransformerEncoderLayer on its fast path
     (eval mode, no gradients): a hook takes it off that path, and its output is then equal up to rounding. On a CPU
     (torch 2.13) it was equal to the last digit, except where a mask reaches the blocks (with norm_first, or without the
-    nested tensors that torch.nn.TransformerEncoder packs padded texts into). Packing goes on as before, with zeros at padding in the output; the maps are padded again.
+    nested tensors that torch.nn.TransformerEncoder packs padded texts into). Packing goes on as before, with zeros at
+    padding in the output; the maps are padded again.
 
     Args:
         model: any module with our attention layers or torch's in it.
