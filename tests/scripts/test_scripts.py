@@ -67,10 +67,6 @@ def test_evaluate_on_other_data_with_the_same_labels(script: Command, trained: P
     other = tmp_path / "other.csv"
     other.write_text("notice,kind\nPermission is hereby granted,Permissive\nAll rights reserved,Commercial\n")
     columns = ["data.text_column=notice", "data.label_column=kind"]
-    assert (
-        "other-train, 2 texts"
-        in script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns).stdout
-    )
     assert "other-train, 2 texts" in script("evaluate", f"run={trained}", f"data.path={other}", *columns).stdout
     other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
     done = script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns, code=2)
@@ -185,7 +181,7 @@ def test_a_mistake_in_the_data_does_not_take_the_runs_name(script: Command, quic
     assert "no column 'reviw'" in script("train", *command, "data.text_column=reviw", *columns[1:], code=2).stderr
     assert not (tmp_path / "runs").exists()
     shown = script("train", *command, *columns).stdout
-    assert re.search(r"only \d+ optimizer steps", shown)
+    assert re.search(r"optimizer steps in all: \d+", shown)
     assert (tmp_path / "runs/again/metrics.json").exists()
 
 
