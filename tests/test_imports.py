@@ -24,7 +24,7 @@ MAY_IMPORT = {
 }
 BANNED = {"tensorboard": {"torch"}, "attention": {"lightning"}, "model": {"lightning"}}
 # Known before the configuration is: these must not bring anything heavy.
-LIGHT = ["headscope", "headscope.cli", "headscope.config", "headscope.training.sweep"]
+LIGHT = ["headscope", "headscope.cli", "headscope.config", "headscope.commands.sweep"]
 HEAVY = ["torch", "lightning", "datasets", "tokenizers", "sklearn", "numpy", "pyarrow", "tensorboard"]
 
 

@@ -11,9 +11,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from headscope.commands.sweep import write_table
 from headscope.training.scores import MultiLabelScores, Scores
 from headscope.training.screen import broken, headings, show_confusion, show_scores, show_sweep
-from headscope.training.sweep import write_table
 
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Proprietary Free", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]

@@ -143,7 +143,8 @@ class AdditiveAttention(ScoredAttention):
         """Return e_ij."""
         # U_a k_j does not depend on the query, so it is computed once for all (appendix A.1.2 says so too).
         hidden = torch.tanh(self.W_a(query)[:, :, None] + self.U_a(key)[:, None])  # [B, Q, K, A]
-        return self.v_a(hidden).squeeze(-1)  # type: ignore[no-any-return]
+        scores: Tensor = self.v_a(hidden)
+        return scores.squeeze(-1)
 
 
 class DotAttention(ScoredAttention):
@@ -168,7 +169,8 @@ class GeneralAttention(ScoredAttention):
 
     def scores(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
         """Return e_ij."""
-        return query @ self.W_a(key).transpose(1, 2)  # type: ignore[no-any-return]
+        keys: Tensor = self.W_a(key)  # [B, K, Dq]
+        return query @ keys.transpose(1, 2)
 
 
 class ConcatAttention(ScoredAttention):
@@ -195,4 +197,5 @@ class ConcatAttention(ScoredAttention):
         pairs = torch.cat(
             [query[:, :, None].expand(-1, -1, K, -1), key[:, None].expand(-1, Q, -1, -1)], dim=-1
         )  # [B, Q, K, Dq + Dk]
-        return self.v_a(torch.tanh(self.W_a(pairs))).squeeze(-1)  # type: ignore[no-any-return]
+        scores: Tensor = self.v_a(torch.tanh(self.W_a(pairs)))
+        return scores.squeeze(-1)

@@ -1,6 +1,5 @@
 """What is written for one text, and what is measured over many: the maps and numbers of every head."""
 
-import json
 import time
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,7 @@ from headscope.tensorboard.page import page, write_page
 from headscope.tensorboard.record import FOLDER, INDEX, RecordError, label_text, read_index
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, write_marker
-from headscope.training.folder import HEADS, Run, best_device, load_run, save_json
+from headscope.training.folder import HEADS, Run, best_device, load_run, save_json, training_fact
 from headscope.training.most_wrong import head_numbers, page_text, reading_numbers
 from headscope.training.report import beyond_the_usual, write_labelled
 
@@ -190,10 +189,9 @@ def _record_study(run: Run, data: TextDataModule, study: Study, device: torch.de
 
 def _kept_step(run: Run) -> int:
     """Return the step whose weights were kept; the last one known where a run was stopped or is an older one."""
-    path = run.folder / "metrics.json"
-    if path.exists():
-        training = json.loads(path.read_text(encoding="utf-8"))["training"]
-        return int(training.get("kept step", training["steps"]))
+    for fact in ("kept step", "steps"):
+        if (step := training_fact(run.folder, fact)) is not None:
+            return int(step)
     try:
         return read_index(run.folder / FOLDER).steps[-1].step
     except (RecordError, IndexError):

@@ -4,9 +4,8 @@
 below them is what they write. Shape letters: B texts, L layers, H heads, Q queries, K keys, T tokens.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -25,7 +24,7 @@ from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.inspection.capture import ATTENTION, Kind, capture, observe
+from headscope.inspection.capture import ATTENTION, Kind, capture, now, observe
 from headscope.inspection.causes import evaluating
 from headscope.inspection.measures import POOLING_MEASURES, Examples, HeadStatistics, Summary, TopTexts
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
@@ -136,11 +135,19 @@ class HeadLogger(RecordHeads):
     The numbers are those of the same validation texts at every record, `config.texts` of them, drawn by the run's seed:
     over more, recording would take a noticeable part of training. Before step 0 these texts are passed through the
     model for the record alone. Stands before weight averaging in the list of callbacks, so that it reads the averaged
-    weights, as the scores do. `seconds` is the time spent on recording.
+    weights, as the scores do; between validations `averaged` puts the average in the place of the weights, where there
+    is one. `seconds` is the time spent on recording.
     """
 
-    def __init__(self, subjects: Subjects, config: InspectionConfig, recorder: HeadRecorder) -> None:
+    def __init__(
+        self,
+        subjects: Subjects,
+        config: InspectionConfig,
+        recorder: HeadRecorder,
+        averaged: Callable[[LightningModule], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
         super().__init__(recorder.index.texts, (), config.every)
+        self.averaged = averaged
         self.subjects, self.config, self.recorder = subjects, config, recorder
         self.seconds = 0.0
         self._watch: HeadWatch | None = None
@@ -221,9 +228,7 @@ class HeadLogger(RecordHeads):
     def _record_maps(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record maps between validations, of the averaged weights if there are any."""
         start = now(pl_module.device)
-        # training.callbacks.AveragedWeights, which stands above this folder
-        averages = [found for found in trainer.callbacks if hasattr(found, "in_place")]  # type: ignore[attr-defined]
-        with averages[0].in_place(pl_module) if averages else nullcontext():
+        with self.averaged(pl_module):
             self._record(trainer.global_step, pl_module.model, pl_module.device)  # type: ignore[arg-type]
         self.seconds += now(pl_module.device) - start
 
@@ -303,13 +308,6 @@ class HeadWatch:
         if self._wanted:
             self.pooling.update(layer, seen.weights(self._wanted))
         self.seconds += now(seen.like.device) - start
-
-
-def now(device: torch.device) -> float:
-    """Return the time once the device is done, so that its work is counted where it was asked for."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _writer(trainer: Trainer) -> SummaryWriter:

@@ -4,6 +4,7 @@ Our own layers tell their observer. torch.nn.MultiheadAttention has none: a hook
 weights are computed anew of that and of the layer's parameters.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -177,3 +178,10 @@ def _projected(layer: nn.MultiheadAttention, number: int, tokens: Float[Tensor, 
     bias = None if layer.in_proj_bias is None else layer.in_proj_bias.chunk(3)[number].to(tokens.dtype)
     heads: Tensor = F.linear(tokens, weight.to(tokens.dtype), bias).unflatten(-1, (layer.num_heads, -1))
     return heads.transpose(1, 2)  # [B, T, H, E] -> [B, H, T, E]
+
+
+def now(device: torch.device) -> float:
+    """Return the time once the device is done, so that its work is counted where it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

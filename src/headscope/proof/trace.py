@@ -8,7 +8,6 @@ import math
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention
 from headscope.config import TraceConfig
 from headscope.errors import ConfigError
+from headscope.inspection.capture import now
 from headscope.proof.carry import carry
 
 PLAIN_WIDTH = 110  # columns of a file or a pipe, which has no width of its own
@@ -97,12 +97,12 @@ def trace(
     """Return every step as it was seen, and the output; times are the median of `repeats` passes after a first one."""
     E, times = X.shape[-1] // layer.num_heads, []
     for _ in range(repeats + 1):
-        started, rows, times_now = _now(X.device), [], []
+        started, rows, times_now = now(X.device), [], []
         for step, made in zip(STEPS, computation(layer, X, hidden), strict=True):
-            times_now.append(_now(X.device) - started)
+            times_now.append(now(X.device) - started)
             one = made[0][:, 0] if made[0].dim() == 4 else made[0][..., :E]
             rows.append(Row(step, len(made), tuple(made[0].shape), tuple(one.shape), 0.0))
-            output, started = made[0], _now(X.device)
+            output, started = made[0], now(X.device)
         times.append(times_now)
     typical = [median(column) for column in zip(*times[1:], strict=True)]
     return [row._replace(seconds=each) for row, each in zip(rows, typical, strict=True)], output
@@ -132,9 +132,9 @@ def against_layer(
     ours = MultiHeadAttention(X.shape[-1], layer.num_heads, bias=bias, batch_first=True).to(X)
     carry(layer, ours)
     found, _ = ours(X, X, X, hidden, need_weights=False)
-    started = _now(X.device)
+    started = now(X.device)
     ours(X, X, X, hidden, need_weights=False)
-    return float((found - output).abs().max()), _now(X.device) - started
+    return float((found - output).abs().max()), now(X.device) - started
 
 
 def trace_attention(config: TraceConfig, console: Console | None = None) -> None:
@@ -257,12 +257,6 @@ def _scaled(amount: float, units: dict[str, float]) -> str:
 
 def _say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False)
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _console() -> Console:

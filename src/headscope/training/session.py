@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +63,8 @@ class Session:
         self.resumed = self.last if config.resume is not None and self.last.exists() else None
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module(checkpoint)
+        decay = config.trainer.ema_decay
+        self.averages = None if decay is None else AveragedWeights(decay=decay)
         self.head_logger = self._head_logger() if config.inspection.enabled else None
         self.stop = StopCleanly(self.total_steps)
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
@@ -105,7 +107,9 @@ class Session:
             return JOIN.join(split[row][column] for column in columns)
 
         recorder = new_recorder(self.folder, probes, labels, inspection, notes)
-        return HeadLogger(Subjects(probes, labels, special, text_of, self.objective), inspection, recorder)
+        subjects = Subjects(probes, labels, special, text_of, self.objective)
+        averaged = nullcontext if self.averages is None else self.averages.in_place
+        return HeadLogger(subjects, inspection, recorder, averaged)
 
     def _callbacks(self, console: Console) -> list[Callback]:
         settings = self.config.trainer
@@ -113,8 +117,8 @@ class Session:
         callbacks: list[Callback] = [StopAtNonFiniteLoss(self.last)]
         if self.head_logger is not None:
             callbacks.append(self.head_logger)
-        if settings.ema_decay is not None:
-            callbacks.append(AveragedWeights(decay=settings.ema_decay))
+        if self.averages is not None:
+            callbacks.append(self.averages)
         if settings.patience is not None:
             callbacks.append(Patience(settings.patience))
         progress = RunProgress(self.total_steps, console, settings.progress)
