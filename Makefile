@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: train test test-slow check format
+.PHONY: train test test-slow test-hard check format
 
 train: $(VENV)/.run
 	$(BIN)/headscope train $(ARGS)
@@ -15,6 +15,9 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-hard: $(VENV)/.test
+	$(BIN)/python -m pytest tests/hard --hard=full --dist=worksteal $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -3,13 +3,16 @@
 import re
 import shlex
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
+import headscope.__main__
 import headscope.training.run
 from headscope import cli
 from headscope.config import TrainConfig
+from headscope.signals import Stopped, signals_taken
 from headscope.training.folder import save_config
 
 COMMANDS = ["train", "evaluate", "predict", "inspect", "verify", "trace", "export"]
@@ -77,7 +80,7 @@ def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
 def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", "--help", "model=base", "seed=3") == 0
     shown = capsys.readouterr().out
-    assert "model.d_model = 768 [at least 1]" in shown
+    assert "model.d_model = 768 [at least 1 and at most 65536]" in shown
     assert "\n  seed = 3 " in shown
 
 
@@ -122,6 +125,35 @@ def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[s
         ("train hydra/launcher=joblib", "hydra/launcher=joblib: is not installed; pip install hydra-joblib-launcher"),
         ("train -m hydra/sweeper=optuna", "hydra/sweeper=optuna: is not installed; pip install hydra-optuna-sweeper"),
         ("train data.path=${nothing}", "data.path: .*nothing"),
+        ("train seed=${seed}", "seed: Recursive interpolation"),
+        ("train data=null", "data: got 'null'; takes one of ag_news"),
+        ("train trainer=null", "trainer: got 'null'; takes one of default"),
+        ("train ~model", "model: got 'null'; takes one of base"),
+        ("train --resolve", ".*--resolve flag can only be used in conjunction with --cfg"),
+        ("train --shell-completion", ".*Expecting one subcommand"),
+        ("train --cfg nope", "--cfg: got 'nope', takes one of job, hydra, all"),
+        ("train --info", "--info: got '', takes one of all, config"),
+        ("train -m seed=1 --cfg job", ".*Only one of --run, --multirun, --cfg"),
+        ("train -m seed=range(0,1,0)", ".*must not be zero"),
+        ("train -m name=.. seed=1", "name: got '..', takes the name of a folder"),
+        ("train hydra=null", ".*must be a string or a list"),
+        ("train hydra.mode=NOPE", "hydra.mode: Invalid value 'NOPE'"),
+        ("train seed=4294967296", "seed: got 4294967296, takes at most 4294967295"),
+        (f"train seed={'9' * 5000}", r"seed=999.*9\.\.\. .[0-9,]* characters.$"),
+        (f"train optimizer.learning_rate={'9' * 400}", "optimizer.learning_rate: int too large"),
+        ("train optimizer.learning_rate=1e400", "optimizer.learning_rate: got inf, takes a finite number more than 0"),
+        ("train optimizer.weight_decay=nan", "optimizer.weight_decay: got nan, takes a finite number"),
+        ("train trainer.max_epochs=18446744073709551616", "trainer.max_epochs: got 1844.*, takes at most 1000000000 "),
+        ("train tokenizer.vocab_size=99999999999", "tokenizer.vocab_size: got 99999999999, takes at most 10000000 "),
+        ("train model.num_layers=100000000", "model.num_layers: got 100000000, takes .* at most 1000 "),
+        ("trace lengths=[1,9999999999]", "lengths: got .*, takes at most 1000000000"),
+        (f"train name={'x' * 300}", "name: got 'xxx.*, takes at most 255 bytes"),
+        (f"train resume={'x' * 300}", "xxx.*: file name too long; take a shorter name"),
+        (f"train data.path={'x' * 300}", "xxx.*: file name too long; take a shorter name"),
+        (f"train inspection.probes=[{'a,' * 3000}a]", "inspection.probes: got a value of 3001 parts, takes at most 1000"),
+        ("train name='\x1b[31m'", r"name: got '\\x1b\[31m', takes the name"),
+        ("train surprise\x1b=1", r"surprise\\x1b=1: Hydra cannot read"),
+        ("train data.path='\udcff'", "data.path: got '.udcff', takes text in UTF-8"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,13 +216,68 @@ def test_a_resumed_run_takes_its_settings_from_its_folder(
         assert capsys.readouterr().err.startswith(f"error: {words}")
 
 
-def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("stopped", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
+        (KeyboardInterrupt("stopped by Ctrl-C; go on with x"), 130, "stopped by Ctrl-C; go on with x"),
+        (Stopped(signal.SIGTERM, "; go on with x"), 143, "stopped by SIGTERM; go on with x"),
+    ],
+)
+def test_what_a_signal_has_stopped_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: BaseException, code: int, said: str
+) -> None:
     def train(config: TrainConfig) -> None:
-        raise KeyboardInterrupt("go on with resume=x")
+        raise stopped
 
     monkeypatch.setattr(headscope.training.run, "train", train)
-    assert run("train") == 130
-    assert "interrupted: go on with resume=x" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["headscope", "train"])
+    with signals_taken(signal.SIG_DFL), pytest.raises(SystemExit) as caught:  # gives this process its own ones back
+        headscope.__main__.main()
+    assert caught.value.code == code
+    assert capsys.readouterr().err == f"\n{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device", "outputs/x"), "outputs/x: no space left on device; make room on"),
+        (PermissionError(13, "Permission denied", "outputs/x"), "outputs/x: permission denied; choose another one"),
+        (OSError(24, "Too many open files", "outputs/x"), "outputs/x: too many open files; raise the limit: ulimit -n"),
+        (MemoryError(), "not enough memory; lower data.tokens_per_batch"),
+        (
+            RuntimeError("[...] DefaultCPUAllocator: can't allocate memory: you tried\nat"),
+            "not enough memory: .* tried;",
+        ),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."), "not enough memory: CUDA .*; lower"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, words: str
+) -> None:
+    def train(config: TrainConfig) -> None:
+        raise error
+
+    monkeypatch.setattr(headscope.training.run, "train", train)
+    assert run("train") == 1
+    shown = capsys.readouterr().err
+    assert re.match(f"error: {words}", shown), shown
+    assert len(shown.strip().splitlines()) == 1
+
+
+def test_a_config_that_is_read_again_is_checked_like_a_command_line(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "name=first") == 0
+    path = Path("outputs/first/config.yaml")
+    path.write_text(path.read_text().replace("positions: rotary", "positions: rotarry"))
+    capsys.readouterr()
+    assert run("train", "resume=outputs/first") == 2
+    assert re.match(
+        "error: run=outputs/first: config.yaml does not fit this version of headscope: model.positions: got 'rotarry', "
+        "takes one of learned",
+        capsys.readouterr().err,
+    )
 
 
 def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

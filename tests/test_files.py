@@ -1,13 +1,25 @@
 """Files are whole or absent."""
 
 import os
+import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from headscope.files import create_whole, replacing_folder, write_whole
+from headscope.errors import RunError
+from headscope.files import (
+    PARTIAL,
+    clear_partial,
+    create_whole,
+    read_json,
+    read_yaml_text,
+    replacing_folder,
+    write_whole,
+)
 
 
 def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
@@ -102,3 +114,129 @@ def test_a_folder_that_fails_is_not_there(tmp_path: Path) -> None:
         (temporary / "half").write_text("half")
         raise RuntimeError("disk full")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o002, 0o664), (0o022, 0o644)])
+def test_a_new_file_has_the_mode_of_the_umask_and_one_that_is_replaced_keeps_its_own(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        path = write_whole(tmp_path / "new", lambda temporary: temporary.write_text("new"))
+        created = create_whole(tmp_path / "created", lambda temporary: temporary.write_text("new"))
+        assert [found.stat().st_mode & 0o777 for found in (path, created)] == [mode, mode]
+        path.chmod(0o640)
+        write_whole(path, lambda temporary: (temporary.unlink(), temporary.write_text("newer")))  # as safetensors does
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("elsewhere/file")
+    for content in ("first", "second"):
+        write_whole(link, lambda temporary, content=content: temporary.write_text(content))
+        assert link.is_symlink()
+        assert (tmp_path / "elsewhere/file").read_text() == content
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="loop"):
+        write_whole(tmp_path / "loop", lambda temporary: temporary.write_text("new"))
+
+
+def test_what_is_no_file_is_neither_replaced_nor_written_to(tmp_path: Path) -> None:
+    """Such as a device that a link leads to: a rename would put a file in its place."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.csv").symlink_to("pipe")
+    with pytest.raises(OSError, match=r"no file.*link\.csv"):
+        write_whole(tmp_path / "link.csv", lambda temporary: temporary.write_text("new"))
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
+    ],
+)
+def test_an_error_in_writing_names_the_file(tmp_path: Path, error: Exception) -> None:
+    path = tmp_path / "file"
+
+    def write(temporary: Path) -> None:
+        raise error
+
+    with pytest.raises(OSError, match=re.escape(f"'{path}'")):
+        write_whole(path, write)
+    with pytest.raises(OSError, match=re.escape(f"'{path}'")):
+        write_whole(path, lambda temporary: (temporary / "x").write_text("not a folder"))
+
+
+def test_what_killed_processes_left_is_cleared_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from headscope.files import write_whole
+write_whole(Path(sys.argv[1]), lambda temporary: (temporary.write_text("half"), os.kill(os.getpid(), 9)))
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "below/file")], check=False)
+    assert len(list(tmp_path.glob(f"below/{PARTIAL}*/file"))) == 1
+    (tmp_path / f"{PARTIAL}empty").mkdir()
+    write_whole(tmp_path / "file", lambda temporary: (temporary.write_text("whole"), clear_partial(tmp_path)))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["below", "file"]
+
+
+DEEP = b"[" * 200_000
+DAMAGE = {
+    "missing": None,
+    "empty": b"",
+    "cut": b'{"a": [1, 2',
+    "random": bytes(range(256)),
+    "NaN": b'{"a": NaN}',
+    "infinite": b'{"a": 1e999}',
+    "a number of 5000 digits": b'{"a": %s}' % (b"1" * 5000),
+    "deep": DEEP,
+    "not UTF-8": b'{"a": "\xff"}',
+    "a mark": b'\xef\xbb\xbf{"a": 1}',
+    "half a pair": b'{"a": "\\ud800"}',
+    "another type": b"[]",
+}
+
+
+@pytest.mark.parametrize("kind", [*DAMAGE, "huge", "folder", "pipe", "loop"])
+def test_a_damaged_file_of_a_run_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "run" / "labels.json"
+    path.parent.mkdir()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(2**40)  # sparse
+    elif (content := DAMAGE[kind]) is not None:
+        path.write_bytes(content)
+    with pytest.raises(RunError, match=rf"^run={re.escape(str(path.parent))}: .*labels\.json") as caught:
+        read_json(path, dict)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_json_that_is_whole_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text('{"a": [1, 2.5, "\\u00e9", "\\ud83d\\ude00"]}')
+    assert read_json(path, dict) == {"a": [1, 2.5, "é", "😀"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: &a [1, 2]\nb: *a", "a: &a {x: 1}\n<<: *a", "a: [" + "1, " * 40_000 + "]", "a: [", "a: '" + "x" * 2**20 + "'"],
+)
+def test_yaml_that_could_grow_without_bounds_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(RunError, match=r"config\.yaml is damaged"):
+        read_yaml_text(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "headscope"
-FOUNDATION = {"settings", "errors", "files", "extension", "config"}
+FOUNDATION = {"settings", "errors", "files", "signals", "extension", "config", "command_config", "terminal"}
 MAY_IMPORT = {
     "attention": set(),
     "model": {"attention"},

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import headscope
+from headscope.command_config import PredictConfig
 from headscope.commands.predict import predict
-from headscope.config import DataConfig, ModelConfig, PredictConfig, TokenizerConfig, TrainConfig
+from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer

@@ -7,6 +7,7 @@
 The folders are stages, and each imports only what stands above it in this list:
 
     settings, errors  how a configuration is written and checked; what a user is told
+    signals           what asks a process to end
     files, extension  atomic writes; your own code, named by an import path
     attention         the verified layer: softmax(Q K^T / sqrt(d)) V, written once
     model             embedding -> encoder -> pooling -> logits; from scratch or from a checkpoint

@@ -4,7 +4,7 @@ What stands here is what Hydra lacks: bounds of values, help with meanings, erro
 folder for each job of a sweep. The grammar of the command line is Hydra's own.
 
 Exit codes: 0 done; 1 it could not be done, such as a NaN loss; 2 a mistake in the command, the configuration or the
-data; 130 stopped by Ctrl-C.
+data; 128 and its number for a signal: 130 Ctrl-C, 143 SIGTERM (`headscope.__main__`).
 """
 
 import difflib
@@ -31,19 +31,21 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, MissingMandatoryValue, OmegaConfBaseException, ValidationError
 
-from headscope.config import (
+from headscope.command_config import (
     MISSING,
     EvaluateConfig,
     ExportConfig,
     InspectConfig,
     PredictConfig,
     TraceConfig,
-    TrainConfig,
     VerifyConfig,
 )
-from headscope.errors import ConfigError, UserError
+from headscope.config import TrainConfig
+from headscope.errors import ConfigError, UserError, first_line, os_message, refused_by_machine, shown
 from headscope.files import write_whole
-from headscope.settings import check, described
+from headscope.settings import check, described, problems, read_config, structured
+from headscope.signals import end, signals_taken
+from headscope.terminal import printable
 from headscope.training.resume import check_kept
 
 INSTALLED = Path(__file__).parent / "configs"
@@ -53,6 +55,9 @@ WITH_VALUE = (
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
     "--experimental-rerun", "--info", "-i",
 )  # fmt: skip
+CHOICES = dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")) | dict.fromkeys(
+    ("--info", "-i"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+)
 OTHER_CONFIGS = {"--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"}
 
 
@@ -84,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: the command and what follows it; those of the process by default.
     """
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: print(printable(f"note: {message}"), file=sys.stderr)
     try:
         if name in ("--help", "-h"):
             lines = [f"  {name:10}{purpose}" for name, (*_, purpose) in COMMANDS.items()]
@@ -96,11 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise ConfigError(f"{name}: unknown command; {_did_you_mean(name, COMMANDS)}takes {', '.join(COMMANDS)}")
     except UserError as error:
         sys.exit(_tell(error))
-    except KeyboardInterrupt as stop:
-        print(f"\ninterrupted: {stop}" if str(stop) else "\ninterrupted", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:  # of `| head`: the rest of the output, and its flush at the end, go nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if refused_by_machine(error) is None:
+            raise
+        sys.exit(_tell(error))
 
 
 def _run(name: str, words: Sequence[str]) -> int:
@@ -133,10 +139,13 @@ def _run(name: str, words: Sequence[str]) -> int:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
         job = Job(run, schema, [entry.key_or_group for entry in overrides if not entry.is_sweep_override()])
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(job)()
-        if job.error is not None:
-            raise job.error
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explained(error, schema)) from None
+    except Exception as error:  # of Hydra, in composing: those of the job do not come this way
+        is_hydras = isinstance(error, HydraException) or refused_by_machine(error) is None
+        if isinstance(error, UserError) or not is_hydras:
+            raise
+        raise ConfigError(_explained(error, schema)) from error
+    if job.error is not None:
+        raise job.error
     failures = folder.glob("*/failure.json") if folder else ()
     return max((json.loads(path.read_text(encoding="utf-8"))["exit_code"] for path in failures), default=0)
 
@@ -153,17 +162,28 @@ class Job:
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
         try:
-            config = _resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
-            check(config)
-            pkgutil.resolve_name(self.run)(config)
+            config = self._config(composed)
+            with signals_taken(end):
+                run = pkgutil.resolve_name(self.run)
+            run(config)
         except Exception as error:
             if folder is None or isinstance(error, BrokenPipeError):
                 self.error = error
                 return
-            if isinstance(error, OmegaConfBaseException):
-                error = ConfigError(_explained(error, self.schema))
-            message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            _save(folder / "failure.json", {"message": message.split("\n")[0], "exit_code": _tell(error)})
+            _save(folder / "failure.json", {"message": _message(error).split("\n")[0], "exit_code": _tell(error)})
+
+    def _config(self, composed: DictConfig) -> Any:
+        """Return the settings, checked."""
+        try:
+            config = _resumed(composed, self.schema) if composed.get("resume") else OmegaConf.to_object(composed)
+        except UserError:
+            raise
+        except OSError as error:
+            raise ConfigError(os_message(error)) from error
+        except Exception as error:  # of OmegaConf, or of Python where a number is too large for it
+            raise ConfigError(_explained(error, self.schema)) from error
+        check(config)
+        return config
 
     def _folder(self, composed: DictConfig) -> Path:
         """Give the job a folder named after its number and what differs from job to job; write its overrides down."""
@@ -183,9 +203,14 @@ def _save(path: Path, content: dict[str, Any]) -> None:
 
 def _tell(error: Exception) -> int:
     """Print one message and return the exit code."""
-    kind = "error" if isinstance(error, UserError) else f"error: {type(error).__name__}"
-    print(f"{kind}: {error}", file=sys.stderr)
+    print(f"error: {_message(error)}", file=sys.stderr)
     return error.exit_code if isinstance(error, UserError) else 1
+
+
+def _message(error: Exception) -> str:
+    """Return what an error says, with lines that fit on a screen and no control characters, which may be a user's."""
+    known = str(error) if isinstance(error, UserError) else refused_by_machine(error)
+    return "\n".join(shown(line, 1000) for line in (known or f"{type(error).__name__}: {error}").split("\n"))
 
 
 def _resumed(composed: DictConfig, schema: type) -> Any:
@@ -196,8 +221,8 @@ def _resumed(composed: DictConfig, schema: type) -> Any:
     path = Path(composed.resume) / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"resume: got {composed.resume!r}, takes a run folder with a config.yaml in it")
-    kept = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))
-    before: Any = OmegaConf.to_object(kept)
+    before = read_config(path, schema)
+    kept = structured(before)
     settings = HydraConfig.get()
     for entry in (_parsed(argument) for argument in settings.overrides.task if not argument.startswith("~")):
         key = entry.key_or_group
@@ -220,11 +245,15 @@ def _options(words: Sequence[str], schema: Any) -> tuple[list[str], list[str]]:
     remaining = iter(words)
     for word in remaining:
         option, sign, value = word.partition("=")
-        if word in WITH_VALUE:
-            options += [word, next(remaining, "")]
+        if option in WITH_VALUE:
+            value = value if sign else next(remaining, "")
+            if not value or value not in CHOICES.get(option, (value,)):
+                takes = f"one of {', '.join(CHOICES[option])}" if option in CHOICES else "a value"
+                raise ConfigError(f"{option}: got {value!r}, takes {takes}")
+            options += [option, value]
         elif word in ("--help", "-h"):
             options.append("--help")
-        elif word in FLAGS or (sign and option in WITH_VALUE):
+        elif word in FLAGS:
             options.append(word)
         elif not word.startswith("-"):
             given.append(word)
@@ -253,11 +282,17 @@ def _parsed(argument: str) -> Override:
     key, sign, value = argument.partition("=")
     if not key or not (sign or key.startswith("~")):
         raise ConfigError(f'{argument}: takes the form key=value, a text with spaces in quotes: "text=two words"')
+    if (count := len(re.findall(r"[,:\[{(]", QUOTED.sub("", value)))) > MOST_ENTRIES:  # its parser takes minutes
+        raise ConfigError(f"{key}: got a value of {count} parts, takes at most {MOST_ENTRIES}")
     try:
         return OverridesParser.create().parse_override(argument)
-    except HydraException:
+    except (HydraException, ValueError, RecursionError):
         quoted = shlex.quote(f"{key}={_quoted(value)}")
         raise ConfigError(f"{argument}: Hydra cannot read the value; put it in quotes: {quoted}") from None
+
+
+QUOTED = re.compile(r"""'(\\.|[^'\\])*'|"(\\.|[^"\\])*\"""", re.DOTALL)
+MOST_ENTRIES = 1000
 
 
 def _quoted(value: str) -> str:
@@ -272,6 +307,8 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     if "hydra.sweep.dir" in given:
         return Path(str(given["hydra.sweep.dir"]))
     name = given.get("name") or f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    if wrong := [line for line in problems(TrainConfig(name=str(name))) if line.startswith("name: ")]:
+        raise ConfigError(wrong[0])
     folder = Path(str(given.get("outputs_dir", "outputs")), str(name))
     if (folder / "sweep.csv").exists():
         raise ConfigError(f"name={name}: {folder} holds a sweep already; take another name")
@@ -338,9 +375,10 @@ def _explained(error: BaseException, schema: type) -> str:
             package = f"hydra-{given.partition('_')[0]}-{group.partition('/')[2]}"
             return f"{group}={given}: is not installed; pip install {package} brings it"
         return _unknown_choice(group, given, sorted(error.options))
+    found = re.search(r"full_key: (\S+)", str(error))  # where OmegaConf adds it to what Python raises
     while not isinstance(error, OmegaConfBaseException) and error.__cause__ is not None:
         error = error.__cause__
-    key, first = str(getattr(error, "full_key", "") or ""), str(error).strip().split("\n")[0]
+    key, first = str(getattr(error, "full_key", "") or (found[1] if found else "")), first_line(error)
     if isinstance(error, ConfigAttributeError):
         return _unknown_key(key, schema)
     if isinstance(error, MissingMandatoryValue):
@@ -349,7 +387,10 @@ def _explained(error: BaseException, schema: type) -> str:
         kind = _keys(schema).get(key.split("[")[0])
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
         options = get_args(kind) or (kind,)
-        return f"{key}: {first}; takes " + " or ".join(words.get(option, str(option)) for option in options)
+        takes = " or ".join(words.get(option, str(option)) for option in options)
+        return f"{key}: {first}" + (f"; takes {takes}" if kind is not None else "")
+    if not isinstance(error, HydraException | OmegaConfBaseException):  # of Python itself
+        return f"{key or 'the command line'}: {first or type(error).__name__}"
     if key:
         return f"{key}: {first}"
     return " ".join(str(error).split("\nConfig search path")[0].split())

@@ -1,16 +1,17 @@
-"""Every command's settings: what each key means, its default, and which values it takes.
+"""The settings of a training: what each key means, its default, and which values it takes.
 
-First what a training run is made of (texts, tokenizer, network, optimizer, trainer, inspection), joined in
-`TrainConfig`; then the commands on a finished run, and the two that need none. Free of torch and lightning, so that
-`--help` and mistakes are answered at once: values by `settings.check`, unknown keys by `cli`.
+Texts, tokenizer, network, optimizer, trainer and inspection, joined in `TrainConfig`; those of the other commands are
+in command_config.py. Free of torch and lightning, so that `--help` and mistakes are answered at once: values by
+`settings.check`, unknown keys by `cli`.
 """
 
-import math
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from headscope.errors import shown
 from headscope.extension import OrImportPath, is_import_path, missing_package
 from headscope.settings import setting
 
@@ -23,9 +24,7 @@ ATTENTIONS = ("multi_head", "shared_projection")
 POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu", "mps")
-DTYPES = ("float64", "float32", "bfloat16")
-FORMATS = ("auto", "lines", "csv", "jsonl")
-MISSING = "???"  # what Hydra takes for a key that must be given
+MAX_SEED = 2**32 - 1  # that numpy takes
 Conflicts = Iterator[tuple[str, str]]  # (key, sentence)
 
 
@@ -35,6 +34,32 @@ def is_local(path: str) -> bool:
         return False
     looks_local = path.startswith((".", "/", "~")) or path.endswith(FILE_ENDINGS)
     return looks_local or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).exists()
+
+
+def expanded(path: str) -> Path:
+    """Return a path with the home folder in the place of "~"; that of a user who is not there stays as it is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def is_encoding(name: str) -> bool:
+    """Tell whether Python knows an encoding of text by this name."""
+    try:
+        return "a".encode(name).decode(name) == "a"
+    except (LookupError, ValueError):
+        return False
+
+
+def form_conflicts(encoding: str, separator: str | None, keys: str) -> Conflicts:
+    """Yield what cannot be the form of a file of rows; `keys` is what stands before the keys on the command line."""
+    if not is_encoding(encoding):
+        takes = "takes the name of an encoding, such as utf-8, utf-16, cp1252 or shift_jis"
+        yield "encoding", f"got '{shown(encoding)}', {takes}"
+    if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
+        takes = f"takes one sign, such as \"{keys}separator=';'\" or, for a tab, \"{keys}separator='\\t'\""
+        yield "separator", f"got {separator[:60]!r}, {takes}"
 
 
 @dataclass
@@ -50,6 +75,8 @@ class DataConfig:
     revision: str | None = setting(None, "branch, tag or commit of a Hub data set")
     validation_path: str | None = setting(None, "a separate file for validation, if path is a file")
     test_path: str | None = setting(None, "a separate file for the test, if path is a file")
+    encoding: str = setting("utf-8", "what the bytes of files of text mean, such as cp1252 or shift_jis")
+    separator: str | None = setting(None, "what stands between the cells of a csv or tsv file; null: comma or tab")
     text_column: str = setting("text", "column with the text")
     text_pair_column: str | None = setting(None, "column with the second text of a pair")
     label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
@@ -60,10 +87,14 @@ class DataConfig:
     test_split: str | None = setting("test", "split to report on; cut from train where the source has none")
     validation_share: float = setting(0.1, "share of train that is cut off for validation", above=0, below=0.5)
     test_share: float = setting(0.1, "share of train that is cut off for the test", above=0, below=0.5)
-    split_seed: int = setting(0, "seed of those cuts; apart from `seed`, so that runs can be compared", minimum=0)
+    split_seed: int = setting(
+        0, "seed of those cuts; apart from `seed`, so that runs can be compared", minimum=0, maximum=MAX_SEED
+    )
     limit: int | None = setting(None, "keep at most so many texts of each split, drawn by split_seed", minimum=1)
-    drop_empty: bool = setting(False, "drop rows whose text is empty or null, instead of refusing them")
-    max_length: int = setting(256, "longest text in tokens; the rest is cut off", minimum=4)
+    drop_empty: bool = setting(
+        False, "drop rows whose text or label is empty or null, and say how many, instead of refusing them"
+    )
+    max_length: int = setting(256, "longest text in tokens; the rest is cut off", minimum=4, maximum=1_000_000)
     tokens_per_batch: int = setting(2048, "positions of a batch, padding included", minimum=1)
     cache_dir: str | None = setting(None, "where tokenizers and token ids are kept; the user's cache folder by default")
 
@@ -72,29 +103,34 @@ class DataConfig:
         files = {self.validation_split or "validation": self.validation_path, self.test_split or "test": self.test_path}
         return files.get(split) or self.path
 
-    def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
-        if not self.path:
-            yield "path", "is missing; give it as data.path=<file, folder or Hub id>"
+    def absent(self) -> Conflicts:
+        """Yield what is not there."""
         if is_import_path(self.path, ":"):
             yield from missing_package("path", self.path)
         for key in ("path", "validation_path", "test_path"):
             path = getattr(self, key)
-            if path and path != EMBEDDED and is_local(path) and not Path(path).expanduser().exists():
-                yield key, f"got {path!r}, takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)"
-            elif key != "path" and path is not None and not Path(self.path).expanduser().is_file():
+            if path and path != EMBEDDED and is_local(path) and not expanded(path).exists():
+                takes = "takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)"
+                yield key, f"got '{shown(path, 200)}', {takes}"
+            elif key != "path" and path is not None and not expanded(self.path).is_file():
                 yield (
                     key,
                     f"got {path!r}, but data.path={self.path!r} is no file; give both as files or neither",
                 )
+
+    def conflicts(self) -> Conflicts:
+        """Yield what no single key can say."""
+        if not self.path:
+            yield "path", "is missing; give it as data.path=<file, folder or Hub id>"
         if self.tokens_per_batch < self.max_length:
             takes = f"takes at least data.max_length={self.max_length}: one text must fit"
             yield "tokens_per_batch", f"got {self.tokens_per_batch}, {takes}"
         named = [split for split in (self.train_split, self.validation_split, self.test_split) if split]
         if len(set(named)) < len(named):
             yield "test_split", f"train, validation and test must be three splits, got {', '.join(named)}"
-        if not self.label_separator:
+        if self.label_separator == "":
             yield "label_separator", "is empty; takes what stands between two labels, such as ';'"
+        yield from form_conflicts(self.encoding, self.separator, "data.")
         taken: dict[str, str] = {}
         for key in ("text_column", "text_pair_column", "label_column"):
             column = getattr(self, key)
@@ -111,7 +147,9 @@ class TokenizerConfig:
     kind: str = setting(
         "words", "whole words, byte-level BPE, WordPiece, Unigram, or an import path", choices=OrImportPath(TOKENIZERS)
     )
-    vocab_size: int = setting(8000, "words or pieces with a vector of their own, special tokens included", minimum=300)
+    vocab_size: int = setting(
+        8000, "words or pieces with a vector of their own, special tokens included", minimum=300, maximum=10_000_000
+    )
     min_frequency: int = setting(2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1)
     lowercase: bool = setting(True, "lower-case texts after NFKC")
     segmenter: str | None = setting(
@@ -120,9 +158,12 @@ class TokenizerConfig:
         choices=SEGMENTERS,
     )
 
+    def absent(self) -> Conflicts:
+        """Yield what is not there."""
+        yield from missing_package("kind", self.kind)
+
     def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
-        yield from missing_package("kind", self.kind)
         if self.segmenter is not None and self.kind != "words":
             yield "segmenter", f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words"
 
@@ -131,10 +172,12 @@ class TokenizerConfig:
 class ModelConfig:
     """A Transformer encoder with a classification head: pre-norm from scratch, or that of a checkpoint."""
 
-    d_model: int = setting(128, "width of every token's vector", minimum=1)
+    d_model: int = setting(128, "width of every token's vector", minimum=1, maximum=65_536)
     num_heads: int = setting(4, "attention heads in each layer; must divide d_model", minimum=1)
-    num_layers: int = setting(2, "encoder blocks", minimum=1)
-    feedforward_size: int = setting(512, "width of the hidden layer between two attention layers", minimum=1)
+    num_layers: int = setting(2, "encoder blocks", minimum=1, maximum=1000)
+    feedforward_size: int = setting(
+        512, "width of the hidden layer between two attention layers", minimum=1, maximum=1_000_000
+    )
     attention: str = setting(
         "multi_head",
         "multi_head; shared_projection: the embedding is cut into heads, which share one projection; or an import path",
@@ -173,10 +216,13 @@ class ModelConfig:
         None, "with path: embeddings and so many of the first blocks do not learn; null: all learn", minimum=0
     )
 
-    def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
+    def absent(self) -> Conflicts:
+        """Yield what is not there."""
         yield from missing_package("attention", self.attention)
         yield from missing_package("pooling", self.pooling)
+
+    def conflicts(self) -> Conflicts:
+        """Yield what no single key can say."""
         if self.path is not None:
             yield from self._conflicts_with_checkpoint()
             return
@@ -298,7 +344,7 @@ class TrainConfig:
     name: str | None = setting(None, "folder of the run below outputs_dir; null: named by the data and the time")
     outputs_dir: str = setting("outputs", "where runs land")
     resume: str | None = setting(None, "run folder to continue, with its settings but for keys on the command line")
-    seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0)
+    seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0, maximum=MAX_SEED)
     baseline: bool = setting(True, "score TF-IDF + logistic regression on the same split")
     data: DataConfig = setting(DataConfig, "texts")
     tokenizer: TokenizerConfig = setting(TokenizerConfig, "tokenizer")
@@ -309,149 +355,20 @@ class TrainConfig:
 
     def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
-        if self.name is not None and (not self.name or Path(self.name).is_absolute() or ".." in Path(self.name).parts):
-            yield "name", f"got {self.name!r}, takes the name of a folder below outputs_dir"
-        if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
-            yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
+        if self.name is not None:
+            path = Path(self.name)
+            if not path.name or path.is_absolute() or ".." in path.parts or not self.name.isprintable():
+                yield "name", f"got {shown(repr(self.name), 200)}, takes the name of a folder below outputs_dir"
+            elif any(len(os.fsencode(part)) > 255 for part in path.parts):
+                yield "name", f"got {shown(repr(self.name), 200)}, takes at most 255 bytes"
         if self.trainer.devices > 1:
             yield "trainer.devices", f"got {self.trainer.devices}, takes 1: multi-device training is not supported"
+
+    def absent(self) -> Conflicts:
+        """Yield what is not there."""
+        if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
+            yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
         path = self.model.path  # of no interest to a resumed run, which has weights of its own
         if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
             example = "or a Hub id such as google-bert/bert-base-uncased"
             yield "model.path", f"got {path!r}, takes a folder that exists ({example})"
-
-
-def _run_conflicts(run: str) -> Conflicts:
-    if not Path(run).is_dir():
-        yield "run", f"got {run!r}, takes a folder that `headscope train` has written"
-
-
-@dataclass
-class EvaluateConfig:
-    """Score a finished run on a split, of its own data or of other data with the same labels."""
-
-    run: str = setting(MISSING, "run folder")
-    split: str | None = setting(None, "validation or test of the run's own data, or a split of other data")
-    accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
-    data: DataConfig | None = setting(None, "other data; the run's own if left out")
-
-    def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
-        yield from _run_conflicts(self.run)
-        if self.data is None and self.split not in (None, "train", "validation", "test"):
-            yield "split", f"got {self.split!r}, takes train, validation or test for the run's own data"
-        if self.data is not None and not self.data.path:
-            yield "data", "reads other texts; leave every data.* out to score the run's own"
-
-
-@dataclass
-class PredictConfig:
-    """Label texts with a finished run, in order, whatever the file's size."""
-
-    run: str = setting(MISSING, "run folder")
-    input: str = setting("-", "a file with lines, csv, tsv or jsonl; - for standard input")
-    output: str = setting("-", "a csv or jsonl file; - for standard output, as jsonl")
-    format: str = setting("auto", "form of the input; auto goes by the file's ending", choices=FORMATS)
-    text_column: str | None = setting(None, "column with the text; the run's own if null")
-    text_pair_column: str | None = setting(None, "column with the second text of a pair; the run's own if null")
-    tokens_per_batch: int | None = setting(
-        None, "positions of a batch, padding included; null: 2048 on a CPU, whose cache they fit, else 65536", minimum=1
-    )
-    precision: str = setting(
-        "32-true",
-        "bf16-mixed is quicker where there are instructions for it; probabilities then differ in the third digit",
-        choices=("32-true", "bf16-mixed"),
-    )
-    accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
-
-    def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
-        yield from _run_conflicts(self.run)
-        if self.input != "-" and not Path(self.input).is_file():
-            yield "input", f"got {self.input!r}, takes a file that exists, or - for standard input"
-        if self.format == "auto" and Path(self.input).suffix.lower() in (".json", ".parquet"):
-            yield "input", f"got {self.input!r}, takes jsonl, csv, tsv, or lines; convert it to one of them"
-        if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
-            yield "output", f"got {self.output!r}, takes a name that ends in .csv or .jsonl, or - for standard output"
-
-
-@dataclass
-class ExportConfig:
-    """Write a finished run, which began with a checkpoint, as a folder that `transformers` loads."""
-
-    run: str = setting(MISSING, "run folder; trained with model.path=... and model.pooling=pooler")
-    output: str = setting(MISSING, "folder to be written; must not exist, or be empty")
-
-    def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
-        yield from _run_conflicts(self.run)
-        path = Path(self.output)
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            yield "output", f"got {self.output!r}, takes a folder that does not exist or is empty"
-
-
-@dataclass
-class InspectConfig:
-    """Show what every head does: with one text, or, without one, over a sample of the run's validation texts."""
-
-    run: str = setting(MISSING, "run folder")
-    text: str | None = setting(None, "the text; null measures every head over a sample of validation texts")
-    texts: int = setting(300, "without a text: how many validation texts, drawn by the run's seed", minimum=1)
-    text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
-    label: str | None = setting(None, "its class, if known (several as in the data); shown beside the prediction")
-    max_tokens: int = setting(256, "cut the text to so many tokens", minimum=2)
-    output: str | None = setting(None, "the HTML file; below the run folder's inspect/ if null")
-    font: str | None = setting(None, "font file for token names")
-    accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
-
-    def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
-        yield from _run_conflicts(self.run)
-        if self.text is not None and not self.text.strip():
-            yield "text", "is empty; takes a text"
-
-
-@dataclass
-class VerifyConfig:
-    """Prove that the attention is right: every claim against an oracle that shares no code with it."""
-
-    dtype: str = setting("float64", "type that is proved; oracles are float64", choices=DTYPES)
-    device: str = setting("cpu", "where to compute; oracles run on the CPU", choices=("cpu", "cuda"))
-    style: str = setting("table", "how the table is printed", choices=("table", "markdown"))
-
-
-@dataclass
-class TraceConfig:
-    """Print multi-head attention step by step: the shape, the cost and the time of each step."""
-
-    batch: int | None = setting(None, "texts at once; null: 32, or 1 with grow", minimum=1)
-    seq_len: int | None = setting(None, "tokens of a text; null: 100; with grow one more length", minimum=1)
-    d_model: int = setting(768, "width of the model", minimum=1)
-    num_heads: int | None = setting(None, "heads, must divide d_model; null: 8, 4, 2 or 1", minimum=1)
-    bias: bool = setting(True, "add a bias to each projection")
-    device: str = setting("auto", "where to compute", choices=("auto", "cpu", "cuda"))
-    dtype: str = setting("float32", "type to compute in", choices=DTYPES)
-    repeats: int = setting(5, "passes that are timed, after one that warms up; the median counts", minimum=1)
-    grow: bool = setting(False, "show how work and time of each step grow with the length of a text")
-    lengths: list[int] = setting([128, 256, 512, 1024, 2048], "lengths that grow goes through, rising")
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Return batch, seq_len, d_model and num_heads, as given or else as they are by default."""
-        batch, heads = 1 if self.grow else 32, math.gcd(8, self.d_model)
-        given = {"batch": (self.batch, batch), "seq_len": (self.seq_len, 100), "num_heads": (self.num_heads, heads)}
-        sizes = {name: default if number is None else number for name, (number, default) in given.items()}
-        return sizes | {"d_model": self.d_model}
-
-    @property
-    def all_lengths(self) -> list[int]:
-        """Return the lengths that grow goes through, seq_len among them if it is given."""
-        return sorted({*self.lengths, *([] if self.seq_len is None else [self.seq_len])})
-
-    def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
-        d_model, num_heads = self.sizes["d_model"], self.sizes["num_heads"]
-        if d_model > 0 and num_heads > 0 and d_model % num_heads:
-            yield "num_heads", f"got {num_heads}, takes a divisor of d_model={d_model}"
-        if len(self.lengths) < 2 or self.lengths[0] < 1 or self.lengths != sorted(set(self.lengths)):
-            yield "lengths", f"got {self.lengths}, takes two or more rising numbers, from 1 on"

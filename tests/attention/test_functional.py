@@ -10,7 +10,6 @@ from headscope.attention.functional import (
     Dropout,
     causal_mask,
     dropped,
-    dropped_levels,
     masked_softmax,
     merge_masks,
     window_mask,
@@ -89,6 +88,17 @@ def test_masks_are_merged_as_torch_means_them() -> None:
         merge_masks(shape, attn_mask=torch.zeros(2, 1, 7, 11, dtype=torch.bool))
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_the_kernel_is_never_asked_to_read_beyond_the_end() -> None:
+    query, key, value = drawn()
+    for wrong in ((query, key, value[:, :, :3]), (query, key[:, :, :3], value), (query, key[:1], value[:1]),
+                  (query, key[:, :1], value[:, :1]), (query, key[..., :3], value), (query[0], key[0], value[0])):  # fmt: skip
+        with pytest.raises(ValueError, match=r"query \[B, H, Q, E\], key \[B, H, K, E\], value \[B, H, K, V\]; got"):
+            attend(*wrong)
+    with pytest.raises(ValueError, match=r"a mask of \[4, 1, 5, 7\] does not fit scores of \[1, 3, 5, 7\]"):
+        attention_weights(query[:1], key[:1], torch.zeros(4, 1, Q, K, dtype=torch.bool))
+
+
 def test_causal_and_window_masks_hide_what_is_later_and_what_is_far() -> None:
     assert causal_mask(3, 4)[0, 0].tolist() == [[j > i for j in range(4)] for i in range(3)]
     assert window_mask(3, 4, 1)[0, 0].tolist() == [[abs(i - j) > 1 for j in range(4)] for i in range(3)]
@@ -126,11 +136,17 @@ def test_the_seed_decides_the_type_stays_and_eval_mode_drops_nothing() -> None:
     assert Dropout(0.0)(numbers) is numbers
 
 
-@pytest.mark.parametrize(("p", "levels"), [(0.0, 0), (0.0015, 1), (0.1, 26), (0.5, 128), (0.9999, 255), (1.0, 256)])
-def test_the_share_is_rounded_but_never_to_nothing_or_all(p: float, levels: int) -> None:
+@pytest.mark.parametrize(
+    ("p", "dropped_share"),
+    [(0.0, 0), (0.1, 26 / 256), (0.5, 0.5), (1.0, 1), *((p, p) for p in (0.0015, 0.006, 0.9985, 0.9999))],
+)
+def test_the_share_is_rounded_a_little_and_never_by_more_than_a_tenth(p: float, dropped_share: float) -> None:
     torch.manual_seed(0)
-    assert dropped_levels(p) == levels
-    assert (dropped(torch.ones(1009, 997), p) == 0).double().mean() == pytest.approx(levels / 256, abs=0.002)
+    found = dropped(torch.ones(1009, 997, dtype=torch.float64), p)
+    error = 4 * (dropped_share * (1 - dropped_share) / found.numel()) ** 0.5  # four standard errors
+    assert (found == 0).double().mean().item() == pytest.approx(dropped_share, abs=error)
+    if p < 1:
+        assert found.max().item() == pytest.approx(1 / (1 - dropped_share))
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, float("nan")])

@@ -10,10 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from headscope.attention import MultiHeadAttention, RotaryPositions, functional
+from headscope.attention import MultiHeadAttention, RotaryPositions, functional, multi_head
 
 # All different primes: a swapped axis cannot pass.
 B, Q, K, H, E = 2, 5, 7, 3, 11
@@ -119,6 +121,69 @@ def test_causal_attention_needs_no_mask_and_reaches_the_kernel_by_its_flag(monke
     assert flags[1][0] is not None
 
 
+def test_both_paths_read_a_mask_in_the_type_of_the_layer() -> None:
+    layer, text = pair()[0].half(), tokens(torch.float16)
+    mask = torch.zeros(K, K)
+    mask[2] = -1e9  # -inf in 16 bits: the query may look nowhere
+    found = [layer(text, text, text, attn_mask=mask, need_weights=need_weights)[0] for need_weights in (True, False)]
+    torch.testing.assert_close(*found, rtol=0, atol=2e-2)
+    assert torch.equal(found[0][:, 2], layer.out_proj.bias.expand(B, -1))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes how many numbers the largest tensor has that any operation makes."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = operation(*args, **(kwargs or {}))
+        for each in made if isinstance(made, (tuple, list)) else [made]:
+            if isinstance(each, Tensor):
+                self.numbers = max(self.numbers, each.numel())
+        return made
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("keys", [20_000, 19_997])
+def test_causal_attention_over_20_000_tokens_makes_nothing_larger_than_the_projections(
+    training: bool, keys: int
+) -> None:
+    with FakeTensorMode(), LargestTensor() as largest, torch.set_grad_enabled(training):
+        layer = MultiHeadAttention(8, 2, batch_first=True).train(training)
+        query = torch.randn(1, 20_000, 8)
+        key = query if keys == 20_000 else query[:, :keys]
+        output, _ = layer(query, key, key, need_weights=False, is_causal=True)
+        if training:
+            output.sum().backward()
+    assert largest.numbers == 20_000 * (24 if keys == 20_000 else 8)
+
+
+def test_causal_attention_to_more_or_fewer_keys_is_that_of_the_mask() -> None:
+    ours, _ = pair()
+    query, key, value = inputs()
+    for tensors in ((query, key, value), (key, query, query)):
+        Q, K = tensors[0].shape[1], tensors[1].shape[1]
+        mask = torch.ones(Q, K, dtype=torch.bool).triu(1)
+        for need_weights in (True, False):
+            found = ours(*tensors, need_weights=need_weights, is_causal=True)
+            close(found, ours(*tensors, need_weights=need_weights, attn_mask=mask))
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_gradients_are_torchs_where_a_mask_of_large_numbers_hides_all_keys(need_weights: bool) -> None:
+    layers, query, found = pair(), inputs()[0], []
+    mask = torch.zeros(Q, Q, dtype=torch.float64)
+    mask[2], mask[0, 1:] = -1e9, -1e9
+    for layer in layers:
+        added = mask.clone().requires_grad_()
+        output, _ = layer(query, query, query, attn_mask=added, need_weights=need_weights)
+        loss = (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum()
+        found.append((output, *torch.autograd.grad(loss, [query, added, *layer.parameters()])))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("additive", [True, False])
 def test_a_query_with_every_key_masked_gives_zeros_and_finite_gradients(need_weights: bool, additive: bool) -> None:
@@ -171,6 +236,30 @@ def test_it_starts_as_torchs_does() -> None:
     torch.testing.assert_close(layers[0].in_proj_weight.std(), layers[1].in_proj_weight.std(), rtol=0.05, atol=0)
 
 
+def test_torchs_attributes_are_there() -> None:
+    for name in (
+        "bias_k",
+        "bias_v",
+        "add_zero_attn",
+        "batch_first",
+        "kdim",
+        "vdim",
+        "embed_dim",
+        "num_heads",
+        "head_dim",
+    ):
+        assert getattr(MultiHeadAttention(D, H), name) == getattr(nn.MultiheadAttention(D, H), name), name
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_dropping_all_weights_leaves_the_bias_of_the_output(need_weights: bool) -> None:
+    ours, theirs = pair(dropout=1.0)
+    query, key, value = inputs()
+    output = ours(query, key, value, need_weights=need_weights)[0]
+    close(output, theirs(query, key, value, need_weights=need_weights)[0])
+    close(output, ours.out_proj.bias.expand_as(output))
+
+
 def test_dropout_in_training_alone_and_the_returned_weights_are_those_used() -> None:
     ours, _ = pair(dropout=0.5)
     query, key, value = inputs()
@@ -188,6 +277,8 @@ def test_dropout_in_training_alone_and_the_returned_weights_are_those_used() -> 
     [
         ({"num_heads": 4}, "divisible"),
         ({"num_heads": 0}, "divisible"),
+        ({"embed_dim": 0, "num_heads": 1}, "divisible"),
+        *(({"dropout": share}, "a share from 0 to 1") for share in (1.5, -0.1, float("nan"))),
         ({"add_bias_kv": True}, "add_bias_kv"),
         ({"add_zero_attn": True}, "add_zero_attn"),
         *(({"num_kv_heads": number}, "divisible by num_kv_heads") for number in (0, 2, 5)),
@@ -264,7 +355,60 @@ def test_torchs_encoder_gives_the_same_with_ours_inside(
     close(found[kept], expected[kept])
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_an_encoder_that_was_built_before_packs_its_padded_texts_and_ours_takes_them() -> None:
+    torch.manual_seed(2)
+    theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).double().eval()
+    ours, used = copy.deepcopy(theirs), []
+    for inner in ours.layers:
+        replacement = MultiHeadAttention(8, 2, batch_first=True, dtype=torch.float64)
+        replacement.load_state_dict(inner.self_attn.state_dict(), strict=True)
+        replacement.observer = used.append
+        inner.self_attn = replacement.eval()
+    assert ours.use_nested_tensor
+    text = torch.randn(B, K, 8, dtype=torch.float64)
+    with torch.no_grad():
+        close(ours(text, src_key_padding_mask=PADDING), theirs(text, src_key_padding_mask=PADDING))
+    assert torch.equal(used[-1].key_padding_mask, PADDING[:, :5])  # packed, so that the longest text has no padding
+
+
 # Under torch's tools
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_trace_holds_for_other_sizes_and_for_texts_that_are_all_padding() -> None:
+    (layer, _), padded = pair(), torch.arange(K + 2) >= torch.tensor([4, 9, 0])[:, None]
+    traced = torch.jit.trace(layer.eval(), (tokens(), tokens(), tokens(), PADDING))
+    query, key, value = torch.randn(3, 3, K + 2, D, dtype=torch.float64)
+    for inputs_ in ((query, key, value, padded), (query, query, query, ~padded)):
+        close(traced(*inputs_), layer(*inputs_))
+    dropping = torch.jit.trace(pair(dropout=0.5)[0], (tokens(), tokens(), tokens(), PADDING), check_trace=False)
+    assert not torch.equal(*(dropping(query, key, value, padded)[0][0] for _ in range(2)))
+
+
+def test_the_stated_difference_is_that_of_the_sums_which_the_layer_went_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer, went_on, differences = pair()[0], [], []
+    layer.observer = lambda seen: differences.append(seen.difference())
+    kernel = multi_head.attend
+
+    def wrong(*given: Any) -> Tensor:
+        went_on.append(kernel(*given) + 0.25 * (1 + len(went_on)))
+        return went_on[-1]
+
+    layer(*inputs(), need_weights=False)
+    assert differences.pop() < 1e-12
+    monkeypatch.setattr(multi_head, "attend", wrong)
+    layer(*inputs(), need_weights=False)
+    assert differences.pop() == pytest.approx(0.25)
+    assert len(went_on) == 1
+    halved = layer.bfloat16()
+    monkeypatch.undo()
+    halved(*(tensor.bfloat16() for tensor in inputs()), need_weights=False)
+    assert 1e-4 < differences.pop() < 0.1  # the maps are in float32, the sums were not
 
 
 @pytest.mark.usefixtures("unchecked_shapes")

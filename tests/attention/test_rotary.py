@@ -35,9 +35,11 @@ def test_the_layer_becomes_aware_of_order() -> None:
     assert not torch.allclose(turned(*[tokens[:, order]] * 3)[0], turned(*[tokens] * 3)[0][:, order])
 
 
-def test_an_odd_width_is_refused() -> None:
+def test_an_odd_width_and_more_tokens_than_were_prepared_are_refused() -> None:
     with pytest.raises(ValueError, match="even"):
         RotaryPositions(5, 7)
+    with pytest.raises(ValueError, match="prepared for 7 tokens \\(max_length\\), got 8"):
+        RotaryPositions(4, 7)(torch.randn(1, 2, 8, 4))
 
 
 def test_its_gradients_are_those_of_small_differences() -> None:

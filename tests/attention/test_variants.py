@@ -95,6 +95,24 @@ def test_concat_is_additive_with_both_matrices_side_by_side_and_general_with_the
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_what_does_not_go_together_is_refused_with_all_shapes(name: str) -> None:
+    layer, (query, key, value) = made(name)
+    for wrong in (
+        (query, key, value[:, :4]),
+        (query, key[:1], value[:1]),
+        (query[:1], key, value),
+        (query, key, value[0]),
+    ):
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in wrong).replace("[", r"\[").replace("]", r"\]")
+        with pytest.raises(ValueError, match=f"got {shapes}"):
+            layer(*wrong)
+    for mask in (PADDING[:, :4], PADDING[:1], PADDING[:, None], PADDING.int()):
+        with pytest.raises(ValueError, match="key_padding_mask takes"):
+            layer(query, key, value, mask)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_captured_is_what_was_used(name: str) -> None:
     layer, tensors = made(name)
     with capture(layer) as maps:

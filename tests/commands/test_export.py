@@ -12,10 +12,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, train_tokenizer, write_checkpoint
+from headscope.command_config import ExportConfig
 from headscope.commands import export as export_module
 from headscope.commands.export import export
 from headscope.commands.predict import Texts
-from headscope.config import DataConfig, ExportConfig, ModelConfig, TrainConfig
+from headscope.config import DataConfig, ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import RunError
@@ -62,7 +63,7 @@ def write_run(folder: Path, family: str, pooling: str = "pooler", pairs: bool = 
     )
     data = DataConfig(max_length=17, text_pair_column="other" if pairs else None)
     config = TrainConfig(name="run", data=data, model=model_config)
-    checkpoint = starting_point(config, folder / "none")
+    checkpoint = starting_point(config)
     assert checkpoint is not None
     tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, checkpoint.architecture.vocab_size)
     model = build_model(config, tokenizer, LABELS, checkpoint.architecture)

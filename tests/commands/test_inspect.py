@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from headscope.command_config import InspectConfig
 from headscope.commands.inspect import inspect, measure
-from headscope.config import DataConfig, InspectConfig, ModelConfig, TokenizerConfig, TrainConfig
+from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError
 from headscope.inspection.attribution import ONLY_FIRST
@@ -54,6 +55,7 @@ def test_of_many_classes_the_first_are_named(tmp_path: Path) -> None:
     assert refusal(folder, "none").endswith("class 18, class 19 and 1 more")
 
 
+@pytest.mark.filterwarnings("ignore:.*has no data.json")
 def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:
     rows = [f"text {chr(97 + row // 26)}{chr(97 + row % 26)},{LABELS[row % 3]}" for row in range(90)]
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,13 +14,16 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from headscope.command_config import PredictConfig
 from headscope.commands import predict as module
-from headscope.commands.predict import Row, labelled, predict
-from headscope.config import DataConfig, ModelConfig, PredictConfig, TokenizerConfig, TrainConfig
+from headscope.commands.predict import Windows, labelled, predict
+from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
+from headscope.data.rows import Row
 from headscope.data.tokenizer import train_tokenizer
-from headscope.errors import DataError
+from headscope.errors import DataError, RunError
+from headscope.settings import problems
 from headscope.training.folder import build_model, load_run, save_config, save_vocabulary, save_weights
 from headscope.training.predict import by_length
 
@@ -142,6 +147,71 @@ def test_at_a_terminal_it_is_said_what_is_waited_for(
     assert capsys.readouterr().err == ""
 
 
+def test_a_slow_pipe_is_answered_line_by_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch, unchecked_shapes: None
+) -> None:
+    (reading, asking), (hearing, writing) = os.pipe(), os.pipe()
+    with os.fdopen(reading) as given, os.fdopen(writing, "w") as out, os.fdopen(hearing) as answers:
+        monkeypatch.setattr("sys.stdin", given)
+        monkeypatch.setattr("sys.stdout", out)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            done = pool.submit(predict, PredictConfig(str(run), accelerator="cpu"))
+            for text in TEXTS[:3]:  # each is sent when the one before has been answered
+                os.write(asking, f"{text}\n".encode())
+                assert json.loads(answers.readline())["text"] == text
+            os.close(asking)
+            assert done.result() == 3
+
+
+def test_empty_texts_are_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n\na\n \t\n")
+    assert predict(PredictConfig(str(run), str(tmp_path / "in.txt"), str(tmp_path / "out.csv"), accelerator="cpu")) == 4
+    assert (
+        "note: 2 of 4 texts are empty, and get what the model says of none: line 2, line 4\n" in capsys.readouterr().err
+    )
+
+
+def test_columns_of_the_input_that_are_called_like_ours_are_kept(run: Path, tmp_path: Path) -> None:
+    given = {"prediction": "old", "probability_bad": 2, "text": "a", "input_prediction": "older"}
+    source, out = written(tmp_path / "in.jsonl", [given]), tmp_path / "out.jsonl"
+    predict(PredictConfig(str(run), source, str(out), accelerator="cpu"))
+    (row,) = read(out)
+    names = ["input_input_prediction", "input_probability_bad", "text", "input_prediction"]
+    assert list(row) == [*names, "prediction", *(f"probability_{label}" for label in LABELS)]
+    assert [row[name] for name in names] == ["old", 2, "a", "older"]
+    assert row["prediction"] in LABELS
+
+
+def test_weights_that_give_no_numbers_are_named(run: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    loaded = load_run(folder)
+    loaded.model.head.weight.data.fill_(3e38)  # finite, and their sums are not
+    save_weights(folder, loaded.model)
+    source = written(tmp_path / "in.jsonl", [{"text": "a"}])
+    with pytest.raises(RunError, match="its probabilities are no numbers; its weights are damaged"):
+        predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_what_output_may_not_be(run: Path, tmp_path: Path) -> None:
+    def refusal(output: Path, **options: bool) -> str:
+        source = str(tmp_path / "in.jsonl")
+        return "\n".join(problems(PredictConfig(str(run), source, str(output), **options)))  # type: ignore[arg-type]
+
+    written(tmp_path / "in.jsonl", [{"text": "a"}])
+    (tmp_path / "old.csv").write_text("kept")
+    (tmp_path / "link.jsonl").symlink_to("in.jsonl")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "empty.csv").touch()
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "which is there already; takes another name, or overwrite=true" in refusal(tmp_path / "old.csv")
+    for name in ("in.jsonl", "link.jsonl"):
+        assert "which is the input; takes another name" in refusal(tmp_path / name, overwrite=True)
+    for name in ("folder.csv", "pipe.csv"):
+        assert "which is no file" in refusal(tmp_path / name, overwrite=True)
+    assert refusal(tmp_path / "old.csv", overwrite=True) == refusal(tmp_path / "empty.csv") == ""
+
+
 def test_of_no_text_at_all_it_is_said_that_there_were_none(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unchecked_shapes: None
 ) -> None:
@@ -156,12 +226,12 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
     held: list[int] = []
     given, done = 0, 0
 
-    def endless(*_: object) -> Iterator[Row]:
+    def endless(*_: object, **__: object) -> Iterator[tuple[int, Row]]:
         nonlocal given
         for number in range(1000):
             given += 1
             held.append(given - done)
-            yield {"text": TEXTS[number % 50]}
+            yield number, {"text": TEXTS[number % 50]}
 
     class Counted(dict):
         def __init__(self, row: Row) -> None:
@@ -180,26 +250,34 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
 
 def test_long_texts_make_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHARACTERS_AT_ONCE", 10)
-    rows = iter([{"text": text} for text in ("a", "b" * 30, "c" * 4, "d" * 6, "e")])
-    windows = list(module._windows(rows, ["text"], "-"))
-    assert [[text[0][0] for text in texts] for _, texts in windows] == [["a", "b"], ["c", "d"], ["e"]]
-    assert [len(window) for window, _ in windows] == [2, 2, 1]
+    answered: list[list[str]] = []
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        windows = Windows(lambda texts: texts, lambda rows, texts: answered.append(texts), pool)  # type: ignore
+        for text in ("a", "b" * 30, "c" * 4, "d" * 6, "e"):
+            windows.add({}, (text,))
+        windows.finish()
+    assert [[text[0] for (text,) in texts] for texts in answered] == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_the_next_window_is_cut_into_tokens_while_this_one_is_worked_on() -> None:
+def test_the_next_window_is_cut_into_tokens_while_this_one_is_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 1)
     begun: list[str] = []
+    answered: list[tuple[str, list[str]]] = []
 
     def encode(texts: list[tuple[str, ...]]) -> str:
         begun.append(texts[0][0])
         return texts[0][0]
 
-    windows = (([{"text": text}], [(text,)]) for text in "abc")
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        ahead = module._ahead(windows, encode, pool)  # type: ignore[arg-type]
-        assert next(ahead)[1] == "a"
+    def answer(rows: list[Row], text: str) -> None:
         pool.submit(int).result()  # whatever was asked of the pool before is done now
-        assert begun == ["a", "b"]
-        assert [ids for _, ids in ahead] == ["b", "c"]
+        answered.append((text, [*begun]))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        windows = Windows(encode, answer, pool)  # type: ignore[arg-type]
+        for text in "abc":
+            windows.add({"text": text}, (text,))
+        windows.finish()
+    assert answered == [("a", ["a", "b"]), ("b", ["a", "b", "c"]), ("c", ["a", "b", "c"])]
 
 
 def test_a_row_without_a_text_is_named_wherever_it_stands(
@@ -207,7 +285,7 @@ def test_a_row_without_a_text_is_named_wherever_it_stands(
 ) -> None:
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
     source = written(tmp_path / "in.jsonl", [*({"text": text} for text in TEXTS), {"body": "a"}])
-    with pytest.raises(DataError, match="row 51: no text in column 'text'; it has body"):
+    with pytest.raises(DataError, match=r"in\.jsonl, line 51: no text in column 'text'; it has body"):
         predict(PredictConfig(str(run), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
@@ -215,7 +293,7 @@ def test_a_row_without_a_text_is_named_wherever_it_stands(
 def test_half_a_character_is_named_before_anything_is_written(run: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "nice"}\n{"text": "nice", "by": "\\ud83d"}\n')
-    with pytest.raises(DataError, match=r"in\.jsonl, row 2: column 'by' holds half a character"):
+    with pytest.raises(DataError, match=r"in\.jsonl, line 2: holds half a character"):
         predict(PredictConfig(str(run), str(source), str(tmp_path / "out.jsonl"), accelerator="cpu"))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 

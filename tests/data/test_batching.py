@@ -8,7 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.data.batching import BUCKET, BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler, padding_share
+from headscope.config import TokenizerConfig
+from headscope.data.batching import (
+    BUCKET,
+    BatchLoader,
+    EncodedTexts,
+    TextBatches,
+    TokenBudgetSampler,
+    encode_texts,
+    padding_share,
+)
+from headscope.data.tokenizer import beginning, train_tokenizer
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)
 some_lengths = st.lists(st.integers(1, 64), min_size=1, max_size=80).map(np.array)
@@ -156,3 +166,18 @@ def test_batches_of_another_size_begin_an_epoch_at_its_start() -> None:
     resumed = loader()
     resumed.load_state_dict({"done": count - 1, "of": count - 1})  # a whole epoch of larger batches
     assert rows_of(resumed) == rows_of(loader())
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize("text", ["some words, and more of them. ", "日本語 テキスト。", "    \n", "Ünïcode! e\u0301"])
+def test_of_a_very_long_text_no_more_is_read_than_the_kept_tokens_need(
+    kind: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.data.tokenizer.MOST_CHARACTERS", 5000)
+    tokenizer = train_tokenizer(iter([text, "some words of others"] * 3), TokenizerConfig(kind=kind, vocab_size=400))
+    tokenizer.enable_truncation(64)
+    long = text * 3000
+    for row in ((long,), (long, "short")):
+        assert encode_texts(tokenizer, [row]).ids.tolist() == tokenizer.encode(*row).ids
+    assert 2500 < len(beginning(long, 64)) <= 5000
+    assert beginning(long, len(long)) == long

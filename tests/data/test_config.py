@@ -43,6 +43,12 @@ def test_a_folder_that_exists_is_a_path_whatever_its_name(tmp_path: Path, monkey
         ({"text_pair_column": "label"}, "label_column: got 'label'"),
         ({"validation_share": 0.0}, "validation_share: got 0.0, takes more than 0 and less than 0.5"),
         ({"limit": 0}, "limit: got 0, takes at least 1"),
+        ({"encoding": "none such"}, "encoding: got 'none such', takes the name of an encoding, such as utf-8"),
+        ({"encoding": "rot13"}, "encoding: got 'rot13'"),
+        ({"separator": ""}, "separator: got '', takes one sign, such as \"data.separator=';'\""),
+        ({"separator": "::"}, "separator: got '::'"),
+        ({"separator": '"'}, "separator: got '\"'"),
+        ({"path": "~nobody-of-this-name/a.csv"}, "path: got '~nobody-of-this-name/a.csv', takes a file or folder"),
     ],
 )
 def test_each_mistake_is_told_by_key_and_value(

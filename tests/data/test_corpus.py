@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets
 from hypothesis import given, settings
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 
 from headscope.config import DataConfig
 from headscope.data.columns import TextsOf, digests, num_known, numbers, tuples, values
-from headscope.data.corpus import Corpus, check_columns, load_corpus, load_split, warn_of_shared_texts, without_empty
+from headscope.data.corpus import (
+    Corpus,
+    check_columns,
+    differing,
+    load_corpus,
+    load_split,
+    warn_of_repeated_texts,
+    without_empty,
+)
 from headscope.errors import DataError, UserWarningMessage
 
 NAMES = ClassLabel(names=["bad", "fair", "good"])
@@ -74,9 +83,13 @@ def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
     lines = [f"{text},{'' if row == 7 else (3, 5)[row % 2]}" for row, text in enumerate(texts(40))]
     (tmp_path / "gap.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     settings = DataConfig(path=str(tmp_path / "gap.csv"))
-    assert "column 'label': 1 of 40 rows are empty or null (the first is row 7)" in refused(settings)
+    assert "column 'label': 1 of 40 rows are empty or null (the first is line 9)" in refused(settings)
     settings.drop_empty = True
-    corpus = load_corpus(settings)
+    with pytest.warns(
+        UserWarningMessage, match=r"gap\.csv, split train: dropped 1 of 40 rows: 1 with an empty 'label'"
+    ):
+        corpus = load_corpus(settings)
+    assert corpus.facts["rows dropped as empty"] == {"train": 1}
     assert corpus.labels == ["3", "5"]
     assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {"3": 20, "5": 19}
 
@@ -140,7 +153,7 @@ def test_cuts_follow_split_seed_alone(tmp_path: Path) -> None:
 
 
 def test_texts_shared_between_given_splits_are_told_and_kept(tmp_path: Path) -> None:
-    settings = config(tmp_path, table(["x", "y"] * 20), test_path=table(["x", "y"] * 3, 37))
+    settings = config(tmp_path, table(["x", "y"] * 20), test_path=table(["y", "x"] * 3, 37))
     with pytest.warns(UserWarningMessage, match="texts that also stand in train: .* of 6 in test"):
         corpus = load_corpus(settings)
     shared = {row for row, _ in rows(corpus, "train")} & set(texts(3, 37))
@@ -156,13 +169,17 @@ TWO = {"text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(12
     ("train", "message"),
     [
         (table(["x"] * 9), "path.parquet, column 'label': train (9 rows) has one class only, x"),
-        (table(["x"] * 9 + ["y"]), "classes with fewer than 2 rows in train: 'y' (1)"),
+        (
+            table([f"id {row}" for row in range(30)]),
+            "path.parquet, column 'label': train (30 rows) has 30 labels, 30 of them once, such as id 0, id 1, id 10; "
+            "that looks like a number of each row: name the column with the label, data.label_column=...",
+        ),
         (
             Dataset.from_dict(SAME),
-            "path.parquet, split train (4 rows): only 1 different texts, too few to cut a test split",
+            "path.parquet, split train (4 rows): only 1 different texts of 2 classes, too few to cut a test split",
         ),
-        (Dataset.from_dict(TWO), "(120 rows): only 2 different texts, too few to cut a validation split"),
-        (table([0.5, 1.0] * 9), "split train, column 'label': 9 of 18 rows hold fractions such as 0.5"),
+        (Dataset.from_dict(TWO), "(120 rows): only 2 different texts of 2 classes, too few to cut a test split"),
+        (table([0.5, 1.0] * 9), "split train, column 'label', row 0: holds the fraction 0.5; a label is"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_before_anything_is_cut(
@@ -194,6 +211,29 @@ def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(tmp_pat
     assert (name, len(dataset)) == ("test", 1)
     with pytest.raises(DataError, match="no split 'validation'; it has train, test"):
         load_split(settings, "validation", ["x", "y"])
+
+
+def test_of_a_very_long_text_the_beginning_alone_is_kept_and_labels_stay(tmp_path: Path) -> None:
+    train = table([["x"], ["x", "y"], [], ["y"]] * 10)
+    long = Dataset.from_dict({"text": ["word " * 40_000, "short one", "\u3042" * 150_000], "label": [["y"], [], ["x"]]})
+    settings = config(tmp_path, train, test_path=long, multi_label=True, validation_share=0.2)
+    for found in (load_corpus(settings), None):
+        split = found.splits["test"] if found else load_split(settings, "test", ["x", "y"])[0]
+        assert [len(text) for text in split["text"]] == [99_994, 9, 100_000]
+        assert list(split["label"]) == [[0, 1], [0, 0], [1, 0]]
+        assert found is None or found.facts["texts of which the beginning alone is read"] == {"test": 2}
+
+
+@pytest.mark.parametrize("validation", [None, table(["x", "y"] * 5, 100)])
+def test_a_class_with_one_training_text_is_learned_and_left_out_of_validation(
+    tmp_path: Path, validation: Dataset | None
+) -> None:
+    train = table([*["x", "y"] * 20, "platinum"])
+    test = table(["x", "y", "platinum"], 200)
+    corpus = load_corpus(config(tmp_path, train, validation_path=validation, test_path=test))
+    assert corpus.facts["classes with one training text"] == ["platinum"]
+    counts = {role: Counter(label for _, label in rows(corpus, role)) for role in corpus.splits}
+    assert [counts[role]["platinum"] for role in ("train", "validation", "test")] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("at_once", [7])
@@ -251,6 +291,25 @@ def test_a_missing_or_wrong_column_is_named_with_file_and_rows(
         check_columns(dataset, "test", config)
 
 
+@pytest.mark.parametrize("column", ["review", "stars"])
+def test_strings_that_are_not_utf8_are_refused_with_their_row(column: str) -> None:
+    ends = pa.py_buffer(np.array([0, 2, 4, 5], np.int32).tobytes())
+    strings = pa.StringArray.from_buffers(3, ends, pa.py_buffer(b"ab\xff\xfec"))
+    rows = Dataset(pa.table({"review": ["a", "b", "c"], "stars": ["x", "y", "z"]} | {column: strings}))
+    with pytest.raises(
+        DataError, match=rf"split test \(3 rows\), row 1: column '{column}' holds bytes that are not UTF-8"
+    ):
+        check_columns(rows, "test", CONFIG)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.timestamp("s"), pa.duration("s"), pa.decimal128(5, 2)])
+def test_a_label_is_an_integer_or_a_string(kind: pa.DataType) -> None:
+    stars = pa.array([1, 2]).cast(pa.decimal128(25, 2)).cast(kind) if "decimal" in str(kind) else pa.array([None], kind)
+    rows = Dataset(pa.table({"review": ["a"] * len(stars), "stars": stars}))
+    with pytest.raises(DataError, match=r"column 'stars' holds .*; a label is an integer or a string"):
+        check_columns(rows, "test", CONFIG)
+
+
 @pytest.mark.parametrize("empty", [None, "", " \n\t\u3000"])
 def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> None:
     dataset = reviews(["a", empty, "b", empty], [1, 2, 1, 2])
@@ -274,7 +333,9 @@ def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
         "answer": ["A", "B", " ", "D", "E"],
         "stars": [1, 2, 3, None, 5],
     }
-    kept = without_empty(Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True}))
+    said = "dropped 3 of 5 rows: 1 with an empty 'review', 1 with an empty 'answer', 1 with an empty 'stars'"
+    with pytest.warns(UserWarningMessage, match=said):
+        kept = without_empty(Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True}))
     assert kept.to_list() == [
         {"review": "a", "answer": "A", "stars": 1},
         {"review": "e", "answer": "E", "stars": 5},
@@ -293,18 +354,36 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
     train = [("same", 0), ("other", 1)]
     data = splits(train=train, validation=[("same", 1), ("Same", 0)], test=[("other", 1), ("same", 0), ("new", 0)])
     with pytest.warns(UserWarningMessage) as caught:
-        assert warn_of_shared_texts(data, CONFIG) == 3
-    (warning,) = caught
-    assert str(warning.message) == ("reviews.csv: texts that also stand in train: 1 of 2 in validation, 2 of 3 in test")
+        facts = warn_of_repeated_texts(data, CONFIG)
+    assert facts == {"texts also in train": 3, "texts under different labels": 3}
+    assert [str(warning.message) for warning in caught] == [
+        "reviews.csv: texts that also stand in train: 1 of 2 in validation, 2 of 3 in test",
+        "reviews.csv: 3 of 7 rows hold a text that stands under different labels, such as 'same'",
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.lists(st.integers(0, 1), min_size=2, max_size=2)), min_size=1))
+def test_a_text_is_under_different_labels_if_another_row_has_it_with_other_ones(
+    rows: list[tuple[str, list[int]]],
+) -> None:
+    texts, table = digests([text] for text, _ in rows), np.array([labels for _, labels in rows])
+    for labels in (table, table[:, 0]):
+        kinds = [(text, str(label)) for (text, _), label in zip(rows, labels, strict=True)]
+        wanted = [len({kind for kind in kinds if kind[0] == text}) > 1 for text, _ in kinds]
+        assert differing(texts, labels).tolist() == wanted
 
 
 def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
     pairs = {"train": [("a", "b")], "validation": [("a", "c"), ("b", "a")], "test": [("a", "b")]}
     data = DatasetDict(
-        {role: Dataset.from_list([{"text": a, "text_pair": b} for a, b in rows]) for role, rows in pairs.items()}
+        {
+            role: Dataset.from_list([{"text": a, "text_pair": b, "label": 0} for a, b in rows])
+            for role, rows in pairs.items()
+        }
     )
     with pytest.warns(UserWarningMessage, match="in train: 1 of 1 in test"):
-        assert warn_of_shared_texts(data, PAIRS) == 1
+        assert warn_of_repeated_texts(data, PAIRS) == {"texts also in train": 1, "texts under different labels": 0}
 
 
 # --- columns read some rows at a time are what they are read whole, and rows have one digest only if they are equal ---

@@ -1,9 +1,12 @@
 """The whole stage: a tokenizer that knows the training split alone, three splits of batches, and facts about them."""
 
+import json
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -12,6 +15,8 @@ from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import TextsOf
 from headscope.data.corpus import load_corpus
 from headscope.data.datamodule import TextDataModule
+from headscope.data.evidence import folds_of
+from headscope.data.splits import near_duplicate_groups
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import UserWarningMessage
 
@@ -95,11 +100,34 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     )
 
 
+def test_near_duplicates_are_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*columns: Iterable[str]) -> np.ndarray:
+        calls.append(near_duplicate_groups(*columns))
+        return calls[-1]
+
+    monkeypatch.setattr("headscope.data.splits.near_duplicate_groups", counted)
+    rows = [{"text": f"{word(row // 2)} {'!' * row}", "label": "xy"[row // 2 % 2]} for row in range(80)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for limit in (None, 30):
+        config = DataConfig(path=str(path), cache_dir=str(tmp_path), limit=limit)
+        data = TextDataModule(config, TokenizerConfig(), seed=0, evidence=True)
+        train = data.corpus.splits["train"]
+        assert train.column_names == ["text", "label"]
+        assert len(calls) == 1
+        evidence = data.encoded["train"].evidence
+        assert evidence is not None
+        assert np.array_equal(evidence.folds, folds_of(near_duplicate_groups(train["text"])))
+        calls.clear()
+
+
 @pytest.mark.slow
 def test_no_split_is_ever_whole_in_memory_as_python_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 50)
     rows = 4000
-    texts = [f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 200}" for row in range(rows)]
+    texts = [f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 400}" for row in range(rows)]
     train = Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2)})
     splits = {"path": train, "validation_path": train.select(range(100)), "test_path": train.select(range(100))}
     paths = {key: str(tmp_path / f"{key}.parquet") for key in splits}

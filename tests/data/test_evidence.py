@@ -13,6 +13,7 @@ from headscope.config import TokenizerConfig
 from headscope.data.batching import encode_texts, joined, units_of
 from headscope.data.evidence import FOLDS, Units, WordTexts, class_ratios, folds_of, known_ngrams, load_evidence
 from headscope.data.tokenizer import trained_tokenizer
+from headscope.errors import RunError
 
 SPECIAL = None
 
@@ -58,6 +59,15 @@ def counted(texts: list[list[str | None]]) -> Counter[str]:
 
 def known_names(texts: list[list[str | None]]) -> set[str]:
     return {name for name, count in counted(texts).items() if count >= (4 if name.startswith("signs") else 2)}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+def test_known_ngrams_do_not_depend_on_how_many_texts_are_counted_at_once(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = known_ngrams(words(*TEXTS * 3)).keys
+    monkeypatch.setattr("headscope.data.evidence.TEXTS_AT_ONCE", at_once)
+    assert np.array_equal(known_ngrams(words(*TEXTS * 3)).keys, known)
 
 
 def test_an_ngram_is_known_from_two_texts_on_and_one_of_characters_from_four() -> None:
@@ -175,13 +185,13 @@ def test_the_vocabulary_is_kept_in_a_file_and_others_are_refused(tmp_path: Path)
     known.save(path)
     assert (load_evidence(path).keys == known.keys).all()
     save_file({"keys": known.keys.view(np.int64)}, path, {"recipe": "0"})
-    with pytest.raises(ValueError, match="another version of headscope; train again"):
+    with pytest.raises(RunError, match="another version of headscope"):
         load_evidence(path)
     save_file({"keys": known.keys[::-1].copy().view(np.int64)}, path, {"recipe": "1"})
-    with pytest.raises(ValueError, match="not sorted"):
+    with pytest.raises(RunError, match="not sorted"):
         load_evidence(path)
     path.write_bytes(b"no safetensors")
-    with pytest.raises(ValueError, match="does not hold n-grams"):
+    with pytest.raises(RunError, match=r"evidence\.safetensors is damaged"):
         load_evidence(path)
 
 

@@ -13,7 +13,7 @@ from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import class_counts, numbers
 from headscope.data.corpus import Corpus, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import DataError
+from headscope.errors import DataError, UserWarningMessage
 
 SETS: list[list[str]] = [["x", "z"], [], ["y"], ["z"], ["x", "y", "z"]]
 NAMES = ClassLabel(names=["x", "y", "z"])
@@ -118,12 +118,11 @@ def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_wh
         ([["x"], ["y", None], []], "1 of 3 rows are empty or null (the first is row 1)"),
         ([["x"], ["y", " "], []], "1 of 3 rows are empty or null (the first is row 1)"),
         ([[1, 0, 0], [0, 1, 1]], "column 'label', row 0: [1, 0, 0] names a label twice"),
-        ([[0.5], [1.0, 2.0]], "1 of 2 rows hold fractions such as 0.5"),
+        ([[1.0], [1.0, 0.5]], "row 1: holds the fraction 0.5; a label is an integer or a string"),
         ([[["x"]], [["y"]]], "column 'label' holds List"),
         ([[], []], "no text has a label"),
         (["", "", ""], "no text has a label"),
         ([["x"], [], ["x"], []], "train (4 rows) has one class only, x"),
-        ([["x", "y"], ["x"], ["z", "y"], []], "classes with fewer than 2 rows in train: 'z' (1)"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_with_what_to_do(tmp_path: Path, labels: list[Any], message: str) -> None:
@@ -133,9 +132,19 @@ def test_what_cannot_be_trained_on_is_refused_with_what_to_do(tmp_path: Path, la
 
 
 def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not(tmp_path: Path) -> None:
-    corpus = load_corpus(written(tmp_path, [["x", "y"], None, [], ["y"]] * 20, drop_empty=True))
+    with pytest.warns(UserWarningMessage, match="dropped 20 of 80 rows: 20 with an empty 'label'"):
+        corpus = load_corpus(written(tmp_path, [["x", "y"], None, [], ["y"]] * 20, drop_empty=True))
+    assert corpus.facts["rows dropped as empty"] == {"train": 20}
     assert sum(corpus.facts["sizes"].values()) == 60
     assert set(map(frozenset, found(corpus).values())) == {frozenset("xy"), frozenset(), frozenset("y")}
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_a_label_of_one_text_is_trained_on(tmp_path: Path, row: int) -> None:
+    labels = [["x", "y"], ["x"], ["y"]] * 4
+    corpus = load_corpus(written(tmp_path, [*labels[:row], ["z", "y"], *labels[row:]]))
+    assert corpus.facts["classes with one training text"] == ["z"]
+    assert np.array(corpus.splits["train"]["label"]).sum(axis=0)[2] == 1
 
 
 def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -> None:

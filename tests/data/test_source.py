@@ -1,8 +1,12 @@
 """Every form of source gives the same rows, and what cannot be read is told in one message that names the file."""
 
+import contextlib
 import csv
+import gzip
 import json
 import logging
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +16,10 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from datasets import Dataset
 
 from headscope.config import DataConfig
+from headscope.data.columns import PLACE
 from headscope.data.source import load_source
 from headscope.errors import DataError
 from hub_server import HubServer
@@ -51,7 +57,12 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def load(path: Path, **settings: Any) -> dict[str, list[dict[str, Any]]]:
-    return {split: list(rows) for split, rows in load_source(DataConfig(path=str(path), **settings)).items()}
+    loaded = load_source(DataConfig(path=str(path), **settings))
+    return {split: [{**row} for row in without_places(rows)] for split, rows in loaded.items()}
+
+
+def without_places(rows: Dataset) -> Dataset:
+    return rows.remove_columns([PLACE] if PLACE in rows.column_names else [])
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -135,6 +146,112 @@ def test_a_folder_in_hub_layout_has_its_splits_by_name_or_by_its_card(tmp_path: 
     assert carded == {split: [{"text": f"short {split}", "label": 2}] for split in ("train", "test")}
 
 
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [("utf-8-sig", "utf-8"), ("utf-16", "utf-8"), ("cp1252", "cp1252"), ("shift_jis", "Shift-JIS"), ("utf-16-le",) * 2],
+)
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "txt"])
+def test_a_file_may_be_in_any_encoding_and_utf_16_says_so_itself(
+    tmp_path: Path, encoding: str, name: str, ending: str
+) -> None:
+    rows = [{"text": {"cp1252": "café"}.get(encoding, "日本語ソ表"), "label": "x"}, {"text": "two", "label": "y"}]
+    path = write_rows(tmp_path / "class" / f"train.{ending}", rows) if ending != "txt" else tmp_path / "train.txt"
+    text = path.read_text("utf-8") if ending != "txt" else "".join(f"__label__{r['label']} {r['text']}\n" for r in rows)
+    path.write_bytes(text.encode(encoding))
+    for place in {path, path if ending == "txt" else path.parent}:
+        assert load(place, encoding=name)["train"] == rows
+
+
+@pytest.mark.parametrize(("separator", "given"), [(";", ";"), ("\t", "\\t"), ("|", "|")])
+def test_cells_may_be_separated_by_any_sign(tmp_path: Path, separator: str, given: str) -> None:
+    path = write_text(tmp_path / "train.csv", f'text{separator}label\n"one{separator}two, three"{separator}x\n')
+    for place in (path, tmp_path):
+        assert load(place, separator=given) == {"train": [{"text": f"one{separator}two, three", "label": "x"}]}
+
+
+def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "train.csv.gz", "wt") as file:
+        file.write("text;label\none, two;1\n")
+    names = "dtype: {class_label: {names: {'0': bad, '1': good}}}"
+    features = f"dataset_info:\n  features:\n  - {{name: text, dtype: string}}\n  - {{name: label, {names}}}\n"
+    files = "configs:\n- {config_name: default, sep: ';', data_files: train.csv.gz}\n"
+    write_text(tmp_path / "README.md", f"---\n{files}{features}---\n")
+    loaded = load_source(DataConfig(path=str(tmp_path)))["train"]
+    assert loaded.features["label"].names == ["bad", "good"]
+    assert list(without_places(loaded)) == [{"text": "one, two", "label": 1}]
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [
+        (["10", "9", ""], [10, 9, None]),
+        (["3.0", "1.0", "2"], [3.0, 1.0, 2.0]),
+        (["007", "1"], ["007", "1"]),
+        (["1", "True"], ["1", "True"]),
+        (["9" * 30, "1"], ["9" * 30, "1"]),
+    ],
+)
+def test_cells_with_numbers_alone_are_numbers(tmp_path: Path, cells: list[str], labels: list[Any]) -> None:
+    rows = [{"text": "a", "label": cell} for cell in cells]
+    assert [row["label"] for row in load(write_rows(tmp_path / "train.csv", rows))["train"]] == labels
+
+
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [
+        ([1, "1", None], ["1", "1", None]),
+        ([True, 2.0, float("nan")], [1, 2, None]),
+        ([0.5, 1], [0.5, 1.0]),
+        ([10**30, 1], [str(10**30), "1"]),
+        ([["a", 1], [], None], [["a", "1"], [], None]),
+        ([[1, 2.0], 3], [[1, 2], [3]]),
+    ],
+)
+def test_json_labels_of_several_kinds_become_one(tmp_path: Path, given: list[Any], labels: list[Any]) -> None:
+    rows = [{"text": "a", "label": label, f"key {row}": {}} for row, label in enumerate(given)]
+    assert [row["label"] for row in load(write_rows(tmp_path / "train.jsonl", rows))["train"]] == labels
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.parquet", "train.csv.gz", "good/1.txt", "file"])
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a folder"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    if name != "good/1.txt":
+        write_rows(tmp_path / "data" / "test.parquet", ROWS)
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as opened:  # whose path has at most 108 bytes
+        if kind == "a socket":
+            opened.bind(path.name)
+        elif kind == "a pipe":
+            os.mkfifo(path)
+        elif kind == "a device":
+            path.symlink_to("/dev/zero")
+        else:
+            path.mkdir()
+    places = [*([path] if kind != "a folder" else []), *([tmp_path / "data"] if name != "file" else [])]
+    for place in places:
+        with pytest.raises(DataError, match=rf"{path}: is {kind}, takes a file"):
+            load(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("state.json", b"{}", "was written by save_to_disk; write train.parquet"),
+        ("train.jsonl.zst", b"any", "train.jsonl.zst: cannot be read; takes .csv, .tsv, .json, .jsonl"),
+        ("train.jsonl.gz", b"none", "train.jsonl.gz: cannot be unpacked: Not a gzipped file"),
+        ("train.csv.gz", gzip.compress(b"text,label\none,1\n" * 99, mtime=0)[:-12], "train.csv.gz: cannot be unpacked"),
+        ("train.jsonl.gz", gzip.compress(b"null\n" * 50, mtime=0), "train.jsonl.gz, line 1: takes an object"),
+    ],
+)
+def test_a_folder_of_other_files_is_refused_with_what_to_do(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path)
+
+
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
     """What `datasets` logs, which would reach the user's screen."""
@@ -175,21 +292,48 @@ def test_a_file_in_another_encoding_is_refused_by_name_and_line(
     if in_folder and ending == "txt":
         path.parent.rename(tmp_path / "class")
         path = tmp_path / "class" / path.name
-        assert_refused_once(logged, tmp_path, f"{path}, line {line}: is not UTF-8")
+        assert_refused_once(logged, tmp_path, f"{path}, line {line}: byte 0xe9 is not UTF-8")
     else:
-        assert_refused_once(logged, path.parent if in_folder else path, f"{path}, line {line}: is not UTF-8", "iconv")
+        path = path.parent if in_folder else path
+        assert_refused_once(logged, path, f"line {line}: byte 0xe9 is not UTF-8", "data.encoding=cp1252")
+
+
+SEPARATED = "has 2 cells, the first line has 1; put quotes around a text with a comma in it; its first line has"
 
 
 @pytest.mark.parametrize("in_folder", [False, True])
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("train.csv", "text,label\none,1\ntwo,2,3\n", "Expected 2 fields in line 3, saw 3"),
-        ("train.csv", "text;label\none;1\na, b, c;2\n", "has semicolons and no comma: save it with commas"),
-        ("train.csv", "text\tlabel\none, two\t1\na, b, c\t2\n", "has tabs and no comma: save it with commas"),
-        ("train.json", '[{"text": "one", ', "cannot be read as json"),
-        ("train.jsonl", '{"text": "one", "label": 1}\n{"text"', "in row 1"),
-        ("train.parquet", "PAR1, but no more", "cannot be read as parquet"),
+        ("train.csv", "text,label\none,1\n\ntwo,2,3\n", ", line 4: has 3 cells, the first line has 2; put quotes"),
+        (
+            "train.csv",
+            "text;label\n1;1\na, b;2\n",
+            f", line 3: {SEPARATED} semicolons and no comma: set \"data.separator=';'\"",
+        ),
+        (
+            "train.csv",
+            "text\tlabel\none, two\t1\n",
+            f", line 2: {SEPARATED} tabs and no comma: set \"data.separator='\\t'\"",
+        ),
+        ("train.csv", 'text,label\n"one\ntwo",1\n"three,2\n', ", line 4: is not csv: a quote that begins there is not"),
+        ("train.csv", "text,label,text\none,1,two\n", ", line 1: 2 columns have the name 'text'; rename them"),
+        ("train.json", '[{"text": "one",\n"label": ', ", line 2: is not JSON: Expecting value (character 10)"),
+        ("train.json", '{"text": [["one"], ["two"]]}', ", line 1: column 'text' holds [['one'], ['two']], not text"),
+        ("train.json", "[" * 100_000, ", line 1: is nested too deep"),
+        ("train.jsonl", '{"text": "one", "label": 1}\n{"text"', ", line 2: is not JSON: Expecting ':' delimiter"),
+        ("train.jsonl", "null\n" * 50, ', line 1: takes an object such as {"text": "..."}, got null'),
+        ("train.jsonl", '{"text": "a", "label": ' + "[" * 100_000, ", line 1: is nested too deep"),
+        ("train.jsonl", '{"text": "a", "label": ' + "9" * 5000, ", line 1: is not JSON that can be read: Exceeds"),
+        ("train.jsonl", '{"text": "\\ud83d", "label": 1}', ", line 1: holds half a character"),
+        (
+            "train.jsonl",
+            '{"text": "a", "label": 1}\n{"text": 5, "label": 1}',
+            ", line 2: column 'text' holds 5, not text",
+        ),
+        ("train.jsonl", '{"text": "a", "label": {"b": 1}}', ", line 1: column 'label' holds an object; a label is"),
+        ("train.jsonl", '{"text": "a", "label": [[1]]}', ", line 1: column 'label' holds a list in a list"),
+        ("train.parquet", "PAR1, but no more", ": cannot be read as parquet"),
     ],
 )
 def test_a_broken_file_is_refused_by_name_and_reason(
@@ -197,7 +341,7 @@ def test_a_broken_file_is_refused_by_name_and_reason(
 ) -> None:
     write_rows(tmp_path / f"test{Path(name).suffix}", ROWS)
     path = write_text(tmp_path / name, content)
-    assert_refused_once(logged, tmp_path if in_folder else path, f"{path}: cannot be read as", reason)
+    assert_refused_once(logged, tmp_path if in_folder else path, f"{path}{reason}")
 
 
 @pytest.mark.parametrize(
@@ -222,6 +366,7 @@ def test_a_file_without_rows_or_of_unknown_kind_is_refused(
 LOAD = """
 import json, sys
 from headscope.config import DataConfig
+from headscope.data.columns import PLACE
 from headscope.data.source import load_source
 from headscope.errors import DataError
 

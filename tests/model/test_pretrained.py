@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, peer, save
 from headscope.config import ModelConfig
-from headscope.errors import ConfigError
+from headscope.errors import ConfigError, RunError
 from headscope.inspection.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import (
@@ -194,9 +194,10 @@ def test_an_architecture_is_kept_as_it_was(family: str, tmp_path: Path) -> None:
     assert (architecture.family, architecture.d_model, architecture.num_layers) == (family, WIDTH, LAYERS)
     (tmp_path / "encoder.json").write_text(json.dumps(architecture_json(architecture)))
     assert load_architecture(tmp_path / "encoder.json") == architecture
-    (tmp_path / "encoder.json").write_text("{}")
-    with pytest.raises(ValueError, match="does not describe an encoder"):
-        load_architecture(tmp_path / "encoder.json")
+    for changes in ({"d_model": "12"}, {"d_model": 0}, {"num_heads": 5}, {"activation": "x"}, {"more": 1}):
+        (tmp_path / "encoder.json").write_text(json.dumps(architecture_json(architecture) | changes))
+        with pytest.raises(RunError, match=r"encoder\.json is damaged"):
+            load_architecture(tmp_path / "encoder.json")
 
 
 @pytest.mark.parametrize(

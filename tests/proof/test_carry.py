@@ -28,15 +28,16 @@ def made(form: type[nn.Module], bias: bool = True, seed: int = 0, D: int = D, H:
 
 
 def run(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return output and weights of each head; `hidden` [#B, #Q, K] is given to each form as it takes it."""
+    """Return output and weights of each head; `hidden`, of two to four dimensions, is given as each form takes it."""
     if isinstance(layer, PaperAttention | PackedAttention):
         return layer(query, key, value, hidden)
     if isinstance(layer, FourLinearAttention):
         return layer(query, key, value, None if hidden is None else (~hidden).int())
-    mask = None if hidden is None else hidden.expand(len(query), query.shape[1], -1)
+    mask = hidden if hidden is None or hidden.dim() != 3 else hidden[:, None]
     if isinstance(layer, SharedProjectionAttention):
         return layer(query, key, value, attn_mask=mask)
-    mask = None if mask is None else mask.repeat_interleave(layer.num_heads, 0)
+    if mask is not None:  # [B * H, Q, K]
+        mask = mask.expand(len(query), layer.num_heads, query.shape[1], key.shape[1]).flatten(0, 1)
     return layer(query, key, value, attn_mask=mask, average_attn_weights=False)
 
 
@@ -54,6 +55,9 @@ MASKS = [
     None,
     torch.ones(1, Q, K, dtype=torch.bool).triu(1),
     (torch.arange(K) >= torch.tensor([[6], [3]]))[:, None],
+    torch.ones(Q, K, dtype=torch.bool).triu(1),
+    (torch.arange(K) >= torch.tensor([[6], [3]]))[:, None, None],
+    torch.arange(B * H * Q * K).view(B, H, Q, K) % 5 == 3,
 ]
 
 
@@ -74,6 +78,52 @@ def test_every_form_equals_every_other_and_weights_come_back(
     assert all(torch.equal(*pair) for pair in zip(first.parameters(), back.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.float64])
+@pytest.mark.parametrize("shape", [(Q, K), (1, K), (B, Q, K), (B, 1, K), (B, 1, Q, K), (B, 1, 1, K), (B, H, Q, K)])
+def test_the_four_linear_form_reads_ones_and_zeros_of_every_shape_and_type(
+    shape: tuple[int, ...], kind: torch.dtype
+) -> None:
+    torch.manual_seed(4)
+    form, tensors = made(FourLinearAttention), inputs()
+    hidden = torch.rand(shape) < 0.5
+    hidden[..., 0] = False
+    output, weights = form(*tensors, (~hidden).to(kind))
+    four = hidden[:, None] if len(shape) == 3 else hidden
+    assert output.shape == (B, Q, D)
+    assert weights[four.expand(B, H, Q, K)].count_nonzero() == 0
+    oracle = made(nn.MultiheadAttention)
+    carry(form, oracle)
+    close((output, weights), run(oracle, *tensors, four))
+
+
+@pytest.mark.parametrize("form", FORMS[:3])
+@pytest.mark.parametrize("shape", [(K,), (Q, K + 1), (3, Q, K), (B, 2, Q, K), (1, 1, B, Q, K)])
+def test_a_mask_that_does_not_fit_the_scores_is_refused(form: type[nn.Module], shape: tuple[int, ...]) -> None:
+    mask = torch.zeros(shape, dtype=torch.bool)
+    with pytest.raises(ValueError, match=rf"a mask of \[{', '.join(map(str, shape))}\] does not fit .* \[2, 3, 5, 7\]"):
+        made(form)(*inputs(), mask)
+
+
+def test_a_mask_of_numbers_to_add_is_not_read_as_ones_and_zeros() -> None:
+    with pytest.raises(ValueError, match="takes 1 where a query may look and 0 elsewhere"):
+        made(FourLinearAttention)(*inputs(), torch.zeros(Q, K).masked_fill(torch.ones(Q, K).triu(1) == 1, -torch.inf))
+
+
+@pytest.mark.parametrize("form", [*FORMS[:4], SharedProjectionAttention])
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_keys_and_values_of_different_lengths_or_batches_are_refused(form: type[nn.Module]) -> None:
+    layer, (query, key, value) = made(form), inputs()
+    for wrong in (
+        (query, key, value[:, :4]),
+        (query, key[:, :4], value),
+        (query, key[:1], value[:1]),
+        (query[:1], key, value),
+    ):
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in wrong).replace("[", r"\[").replace("]", r"\]")
+        with pytest.raises(ValueError, match=f"got {shapes}"):
+            layer(*wrong)
+
+
 def test_shared_projections_are_block_diagonal_ones() -> None:
     shared, paper, tensors = made(SharedProjectionAttention), made(PaperAttention), inputs()
     carry(shared, paper)
@@ -81,6 +131,8 @@ def test_shared_projections_are_block_diagonal_ones() -> None:
         close(run(shared, *tensors, hidden), run(paper, *tensors, hidden))
     query, key, value = tensors
     close(shared(query, key, value, attn_mask=MASKS[2]), run(paper, *tensors, MASKS[2]))  # [B, 1, K], as it is
+    hidden = MASKS[3].expand(B, Q, K)
+    close(shared(query, key, value, attn_mask=hidden), run(paper, *tensors, hidden))
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 3])

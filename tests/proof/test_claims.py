@@ -7,8 +7,8 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from headscope.attention import MultiHeadAttention
-from headscope.config import VerifyConfig
+from headscope.attention import MultiHeadAttention, reference
+from headscope.command_config import VerifyConfig
 from headscope.errors import ProofError
 from headscope.model.classifier import TextClassifier
 from headscope.proof import claims
@@ -55,14 +55,18 @@ def test_every_claim_holds_and_the_random_numbers_stay(dtype: str) -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
     found = verify(VerifyConfig(dtype=dtype), console())
-    assert len(found) == 102
+    assert len(found) == 104
     assert all(claim.holds for claim in found)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_wrong_layers_are_found_out(mutant: type[MultiHeadAttention], dtype: str) -> None:
+def test_wrong_layers_are_found_out(
+    mutant: type[MultiHeadAttention], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_layers = {title: make for title, make in GROUPS.items() if make is not claims.decided_claims}
+    monkeypatch.setattr("headscope.proof.verify.GROUPS", of_layers)  # the classifiers are of our own layer
     shown = console()
     with pytest.raises(ProofError, match="do not hold") as failure:
         verify(VerifyConfig(dtype=dtype), shown, layer=mutant)
@@ -70,10 +74,29 @@ def test_wrong_layers_are_found_out(mutant: type[MultiHeadAttention], dtype: str
     assert "FAIL" in shown.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_the_published_numbers_stand_beside_ours() -> None:
+    shown = console()
+    found = verify(VerifyConfig(show="published"), shown)
+    lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(found) == 9
+    printed = [[f"{number:.4f}" for number in row] for rows in claims.PUBLISHED.values() for row in rows]
+    assert [line.split("article")[1].split() for line in lines if " article " in line] == printed
+    assert [line.split()[1:-1] for line in lines if line.strip().startswith("ours")] == printed
+
+
 @pytest.mark.parametrize("group", ["A published", "Our layer", "Every form"])
 def test_each_group_finds_interleaved_heads_by_itself(group: str) -> None:
     make = next(make for title, make in GROUPS.items() if title.startswith(group))
     assert any(not claim.holds for claim in make(Terms(layer=InterleavedHeads)))
+
+
+def test_textbook_forms_that_give_every_head_the_first_heads_mask_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = reference.mask_of_heads
+    monkeypatch.setattr(reference, "mask_of_heads", lambda *given: right(*given)[:, :1].expand(given[1:]))
+    failed = {claim.name for claim in claims.form_claims(Terms()) if not claim.holds}
+    assert {"the paper's form", "the packed form", "the four-Linear form"} <= failed
 
 
 def test_a_mask_after_the_softmax_fails_where_there_are_masks_alone() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from headscope.attention.reference import PackedAttention, PaperAttention
-from headscope.config import TraceConfig
+from headscope.command_config import TraceConfig
 from headscope.proof.carry import carry
 from headscope.proof.trace import STEPS, against_layer, computation, symbols, trace, trace_attention, value
 

@@ -205,7 +205,7 @@ def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "go on with resume=" in errors
+    assert "go on with: headscope train resume=" in errors
     assert "Traceback" not in errors
     assert (tmp_path / "stopped/model.safetensors").exists()
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of, stored
 from heads_server import Server, Step, maps_of, softmax, write_run
+from hostile_records import BAD_INDEX, BAD_STEP, write_hostile
 
 from headscope.tensorboard.pictures import colors
 from headscope.tensorboard.record import Text, spoken
@@ -493,7 +494,11 @@ def test_the_table_says_what_heads_seem_to_be(open_tab: Opener, two_runs: Path) 
 def test_the_check_is_shown_and_what_was_not_measured_is_said(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
-    assert "3.0e-8 (dropout off, precision bf16-mixed)" in tab.text(".trust")
+    said = tab.text(".trust")
+    assert "with these weights: 3.0e-8 (dropout off, precision bf16-mixed). The weights shown are rounded" in said
+    rounded = max(np.abs(stored(layer) - layer).max() for layer in first_maps(200))
+    stated = float(said.partition("rounded, by at most ")[2].split(". ")[0])
+    assert rounded <= stated <= 1.2 / 510  # what keeping a weight in one byte costs, beside the layer's own
     tab.says(".trust", "was not measured at this step")
     assert tab.find(".badge").is_hidden()
 
@@ -632,7 +637,7 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(open_tab: Opener, 
     tab.press(",")
     tab.find(".grid .error").wait_for()
     assert "Step 100: run 'mine': step_000000000100.npz: cannot be read" in tab.text(".grid .error")
-    tab.find(".table .error").wait_for()
+    tab.says(".table .error", "The numbers of this step cannot be read.")  # and not the same message twice
     assert tab.find(".head .map-scroll").is_hidden()
     tab.press(",")
     tab.drawn(0)
@@ -651,6 +656,29 @@ def test_a_run_that_cannot_be_read_says_why(open_tab: Opener, two_runs: Path) ->
     tab.drawn(200)
     assert tab.find(".error.whole").is_hidden()
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(200)[0][0]))
+
+
+@pytest.mark.slow
+def test_one_page_goes_through_hostile_runs_and_shows_a_good_one_rightly(open_tab: Opener, tmp_path: Path) -> None:
+    runs = write_hostile(tmp_path)
+    tab = open_tab(tmp_path, f"#p.heads.run={quote(runs[0])}")
+    tab.drawn(10)
+    expected = pixels_of(tab, ".grid canvas", 4)
+    listed = tab.find(".choose-run option").evaluate_all("all => all.map((option) => option.value)")
+    assert set(runs) - set(listed) == {f"an index that is {what}" for what in ("missing", "a pipe", "a folder")}
+    for run in filter(listed.__contains__, runs[1:]):
+        tab.find(".choose-run").select_option(value=run)
+        tab.wait(
+            "() => !document.querySelector('.now.pending') || [...document.querySelectorAll('.error')].some(it => !it.hidden)"
+        )
+        said = tab.find(".error:visible").all_inner_texts()
+        assert bool(said) >= (run in BAD_INDEX or run in BAD_STEP), run
+        assert len(said) == len(set(said)), run
+    tab.drawn(10)
+    assert tab.text(".grid .caption") == "the last good one · step 10"
+    assert tab.find(".error:visible").count() == 0
+    assert tab.find(".table tbody tr").count() == 6
+    np.testing.assert_array_equal(pixels_of(tab, ".grid canvas", 4), expected)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -29,10 +30,14 @@ with warnings.catch_warnings():  # what tensorboard imports warns about itself
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.base_plugin import TBContext
 
-from headscope.tensorboard import bundle, plugin
+from hostile_records import BAD_INDEX, BAD_MAPS, BAD_NUMBERS, BAD_STEP, HARMLESS, LAST, npy, write_hostile
+
+from headscope.tensorboard import bounds, bundle, plugin
 from headscope.tensorboard import plugin as records
+from headscope.tensorboard import record as record_module
 from headscope.tensorboard.bundle import nested, pack, read_members, unpack
 from headscope.tensorboard.loader import HeadsLoader
+from headscope.tensorboard.page import STATIC
 from headscope.tensorboard.plugin import HeadsPlugin
 from headscope.tensorboard.record import Text, read_index, read_step, weights_from
 from headscope.tensorboard.recorder import HeadRecorder
@@ -200,13 +205,13 @@ def test_exact_maps_travel_as_float32(ask: Ask) -> None:
 
 def test_numbers_have_null_where_there_is_none(ask: Ask, logdir: Path) -> None:
     recorder = record(logdir / "mine", ())
-    recorder.amend(10, {}, {"likeness": np.array([[1, np.inf]]), "faithfulness/curve": np.arange(3)})
+    recorder.amend(10, {}, {"faithfulness/rollout": np.array([[1, np.inf]]), "curve": np.arange(3)})
     answer = ask("numbers", run="mine", step=10).get_json()
     means, errors = numbers_of(10)["entropy"]
     assert list(answer) == ["measures", "extra"]
     assert answer["measures"] == {"entropy": {"mean": nested(means), "error": nested(errors)}}
     assert answer["measures"]["entropy"]["mean"][1][2] is None
-    assert answer["extra"] == {"likeness": [[1.0, None]], "faithfulness/curve": [0, 1, 2]}
+    assert answer["extra"] == {"faithfulness/rollout": [[1.0, None]], "curve": [0, 1, 2]}
 
 
 def test_what_is_large_and_no_map_is_left_out(ask: Ask, logdir: Path) -> None:
@@ -221,11 +226,38 @@ def test_series_follow_each_head_over_the_steps(ask: Ask) -> None:
     assert answer["measures"]["entropy"]["mean"][1][2] == [None, None, None]
 
 
+def test_series_of_many_steps_are_of_some_of_them(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "LINES", 2)
+    answer = ask("series", run="mine").get_json()
+    means = np.stack([numbers_of(step)["entropy"][0] for step in (0, 25)], axis=-1)
+    assert answer == {"steps": [0, 25], "measures": {"entropy": {"mean": nested(means)}}, "errors": []}
+
+
+def test_series_are_left_out_where_the_files_list_too_much(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "LISTED", 30)
+    refused(ask("series", run="mine"), 404, "no lines over the steps", "the files of 2 list more than 30 arrays")
+
+
+def test_the_page_has_the_bounds_of_the_reader() -> None:
+    (line,) = re.findall("^export const MOST = {(.*)};$", (STATIC / "api.js").read_text("utf-8"), re.MULTILINE)
+    found = {name: int(most) for name, most in re.findall(r"(\w+): ([\d_]+)", line)}
+    assert found == bounds.MOST | {"tokens": bounds.TOKENS, "heads": bounds.HEADS}
+
+
+def test_the_recorder_keeps_no_more_steps_than_are_read(
+    ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bounds.MOST, "steps", 4)
+    record(logdir / "mine", tuple(range(30, 40)))
+    steps = [step["step"] for step in ask("index", run="mine").get_json()["steps"]]
+    assert (len(steps) <= 4, steps[0], steps[-1]) == (True, 0, 39)
+
+
 def test_series_read_numbers_alone(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     wrapped = bundle._read
     monkeypatch.setattr(
-        bundle, "_read", lambda archive, info, most: read.append(info.filename) or wrapped(archive, info, most)
+        bundle, "_read", lambda archive, info, *rest: read.append(info.filename) or wrapped(archive, info, *rest)
     )
     ask("series", run="mine")
     assert set(read) == {"numbers/entropy/mean.npy"}
@@ -360,13 +392,6 @@ def test_an_index_that_links_to_another_name_does_not_lead_outside(ask: Ask, log
     refused(ask("index", run="mine"), 404, "'mine'", "index.json", "another name")
 
 
-def test_a_pipe_is_not_waited_for(ask: Ask, logdir: Path) -> None:
-    path = logdir / "mine/heads/step_000000000010.npz"
-    path.unlink()
-    os.mkfifo(path)
-    refused(ask("numbers", run="mine", step=10), 404, path.name, "missing")
-
-
 def test_static_files_come_from_their_folder_alone(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     static = tmp_path / "static"
     static.mkdir()
@@ -456,44 +481,57 @@ def test_a_run_all_of_whose_steps_are_gone_says_so(ask: Ask, logdir: Path) -> No
     refused(ask("series", run="mine"), 404, "step_000000000025.npz", "missing")
 
 
-INDEX_CHANGES: dict[str, dict[str, Any]] = {
-    "version": {"version": 2},
-    "no version": {"version": None},
-    "escape": {"steps": [{"step": 1, "file": "../x", "bytes": 1, "time": 0}]},
-    "absolute": {"steps": [{"step": 1, "file": "/etc/passwd", "bytes": 1, "time": 0}]},
-    "step is text": {"steps": [{"step": "../x", "file": "../x", "bytes": 1, "time": 0}]},
-    "step is a list": {"steps": [{"step": [1], "file": "x", "bytes": 1, "time": 0}]},
-    "time is text": {"steps": [{"step": 1, "file": "step_000000000001.npz", "bytes": 1, "time": "now"}]},
-    "heads are text": {"heads": ["a", "b"]},
-    "fewer heads": {"heads": [3]},
-    "layers are a number": {"layers": 3},
-    "tokens are numbers": {"texts": [{"name": "a", "tokens": [1], "text": "a"}]},
-    "tokens are a text": {"texts": [{"name": "a", "tokens": "ab", "text": "a"}]},
-    "too few segments": {"texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": [0]}]},
-    "segments are numbers of no text": {
-        "texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": [0, 2]}]
-    },
-    "segments are a text": {"texts": [{"name": "a", "tokens": ["a", "b"], "text": "a", "segments": "01"}]},
-    "unknown key": {"more": 1},
-    "notes": {"notes": []},
-}
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ask, dict[str, str]]:
+    """Return what asks for the hostile records, and run -> what the list of runs says is wrong."""
+    logdir = tmp_path_factory.mktemp("hostile")
+    ask = asker(make_client(logdir, Provider(write_hostile(logdir))))
+    return ask, {run["run"]: run["error"] for run in ask("runs").get_json()["runs"]}
 
 
-@pytest.mark.parametrize("change", INDEX_CHANGES)
-def test_a_broken_index_is_listed_with_its_error(ask: Ask, logdir: Path, change: str) -> None:
-    path = logdir / "mine/heads/index.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | INDEX_CHANGES[change]))
-    check_index_is_refused(ask)
+def answers(ask: Ask, run: str) -> dict[str, list[Any]]:
+    """Return every answer about a run's last step by its route: of its maps there is one for each text."""
+    routes = RUN_ROUTES if run in HARMLESS else {route: RUN_ROUTES[route] for route in ("index", "series", "numbers")}
+    found = {route: [ask(route, run=run, **query)] for route, query in routes.items()}
+    return found | {"maps": [ask("maps", run=run, step=10, text=text) for text in range(3)]}
 
 
-@pytest.mark.parametrize("content", [b'{"version": 1, "te', b"", b"[]", b"[" * 10**5, b"\xff", b"null", b"9" * 5000])
-def test_an_index_cut_short_is_listed_with_its_error(ask: Ask, logdir: Path, content: bytes) -> None:
-    (logdir / "mine/heads/index.json").write_bytes(content)
-    check_index_is_refused(ask)
+@pytest.mark.parametrize("run", BAD_INDEX)
+def test_a_hostile_index_is_refused_in_one_message(hostile: tuple[Ask, dict[str, str]], run: str) -> None:
+    ask, errors = hostile
+    assert errors[run].startswith(f"run {run!r}: index.json: ")
+    assert len(errors[run]) < 400
+    found = answers(ask, run)
+    assert {refused(answer, 404) for route in found for answer in found[route]} == {errors[run]}
+
+
+@pytest.mark.parametrize(
+    "run", [*BAD_STEP, *BAD_MAPS, *BAD_NUMBERS, *(pytest.param(run, marks=pytest.mark.slow) for run in HARMLESS)]
+)
+def test_what_a_hostile_step_spoils_is_refused_and_the_rest_is_shown(
+    hostile: tuple[Ask, dict[str, str]], run: str
+) -> None:
+    ask, errors = hostile
+    assert errors[run] is None
+    found = answers(ask, run)
+    broken = {route: [answer for answer in found[route] if answer.status_code != 200] for route in found}
+    for answer in (answer for route in broken for answer in broken[route]):
+        assert len(refused(answer, 404, f"run {run!r}: {LAST}: ")) < 500
+    counts = {route: len(broken[route]) for route in found}
+    assert counts["index"] == 0
+    assert counts["maps"] == (3 if run in BAD_STEP else 1 if run in BAD_MAPS else 0)
+    assert counts["numbers"] == int(run in BAD_STEP or run in BAD_NUMBERS)
+    assert counts.get("page", 0) == 0
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a socket"])
+def test_what_is_no_plain_file_is_named_and_not_waited_for(hostile: tuple[Ask, dict[str, str]], kind: str) -> None:
+    answer = hostile[0]("numbers", run=f"a step that is {kind}", step=10)
+    refused(answer, 404, LAST, f"is {kind}, and only plain files are read")
 
 
 def test_an_index_that_is_too_large_is_not_read(ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "LARGEST_INDEX", 100)
+    monkeypatch.setattr(record_module, "LARGEST_INDEX", 100)
     assert "at most 100" in check_index_is_refused(ask, others=False)
 
 
@@ -522,11 +560,6 @@ def test_not_a_number_in_an_index_becomes_null(ask: Ask, logdir: Path) -> None:
     assert ask("index", run="mine").get_json()["steps"][-1]["time"] is None
 
 
-def npy(header: dict[str, Any], data: bytes = b"") -> bytes:
-    text = repr(header).encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
-
-
 TRACE = Path(tempfile.gettempdir()) / f"headscope-was-unpickled-{os.getpid()}"
 
 
@@ -537,54 +570,24 @@ class Trap:
         return (Path.touch, (TRACE,))
 
 
-def pickled() -> bytes:
-    return npy({"descr": "|O", "fortran_order": False, "shape": (1,)}, pickle.dumps(np.array([Trap()], dtype=object)))
-
-
-F4 = {"descr": "<f4", "fortran_order": False}
-TAMPERED = {
-    "pickled": (pickled(), "pickled"),
-    "structured": (npy({"descr": [("a", "|O")], "fortran_order": False, "shape": (1,)}), "pickled"),
-    "huge": (npy({**F4, "shape": (2**20, 2**20)}), "claims"),
-    "negative": (npy({**F4, "shape": (-1, 4)}), "shape"),
-    "cut short": (npy({**F4, "shape": (4, 4)}, bytes(8)), "cut short"),
-    "float64": (npy({"descr": "<f8", "fortran_order": False, "shape": (1,)}, bytes(8)), "float64"),
-    "version": (b"\x93NUMPY\x09\x00" + bytes(100), "version"),
-    "no array": (b"hello", "cannot be read"),
-    "code": (npy({**F4, "shape": (1,)}).replace(b"(1,)", b"f(1)"), "cannot be read"),
-}
-
-
-@pytest.mark.parametrize("how", TAMPERED)
-def test_a_tampered_member_is_refused(ask: Ask, logdir: Path, how: str) -> None:
-    member, word = TAMPERED[how]
+def test_nothing_is_unpickled(ask: Ask, logdir: Path) -> None:
     path = logdir / "mine/heads/step_000000000010.npz"
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("text_0/more.npy", member)
-    refused(ask("maps", run="mine", step=10, text=0), 404, "'mine'", path.name, word)
+        archive.writestr("text_0/nats/heads.npy", npy("(1,)", "'|O'", pickle.dumps(np.array([Trap()], dtype=object))))
+        archive.writestr("likeness.npy", npy("(1,)", "[('a', '|O')]", pickle.dumps(np.array([Trap()], dtype=object))))
+    refused(ask("maps", run="mine", step=10, text=0), 404, "'mine'", path.name, "pickled")
+    refused(ask("numbers", run="mine", step=10), 404, "'mine'", path.name, "pickled")
     assert ask("maps", run="mine", step=10, text=1).status_code == 200
-    if how != "float64":
-        with zipfile.ZipFile(path, "a") as archive:
-            archive.writestr("likeness.npy", member)
-        refused(ask("numbers", run="mine", step=10), 404, "'mine'", path.name, word)
     assert not TRACE.exists()
 
 
 def test_members_that_claim_too_much_together_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(tmp_path / "a.npz", **{f"text_{number}": np.zeros(2**15) for number in range(4)})
     monkeypatch.setattr(bundle, "LARGEST", 2**20)
-    assert len(read_members(tmp_path / "a.npz", lambda name, size: True)) == 4
+    assert len(read_members(tmp_path / "a.npz", list)) == 4
     monkeypatch.setattr(bundle, "LARGEST", 2**20 - 1)
     with pytest.raises(bundle.RecordError, match=r"a\.npz.*text_3\.npy claims"):
-        read_members(tmp_path / "a.npz", lambda name, size: True)
-
-
-def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("bomb.npy", bytes(2**22))
-    monkeypatch.setattr(bundle, "LARGEST", 2**20)
-    with pytest.raises(bundle.RecordError, match=r"a\.npz.*bomb\.npy claims"):
-        read_members(tmp_path / "a.npz", lambda name, size: True)
+        read_members(tmp_path / "a.npz", list)
 
 
 def test_a_step_without_the_text_says_so(ask: Ask, logdir: Path) -> None:
@@ -608,6 +611,10 @@ def test_an_index_is_parsed_once_and_again_when_it_changes(
     record(logdir / "mine", (30,))
     assert ask("runs").get_json()["runs"][1]["last"] == 30
     assert len(parsed) == 3  # of the one that changed
+    (logdir / "mine/heads/index.json").write_bytes(b"[" * 10**6)
+    for _ in range(3):
+        assert "nested too deeply" in ask("runs").get_json()["runs"][1]["error"]
+    assert len(parsed) == 4  # what is wrong with one is kept too
 
 
 def test_indexes_are_kept_up_to_a_limit(ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -650,7 +657,7 @@ def test_other_orders_and_strides_are_packed_by_their_values() -> None:
 def test_a_column_major_member_is_read_as_it_was_meant(tmp_path: Path) -> None:
     array = np.asfortranarray(np.arange(6, dtype=np.int32).reshape(2, 3))
     np.savez(tmp_path / "a.npz", array=array)
-    np.testing.assert_array_equal(read_members(tmp_path / "a.npz", lambda name, size: True)["array"], array)
+    np.testing.assert_array_equal(read_members(tmp_path / "a.npz", list)["array"], array)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.int64, bool, complex, object, "U3"])

@@ -69,17 +69,18 @@ def any_classes(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture
-def interrupt_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Return what has Ctrl-C pressed, once, in the middle of a training, after so many batches."""
+def interrupt_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what has a signal come, once, in the middle of a training, after so many batches; Ctrl-C by default."""
     step = ClassifierModule.training_step
 
-    def press(batches: int) -> None:
+    def press(batches: int, *signals: int) -> None:
         left = iter(range(batches - 1, -1, -1))
 
         def pressed(module: ClassifierModule, *args: Any) -> torch.Tensor:
             loss = step(module, *args)
             if next(left, None) == 0:
-                os.kill(os.getpid(), signal.SIGINT)
+                for number in signals or (signal.SIGINT,):
+                    os.kill(os.getpid(), number)
             return loss
 
         monkeypatch.setattr(ClassifierModule, "training_step", pressed)

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from headscope.command_config import EvaluateConfig, OtherDataConfig
 from headscope.commands.evaluate import data_of, evaluate
-from headscope.config import DataConfig, EvaluateConfig, TrainConfig
-from headscope.errors import ConfigError, RunError
+from headscope.config import TrainConfig
+from headscope.errors import ConfigError, DataError, RunError
 from headscope.training.folder import load_run
 from headscope.training.run import train
 from training_runs import Trained, write
 
 
-def score(folder: Path, data: DataConfig | None = None) -> tuple[object, str]:
+def score(folder: Path, data: OtherDataConfig | None = None) -> tuple[object, str]:
     output = io.StringIO()
     return evaluate(EvaluateConfig(str(folder), accelerator="cpu", data=data), Console(file=output)), output.getvalue()
 
@@ -25,6 +26,7 @@ def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(mist
     folder = mistaken.copy(tmp_path)
     kept, metrics = folder / "evaluations/reviews-test.json", json.loads((folder / "metrics.json").read_text())
     assert score(folder)[0] == mistaken.report.test
+    assert json.loads(kept.read_text())["classes"] == metrics["test"]["classes"]
     expected = {name: metrics["calibration"][name] for name in ("temperature", "test")}
     assert json.loads(kept.read_text())["calibration"] == expected
     (folder / "calibration.json").unlink()
@@ -59,26 +61,54 @@ def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
     for folder in (cut, given):
         with Path(load_run(folder).config.data.path).open("a") as file:
             file.writelines(f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green", "blue"))
-    with pytest.raises(RunError, match=r"has changed: its splits had train \d+, test \d+, validation \d+, and would"):
+    with pytest.raises(RunError, match=r"has changed: test had \d+ rows, has \d+, so the model may have learned these"):
         score(cut)
     score(given)  # its test is a file of its own
     assert len(list((given / "evaluations").iterdir())) == 1
 
 
-def test_pairs_and_single_texts_are_not_taken_for_each_other(plain: Trained, of_pairs: Trained, tmp_path: Path) -> None:
+def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(of_pairs: Trained, tmp_path: Path) -> None:
+    folder = of_pairs.copy(tmp_path)
+    config = folder / "config.yaml"  # as if trained with data.text_column=question data.label_column=same
+    named = config.read_text().replace("text_column: text", "text_column: question")
+    config.write_text(named.replace("label_column: label", "label_column: same"))
+    path = write(
+        tmp_path / "new.csv", [{"question": "a cat", "other": "my cat", "same": "True", "text": "", "label": ""}]
+    )
+    assert "new-train, 1 texts" in score(folder, OtherDataConfig(path=path))[1]
+    asked = write(tmp_path / "asked.csv", [{"asked": "a cat", "answer": "my cat", "is": "True"}])
+    told = OtherDataConfig(path=asked, text_column="asked", text_pair_column="answer", label_column="is")
+    assert "asked-train, 1 texts" in score(folder, told)[1]
+    with pytest.raises(DataError, match=r"no column 'question' for data\.text_column; it has asked, answer, is"):
+        score(folder, OtherDataConfig(path=asked))
+    with pytest.raises(ConfigError, match=r"data\.label_column: got 'same', which is data\.text_column too"):
+        score(folder, OtherDataConfig(path=path, text_column="same"))
+
+
+def test_a_label_with_control_characters_does_not_reach_the_terminal(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    (folder / "labels.json").write_text('["bad", "\\u001b[2Jgood"]')
+    path = write(tmp_path / "\x1b[31mnew.csv", [{"text": "why", "label": "\x1b[2Jgood"}])
+    shown = score(folder, OtherDataConfig(path=path))[1]
+    assert "\x1b" not in shown
+    assert shown.count("\ufffd[2Jgood") == 2  # above the confusion matrix and beside it
+
+
+def test_pairs_and_single_texts_are_not_taken_for_each_other(plain: Trained, tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.csv", [{"text": "why", "answer": "so", "label": "good"}])
     with pytest.raises(ConfigError, match="was trained on single texts; leave it out"):
-        score(plain.folder, DataConfig(path=path, text_pair_column="answer"))
-    with pytest.raises(ConfigError, match="was trained on pairs of texts; name the column with the second"):
-        score(of_pairs.folder, DataConfig(path=path))
+        score(plain.folder, OtherDataConfig(path=path, text_pair_column="answer"))
 
 
 def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
+    (folder / "evaluations").mkdir(exist_ok=True)
+    (folder / "evaluations/news-train.json").write_text("{")  # a damaged file is left as it is
     for month in ("jan", "feb", "jan"):
         (tmp_path / month).mkdir(exist_ok=True)
         rows = [{"text": "why", "label": "good"}, {"text": "how", "label": "bad"}]
-        score(folder, DataConfig(path=write(tmp_path / month / "news.csv", rows)))
-    found = [json.loads(path.read_text()) for path in (folder / "evaluations").iterdir()]
+        score(folder, OtherDataConfig(path=write(tmp_path / month / "news.csv", rows)))
+    kept = [path.read_text() for path in (folder / "evaluations").iterdir()]
+    found = [json.loads(text) for text in kept if text != "{"]
     assert sorted(Path(each["path"]).parent.name for each in found) == ["feb", "jan"]
     assert {each["step"] for each in found} == {plain.report.facts_of_training["kept step"]}

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from headscope.command_config import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
 from headscope.commands.evaluate import evaluate
 from headscope.commands.inspect import inspect, measure
 from headscope.commands.predict import predict
-from headscope.config import DataConfig, EvaluateConfig, InspectConfig, PredictConfig, TrainConfig
+from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.model.objective import AnyClasses
 from headscope.tensorboard.record import read_index, read_step
@@ -99,7 +100,7 @@ def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
     folder = str(any_classes.copy(tmp_path))
     assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
     path = write(tmp_path / "new.csv", [row | {"label": ";".join(row["label"])} for row in comments(40, seed=1)])
-    data = DataConfig(path=path, cache_dir=str(tmp_path))
+    data = OtherDataConfig(path=path, cache_dir=str(tmp_path))
     found = evaluate(EvaluateConfig(run=folder, accelerator="cpu", data=data))
     assert isinstance(found, MultiLabelScores)
     assert found.macro_f1 > 0.8
@@ -125,14 +126,14 @@ def test_predictions_are_lists_or_joined_and_follow_the_thresholds(report: Repor
 
 def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path: Path) -> None:
     folder, source = any_classes.copy(tmp_path), write(tmp_path / "in.jsonl", comments(9))
-    (folder / "thresholds.json").write_text(json.dumps({"food": 0.0, "place": 1.1, "staff": 0.0}))
+    (folder / "thresholds.json").write_text(json.dumps({"food": 0.0, "place": 1.0, "staff": 0.0}))
     predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
     assert {line.split('"prediction": ')[1][:17] for line in (tmp_path / "out.jsonl").read_text().splitlines()} == {
         '["food", "staff"]'
     }
     for broken in ("{}", "[", '{"food": "a", "place": 1, "staff": 1}'):
         (folder / "thresholds.json").write_text(broken)
-        with pytest.raises(RunError, match="a file there is broken"):
+        with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
             load_run(folder)
 
 
@@ -175,4 +176,8 @@ def test_labels_that_a_run_was_not_trained_on_are_refused(plain: Trained, small_
     with pytest.raises(DataError, match=r"set data\.multi_label=true"):
         train(replace(config, data=replace(config.data, multi_label=False)))
     with pytest.raises(ConfigError, match=r"data\.multi_label: .* was trained on texts of one label each"):
-        evaluate(EvaluateConfig(run=str(plain.folder), accelerator="cpu", data=config.data))
+        evaluate(
+            EvaluateConfig(
+                run=str(plain.folder), accelerator="cpu", data=OtherDataConfig(path=config.data.path, multi_label=True)
+            )
+        )

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headscope.command_config import InspectConfig
 from headscope.commands.inspect import inspect, measure
-from headscope.config import InspectConfig, ModelConfig, TrainConfig
+from headscope.config import ModelConfig, TrainConfig
 from headscope.tensorboard.record import quadrants, read_index, read_step, weights_from
 from headscope.training.run import train
 from training_runs import Trained, events_of, pairs

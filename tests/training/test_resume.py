@@ -1,6 +1,9 @@
 """A run that goes on: it ends as an unbroken one, keeps what its weights need, and is refused before it is touched."""
 
+import errno
 import json
+import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,11 +15,21 @@ from lightning.pytorch import Trainer
 
 from headscope.config import TrainConfig
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, RunError
+from headscope.errors import ConfigError, RunError, UserWarningMessage
 from headscope.settings import described
-from headscope.training.callbacks import RunCheckpoint
-from headscope.training.folder import CALIBRATION, DERIVED_FILES, METRICS, MOST_WRONG, WEIGHTS, load_run, save_weights
-from headscope.training.resume import FREE, KEPT, PATHS, check_kept
+from headscope.signals import Stopped
+from headscope.training.callbacks import RunCheckpoint, WholeCheckpoints
+from headscope.training.folder import (
+    CALIBRATION,
+    DERIVED_FILES,
+    METRICS,
+    MOST_WRONG,
+    WEIGHTS,
+    load_config,
+    load_run,
+    save_weights,
+)
+from headscope.training.resume import BEST, FREE, KEPT, LAST, PATHS, PREVIOUS, RunLock, check_kept, resume_point
 from headscope.training.run import train
 from training_runs import Rows, Trained, changed, comments, reviews
 
@@ -28,43 +41,52 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "ema_decay", "accumulate"),
+    ("rows", "ema_decay", "accumulate", "number"),
     [
-        (reviews(), 0.9, 3),
-        pytest.param(reviews(), None, 1, marks=pytest.mark.slow),
-        pytest.param(reviews(), 0.9, 1, marks=pytest.mark.slow),
-        pytest.param(reviews(), None, 3, marks=pytest.mark.slow),
-        pytest.param(comments(), None, 1, marks=pytest.mark.slow),
+        (reviews(), 0.9, 3, signal.SIGTERM),
+        pytest.param(reviews(), None, 1, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(reviews(), 0.9, 1, signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param(reviews(), None, 3, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(comments(), None, 1, signal.SIGTERM, marks=pytest.mark.slow),
     ],
     ids=["average of three batches", "plain", "average", "three batches", "any number of labels"],
 )
-def test_ctrl_c_saves_and_a_resumed_run_ends_as_an_unbroken_one(
+def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     small_config: Maker,
-    interrupt_at: Callable[[int], None],
+    interrupt_at: Callable[..., None],
     rows: Rows,
     ema_decay: float | None,
     accumulate: int,
+    number: int,
 ) -> None:
-    handler = signal.getsignal(signal.SIGINT)  # none in a shell's background
+    handler = signal.getsignal(number)  # none in a shell's background
     settings = {"rows": rows, "max_epochs": 2, "ema_decay": ema_decay, "accumulate": accumulate}
     unbroken, broken = (small_config(name, **settings) for name in ("unbroken", "broken"))
     unbroken.inspection.enabled = broken.inspection.enabled = False
     whole = train(unbroken)
     steps = whole.facts_of_training["steps"]
     # Of three batches of a step the second: the third is gone through, since gradients are not kept.
-    interrupt_at(steps // 2 - 1 if accumulate == 1 else 5)
-    with pytest.raises(KeyboardInterrupt, match=f"step {steps // 2 - 1 if accumulate == 1 else 2};"):
-        train(broken)
+    interrupt_at(steps // 2 - 1 if accumulate == 1 else 5, number, signal.SIGTERM)  # the first one counts
+    step = steps // 2 - 1 if accumulate == 1 else 2
     folder = Path(broken.outputs_dir) / "broken"
+    said = f"at step {step}; go on with: headscope train resume={folder}"
+    with pytest.raises((KeyboardInterrupt, Stopped), match=said) as caught:
+        train(broken)
+    assert number == signal.SIGINT or caught.value.code == 128 + number  # type: ignore[attr-defined]
     assert load_run(folder).labels == whole.labels  # what was learned can be used
     assert (folder / "thresholds.json").exists() == broken.data.multi_label
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(number) is handler
     resumed = train(replace(broken, resume=str(folder)))
-    assert resumed.facts_of_training["steps"] == steps
-    last = [torch.load(path / "checkpoints/last.ckpt", weights_only=True) for path in (folder, whole.folder)]
-    # Not bit by bit: sums in a kernel may end differently in their last digit where memory is laid out otherwise.
-    for kept in ("state_dict", *(["current_model_state"] if ema_decay else [])):
-        torch.testing.assert_close(last[0][kept], last[1][kept], rtol=0, atol=1e-4)
+    assert resumed.facts_of_training == whole.facts_of_training
+    assert (folder / WEIGHTS).read_bytes() == (whole.folder / WEIGHTS).read_bytes()
+
+
+def test_a_second_ctrl_c_ends_at_once(small_config: Maker, interrupt_at: Callable[..., None]) -> None:
+    config = small_config()
+    interrupt_at(2, signal.SIGTERM, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="stopped by Ctrl-C at step 1; go on with"):
+        train(config)
+    assert not list((Path(config.outputs_dir) / "run").rglob("*.ckpt"))
 
 
 @pytest.mark.parametrize(
@@ -138,6 +160,48 @@ def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None
     texts.write_text(texts.read_text().replace(",good", ",splendid"))
     with pytest.raises(RunError, match="trained on the labels bad, good, and its data now have bad, splendid"):
         train(again)
+    texts.write_text(texts.read_text().replace(",splendid", ",good").replace(" film ", " movie "))
+    with pytest.raises(RunError, match=r"its data have changed: .*test has other texts.*give it the data that it had"):
+        train(again)
+    assert contents(folder) == before
+
+
+def without_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def with_a_folder_for_labels(folder: Path) -> None:
+    (folder / "labels.json").unlink()
+    (folder / "labels.json").mkdir()
+
+
+def with_a_pipe_for_metrics(folder: Path) -> None:
+    (folder / "metrics.json").unlink()
+    os.mkfifo(folder / "metrics.json")
+
+
+def of_another_width(folder: Path) -> None:
+    kept = folder / "config.yaml"
+    kept.write_text(re.sub(r"feedforward_size: \d+", "feedforward_size: 21", kept.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (without_tokenizer, "has no tokenizer.json"),
+        (with_a_folder_for_labels, "labels.json"),
+        (with_a_pipe_for_metrics, "metrics.json is no file; remove it"),
+        (of_another_width, r"is \[\d+.*\] in last.ckpt and is \[21.*\] in the network of config.yaml"),
+    ],
+)
+def test_files_that_do_not_fit_the_checkpoint_are_told_before_anything_is_written(
+    plain: Trained, tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    folder = plain.copy(tmp_path)
+    damage(folder)
+    before = contents(folder)
+    with pytest.raises(RunError, match=words):
+        train(replace(load_config(folder), resume=str(folder)))
     assert contents(folder) == before
 
 
@@ -155,6 +219,106 @@ def test_batches_of_another_size_wait_for_the_end_of_an_epoch(
     stopped.resume = str(Path(stopped.outputs_dir) / "stopped")
     with pytest.raises(ConfigError, match=r"got 64, but .* stopped within an epoch of batches of 256"):
         train(changed(stopped, "data.tokens_per_batch", 64))
+
+
+def test_a_run_ends_by_its_patience_however_often_it_is_resumed(
+    small_config: Maker, interrupt_at: Callable[..., None], recwarn: pytest.WarningsRecorder
+) -> None:
+    settings = {"max_epochs": 9, "patience": 2}
+    unbroken, broken = (small_config(name, **settings) for name in ("unbroken", "broken"))
+    for config in (unbroken, broken):
+        config.inspection.enabled = False
+        config.optimizer.learning_rate = config.optimizer.evidence_rate = 1e-12
+    whole = train(unbroken).facts_of_training
+    assert whole["epochs"] == 3
+    interrupt_at(whole["steps"] // 3 * 2)  # the last batch of the second epoch, which is validated first
+    with pytest.raises(KeyboardInterrupt):
+        train(broken)
+    again = replace(broken, resume=str(Path(broken.outputs_dir) / "broken"))
+    assert train(again).facts_of_training == whole
+    longer = changed(again, "trainer.max_epochs", 12)
+    with pytest.warns(UserWarningMessage, match=r"trainer\.patience=2: macro-F1 has not risen for 2 validations"):
+        assert train(longer).facts_of_training == whole
+    assert train(changed(longer, "trainer.patience", 3)).facts_of_training["epochs"] == 4
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+
+
+def test_of_the_checkpoints_the_first_that_can_be_read_is_gone_on_from(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    last, previous, best = (folder / name for name in (LAST, PREVIOUS, BEST))
+    assert resume_point(folder) == last
+    for spoil, words in (
+        (damage, "is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "is damaged"),
+        (lambda path: path.write_bytes(b""), "is damaged"),
+        (Path.unlink, "is missing"),
+        (Path.mkdir, "is no file"),
+    ):
+        spoil(last)
+        with pytest.warns(UserWarningMessage, match=rf"last\.ckpt {words}.*; goes on from .*previous\.ckpt, step \d+$"):
+            assert resume_point(folder) == previous
+    previous.unlink()
+    with pytest.warns(
+        UserWarningMessage, match=r"last\.previous\.ckpt is missing; goes on from .*best\.ckpt, step \d+$"
+    ):
+        assert resume_point(folder) == best
+    best.unlink()
+    with pytest.raises(
+        RunError, match=r"no checkpoint to go on from: .*last\.ckpt is no file; .*put one back, or start"
+    ):
+        resume_point(folder)
+    last.rmdir()
+    with pytest.raises(RunError, match=r"no checkpoint to go on from: .*last\.ckpt is missing"):
+        resume_point(folder)  # it has weights
+
+
+def test_a_run_whose_best_weights_are_lost_is_refused(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    damage(folder / BEST)
+    with pytest.raises(RunError, match=r"best\.ckpt is damaged .*with the best weights so far; put it back"):
+        resume_point(folder)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    with pytest.warns(UserWarningMessage, match="has no checkpoint yet, so it begins anew"):
+        assert resume_point(tmp_path) is None
+
+
+def test_a_checkpoint_that_finds_no_room_leaves_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / LAST
+    for content in (1, 2):
+        WholeCheckpoints().save_checkpoint({"content": content}, path)
+
+    def full(checkpoint: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = contents(tmp_path)
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        WholeCheckpoints().save_checkpoint({}, path)
+    assert contents(tmp_path) == before
+    assert [torch.load(tmp_path / name)["content"] for name in (PREVIOUS, LAST)] == [1, 2]
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    lock, again = RunLock(folder), replace(load_run(folder).config, resume=str(folder))
+    lock.take()
+    before = contents(folder)
+    with pytest.raises(RunError, match=rf"another process, {os.getpid()}, trains this run; wait for its end"):
+        train(again)
+    assert contents(folder) == before
+    lock.release()
+    RunLock(folder).take()
+    assert not list(plain.folder.glob(".lock"))
 
 
 def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_interrupted(
@@ -176,7 +340,8 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
             train(again)
     assert [(folder / name).read_bytes() for name in names] == before
     report = train(again)
-    assert report.facts_of_training["steps"] == mistaken.report.facts_of_training["steps"] == 2
+    assert report.facts_of_training == mistaken.report.facts_of_training
+    assert report.facts_of_training["steps"] == 2
     assert report.test == mistaken.report.test
     assert (folder / "checkpoints/last.ckpt").read_bytes() == before[0]
 

@@ -2,25 +2,30 @@
 
 import io
 import json
+import os
+import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
+from safetensors.torch import load, save
 
+from headscope.command_config import InspectConfig
 from headscope.commands.inspect import measure
-from headscope.config import InspectConfig, TrainConfig
+from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError
 from headscope.settings import problems
-from headscope.training.callbacks import Patience
-from headscope.training.folder import load_run
+from headscope.training.folder import load_run, save_config, training_fact
 from headscope.training.module import ClassifierModule
 from headscope.training.predict import split_logits
 from headscope.training.run import train
 from headscope.training.scores import scores
+from headscope.training.session import new_trainer
 from training_runs import Trained, changed, events_of, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -39,6 +44,8 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
     assert report.test.accuracy > 0.9
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["test"]["accuracy"] == report.test.accuracy
+    assert set(metrics["test"]["classes"]["bad"]) == {"precision", "recall", "f1", "texts"}
+    assert set(metrics["baseline"]["classes"]) == {"bad", "good"}
     assert metrics["baseline"]["accuracy"] > 0.9
     assert 0 < metrics["seconds"]["inspection (within training)"] < metrics["seconds"]["training"]
     assert 0 <= metrics["data"]["share of padding"] < 0.5
@@ -136,26 +143,29 @@ def test_weights_that_the_last_step_spoilt_are_not_saved(small_config: Maker) ->
     assert not list((Path(config.outputs_dir) / "run").rglob("*.ckpt"))
 
 
-def test_early_stopping_ends_when_nothing_gets_better(small_config: Maker) -> None:
-    config = small_config(max_epochs=40, patience=2)
-    config.inspection.enabled = False
-    config.optimizer.learning_rate = config.optimizer.evidence_rate = 1e-12
-    assert train(config).facts_of_training["epochs"] < 10
-
-
-def test_a_resumed_run_has_the_patience_of_today() -> None:
-    before = Patience(2)
-    before.wait_count, before.stopped_epoch = 1, 3
-    after = Patience(10)
-    after.load_state_dict(before.state_dict())
-    assert (after.patience, after.wait_count, after.stopped_epoch) == (10, 1, 3)
-
-
 def test_a_taken_name_is_refused_and_nothing_is_overwritten(plain: Trained) -> None:
     before = (plain.folder / "metrics.json").read_bytes()
     with pytest.raises(RunError, match="holds a run already"):
         train(plain.report.config)
     assert (plain.folder / "metrics.json").read_bytes() == before
+
+
+def test_a_name_that_is_a_file_is_refused_before_texts_are_loaded(small_config: Maker) -> None:
+    config = small_config()
+    Path(config.outputs_dir).mkdir()
+    (Path(config.outputs_dir) / "run").touch()
+    with pytest.raises(RunError, match="run is there and is no folder; choose another name"):
+        train(config)
+
+
+def test_a_job_of_a_scheduler_is_one_process(
+    small_config: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning would refuse, or wait for the others."""
+    for name, value in {"NTASKS": "4", "JOB_NAME": "train", "JOB_ID": "7", "PROCID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    config = small_config()
+    assert new_trainer(config, tmp_path, [], TensorBoardLogger(tmp_path)).world_size == 1
 
 
 def test_of_two_runs_of_one_name_the_second_is_refused(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +181,7 @@ def test_of_two_runs_of_one_name_the_second_is_refused(small_config: Maker, monk
     monkeypatch.setattr(TextDataModule, "__init__", slow)
     with pytest.raises(RunError, match="holds a run already; choose another name"):
         train(config)
-    assert [path.name for path in folder.iterdir()] == ["config.yaml"]
+    assert [path.name for path in folder.iterdir()] == ["config.yaml"]  # and no lock
     assert (folder / "config.yaml").read_text() == "of the first"
 
 
@@ -185,32 +195,90 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_is_loaded(small_config:
     assert [line for line in problems(config) if line.startswith("trainer.devices: got 2, takes 1")]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("model.safetensors", b"broken", "broken"),
-        ("labels.json", b"[", "broken"),
-        ("tokenizer.json", b"{}", "broken"),
-        ("config.yaml", b"surprise: 1", "does not fit"),
-        ("model.safetensors", None, "did not finish"),
-        ("config.yaml", None, "no config.yaml"),
-        ("calibration.json", b"{", "broken: .*calibration"),
-        ("calibration.json", b"[]", "broken: .*calibration"),
-        ("calibration.json", b'{"temperature": 0}', "broken: .*calibration"),
-        ("calibration.json", b'{"temperature": "2"}', "broken: .*calibration"),
-        ("calibration.json", b'{"temperature": Infinity}', "broken: .*calibration"),
-        ("calibration.json", b"\xed\xa0\xbd", "broken: .*calibration"),
+# What is no damage to be seen from outside: its form is right.
+WRONG: dict[str, Callable[[bytes], list[bytes]]] = {
+    "config.yaml": lambda whole: [
+        whole + b"surprise: 1",
+        whole.replace(b"positions: rotary", b"positions: rotarry"),
+        whole.replace(b"d_model: 12", b"d_model: 13"),
+        whole.replace(b"d_model: 12", b"d_model: wide"),
+        whole.replace(b"d_model: 12", b"d_model: 99999999999999999999"),
+        whole.replace(b"dropout: 0.1", b"dropout: .nan"),
+        whole.replace(b"seed: 0", b"seed: ${nothing}", 1),
+        whole.replace(b"name: run", b"name: &a [1, 2]\nresume: *a"),
+        whole[: whole.index(b"inspection:")],
     ],
-)
-def test_a_run_folder_with_a_broken_file_is_refused_by_name(
-    plain: Trained, tmp_path: Path, name: str, content: bytes | None, words: str
+    "labels.json": lambda _: [b'["bad"]', b'["bad", "bad"]', b'["bad", 1]', b"[]", b'{"bad": "good"}'],
+    "tokenizer.json": lambda whole: [
+        b"{}",
+        whole.replace(b'"max_length": 32', b'"max_length": 33'),
+        whole.replace(b'"id": "[CLS]"', b'"id": "none"'),  # its library, in Rust, panics
+        whole.replace(b'"ids": [', b'"ids": [99999, '),
+    ],
+    "model.safetensors": lambda whole: [
+        save({name: tensor * float("nan") for name, tensor in load(whole).items()}),
+        save({name: tensor.double() for name, tensor in load(whole).items()}),
+        save({name: tensor.flatten() for name, tensor in load(whole).items()}),
+        save(load(whole) | {"more": torch.zeros(3)}),
+        save({name: tensor for name, tensor in load(whole).items() if name != "head.bias"}),
+    ],
+    "evidence.safetensors": lambda whole: [save(load(whole)), save({"keys": torch.zeros(3)})],
+    "calibration.json": lambda _: [b'{"temperature": %s}' % value for value in (b"0", b'"2"', b"Infinity", b"true")],
+    "thresholds.json": lambda _: [b"{}", b"[1, 2, 3]"],
+    "metrics.json": lambda _: [b'{"training": 3}'],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_damaged_file_of_a_run_is_refused_by_name(
+    plain: Trained, any_classes: Trained, tmp_path: Path, name: str
+) -> None:
+    folder = (any_classes if name == "thresholds.json" else plain).copy(tmp_path)
+    path = folder / name
+    whole = path.read_bytes()
+
+    def refused() -> None:
+        with pytest.raises(RunError, match=re.escape(name)) as caught:
+            load_run(folder).predict(["a film"])
+            training_fact(folder, "steps")
+        assert len(str(caught.value).splitlines()) == 1
+
+    in_form = [b"", whole[: len(whole) // 2], bytes(range(256)), b"[" * 100_000, b"\xff" + whole, b"null"]
+    for content in in_form + WRONG[name](whole):
+        path.write_bytes(content)
+        refused()
+    path.unlink()
+    os.mkfifo(path)  # which a reader would wait for
+    refused()
+    path.unlink()
+    path.mkdir()
+    refused()
+    path.rmdir()
+    if name not in ("calibration.json", "thresholds.json", "metrics.json"):
+        refused()
+    path.write_bytes(whole)
+    assert load_run(folder).predict(["a film"])
+
+
+def test_a_run_is_used_whatever_has_become_of_its_texts_and_its_settings_are_as_they_were(
+    plain: Trained, tmp_path: Path
 ) -> None:
     folder = plain.copy(tmp_path)
-    (folder / name).unlink()
-    if content is not None:
-        (folder / name).write_bytes(content)
-    with pytest.raises(RunError, match=words):
-        load_run(folder)
+    config = load_run(folder).config
+    config.data.path, config.inspection.probes = "/gone/away.csv", ["costs ${x}", "\\${seed} \\", "a: b"]
+    save_config(folder, config)
+    assert load_run(folder).config == config
+
+
+def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.training.folder._memory", lambda: 2.0**30)
+    config = small_config()
+    config.model = ModelConfig(d_model=1024, num_layers=50, num_heads=1, feedforward_size=1024)
+    with pytest.raises(ConfigError, match=r"model: has at least 209,\d+,\d+ weights, which take 3 GiB, and this .* 1;"):
+        train(config)
+    assert not Path(config.outputs_dir).exists()
 
 
 def test_texts_of_one_word_can_be_trained_on_and_studied(small_config: Maker) -> None:

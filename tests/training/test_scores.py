@@ -8,7 +8,14 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, List, Value
 from scipy.special import log_softmax
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss, multilabel_confusion_matrix
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    log_loss,
+    multilabel_confusion_matrix,
+    precision_recall_fscore_support,
+)
 from torch import Tensor
 
 from headscope.config import ModelConfig
@@ -22,6 +29,7 @@ from headscope.training.scores import (
     LARGEST,
     AtBestThresholds,
     MultiLabelScores,
+    Scores,
     best_thresholds,
     calibrate,
     fitted_temperature,
@@ -40,6 +48,21 @@ def test_scores_are_those_of_scikit_learn() -> None:
     assert found.macro_f1 == pytest.approx(f1_score(labels, predicted, average="macro"))
     assert found.loss == pytest.approx(log_loss(labels, logits.double().softmax(1)), abs=1e-5)
     assert found.confusion == confusion_matrix(labels, predicted).tolist()
+    check_classes(found, labels, predicted)
+
+
+def check_classes(found: Scores, labels: torch.Tensor, given: torch.Tensor) -> None:
+    """Compare what is kept by class with what scikit-learn says."""
+    kept = found.content([*"abcde"])["classes"]
+    assert list(kept) == [*"abcde"]
+    expected = precision_recall_fscore_support(labels, given, labels=range(5), zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "texts"), expected, strict=True):
+        assert [kept[label][name] for label in kept] == pytest.approx(values.tolist())
+
+
+def test_a_class_that_no_text_has_or_is_given_has_scores_of_0() -> None:
+    logits, labels = torch.eye(5)[[0, 0, 1, 1]], torch.tensor([0, 1, 1, 3])
+    check_classes(scores(logits, labels), labels, logits.argmax(1))
 
 
 def test_calibration_error_counted_by_hand() -> None:
@@ -80,6 +103,7 @@ def test_scores_of_any_number_of_labels_are_those_of_scikit_learn() -> None:
     columns = zip(labels.T.double(), logits.double().sigmoid().T, strict=True)
     assert found.loss == pytest.approx(np.mean([log_loss(truth, share) for truth, share in columns]), abs=1e-5)
     assert found.confusion == multilabel_confusion_matrix(labels, given).tolist()
+    check_classes(found, labels, given)
     tables = found.tables(["a", "b", "c", "d", "e"])
     assert list(tables)[3] == "confusion/d"
     assert tables["confusion/d"] == (["not d", "d"], found.confusion[3])

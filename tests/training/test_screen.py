@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from headscope.commands.sweep import write_table
 from headscope.training.scores import MultiLabelScores, Scores
-from headscope.training.screen import broken, headings, show_confusion, show_scores, show_sweep
+from headscope.training.screen import broken, headings, outlasting_readers, show_confusion, show_scores, show_sweep
 
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Proprietary Free", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]
@@ -24,6 +25,17 @@ def found(classes: int) -> Scores:
     return Scores(
         0.5, 0.25, 1.125, 0.75, [[1000 + row * classes + k for k in range(classes)] for row in range(classes)]
     )
+
+
+def test_what_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        with outlasting_readers():
+            for _ in range(3):
+                Console().print("more than nobody reads")
+        print("and nothing is left for the end")
 
 
 def printed(show: Callable[[Console], None], width: int) -> list[str]:
@@ -151,6 +163,21 @@ def test_jobs_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         job(tmp_path, number, {})
     (tmp_path / "10-longlonglonglonglonglonglonglonglonglong").rename(tmp_path / "10-x")
     assert [row["job"].split("-")[0] for row in write_table(tmp_path)] == ["0", "2", "10"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("job.json", "{"), ("job.json", "{}"), ("failure.json", "[" * 100_000), ("metrics.json", '{"test": 3}')],
+)
+def test_a_damaged_file_of_one_job_does_not_take_the_others_from_the_table(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    job(tmp_path, 0, {})
+    job(tmp_path, 1, {})
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/job.json").write_text("{}")  # of no job
+    (next(tmp_path.glob("1-*")) / name).write_text(content)
+    assert [row["status"].split(":")[0] for row in write_table(tmp_path)] == ["not finished", "damaged"]
 
 
 def test_a_key_is_shortened_only_where_it_stays_the_only_one() -> None:

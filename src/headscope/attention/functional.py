@@ -10,7 +10,7 @@ because read silently they would hide everything but padding.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,8 @@ Rows = slice | list[int]
 ALL = slice(None)
 LEVELS = 256  # dropout: a byte decides about an element
 WORD = 8  # dropout: bytes of one random number
+ROUNDING = 0.1  # dropout: how far the share may be rounded, as a share of itself
+is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def attention_weights(
@@ -60,18 +62,24 @@ def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -
         return scores.softmax(dim=-1)
     # On a CPU, adding an additive mask takes a tenth of the time of masked_fill with a boolean one. The lowest finite
     # number gives the same weights as -inf, exactly 0, and no NaN where every key is masked.
-    # The sum is taken in float32 at least: bfloat16 would round it a second time.
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    numbers = as_numbers(mask, scores.dtype if mask.dtype == torch.bool else wide)
+    # Numbers are first brought to the scores' type, as the kernel takes them, but added in float32 at least: bfloat16
+    # would round the sum a second time.
+    numbers = as_numbers(mask, scores.dtype)
+    if mask.dtype != torch.bool:
+        numbers = numbers.to(torch.promote_types(scores.dtype, torch.float32))
     nowhere = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
-    weights = (scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)).softmax(dim=-1).to(scores.dtype)
+    summed = scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)
+    if summed.shape != scores.shape:
+        raise ValueError(f"a mask of {list(mask.shape)} does not fit scores of {list(scores.shape)}")
+    weights = summed.softmax(dim=-1).to(scores.dtype)
     return weights.masked_fill(nowhere, 0.0) if _any_or_unknown(nowhere) else weights
 
 
 def _any_or_unknown(truths: Bool[Tensor, "..."]) -> bool:
     """Return whether any is True; True too where finding out would cost time or is impossible."""
-    # On a GPU the look would wait for the device, and torch.compile cannot branch on a number.
-    if truths.device.type != "cpu" or torch.compiler.is_compiling():
+    # On a GPU the look would wait for the device, torch.compile cannot branch on a number, and torch.jit.trace would
+    # keep the answer of its example for ever.
+    if truths.device.type != "cpu" or torch.compiler.is_compiling() or is_tracing():
         return True
     try:
         return bool(truths.any())
@@ -90,7 +98,7 @@ def attend(
     """Return attention_weights(query, key, mask) @ value, by torch's fused kernel or as it is written here.
 
     On a CPU the kernel has no dropout, and in bfloat16 its training step takes up to three times as long as the plain
-    formula (docs/benchmarks); in both cases the plain formula is computed.
+    formula (docs/benchmarks); in both cases the plain formula is computed, unless is_causal spares the mask.
 
     Args:
         query: what each position looks for, one vector per head.
@@ -98,18 +106,51 @@ def attend(
         value: what is averaged.
         mask: True where a query may not look, or numbers to be added to the scores.
         dropout: share of weights set to zero, the others scaled up by 1 / (1 - dropout). Pass 0 outside training.
-        is_causal: let no position look at a later one. The kernel does this without building a mask; it takes
-            neither a mask nor dropout beside it.
+        is_causal: let no position look at a later one; takes no mask beside it. The kernel builds none for it.
 
     Returns:
         The weighted sum of the values for each query; zeros where every key is masked.
+
+    Raises:
+        ValueError: if query, key and value do not go together: the kernel would read beyond the end of the shorter one.
     """
+    check_shapes("query B H Q E, key B H K E, value B H K V", query, key, value)
     is_trained_in_half = query.dtype == torch.bfloat16 and torch.is_grad_enabled() and query.requires_grad
-    if query.device.type == "cpu" and not is_causal and (dropout or is_trained_in_half):
+    if dropout == 1 or (query.device.type == "cpu" and (dropout or (is_trained_in_half and not is_causal))):
+        mask = causal_mask(query.shape[2], key.shape[2], query.device) if is_causal else mask
         return dropped(attention_weights(query, key, mask), dropout) @ value
     if mask is not None:
         mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)  # True says where a query MAY look
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)
+
+
+# Shapes
+
+
+def check_shapes(expected: str, *tensors: Tensor, **sizes: int) -> None:
+    """Refuse tensors that do not go together.
+
+    Args:
+        expected: name and dimensions of each, such as "query B Q D, key B K D". A letter stands for one size wherever
+            it occurs.
+        tensors: one for each name.
+        sizes: of letters whose size is known.
+
+    Raises:
+        ValueError: with all dimensions expected and found.
+    """
+    if is_tracing():  # sizes are part of the trace there; looking at them would fix them
+        return
+    found, parts = dict(sizes), expected.split(", ")
+    for part, tensor in zip(parts, tensors, strict=True):
+        _, *dims = part.split()
+        fits = len(dims) == tensor.dim()
+        for dim, size in zip(dims, tensor.shape, strict=False):
+            fits = fits and found.setdefault(dim, size) == size
+        if not fits:
+            wanted = [f"{name} [{', '.join(str(sizes.get(dim, dim)) for dim in dims)}]"
+                      for name, *dims in map(str.split, parts)]  # fmt: skip
+            raise ValueError(f"takes {', '.join(wanted)}; got {', '.join(str(list(each.shape)) for each in tensors)}")
 
 
 # Masks
@@ -149,22 +190,22 @@ def merge_masks(
         attn_mask: [Q, K], [B * H, Q, K] or four dimensions that broadcast to B, H, Q, K.
         is_causal: let no position look at a later one. Ignored if attn_mask is given: torch then expects attn_mask
             to be the causal mask.
-        device: where to make the causal mask.
+        device: where the masks are, and where to make the causal one.
 
     Raises:
-        ValueError: if a mask is neither boolean nor floating or does not fit the shape.
+        ValueError: if a mask is neither boolean nor floating, does not fit the shape or is on another device.
     """
     B, H, Q, K = shape
     masks: list[Tensor] = []
     if key_padding_mask is not None:
-        _check("key_padding_mask", key_padding_mask, [(B, K)])
+        check_mask("key_padding_mask", key_padding_mask, [(B, K)], device)
         masks.append(key_padding_mask[:, None, None, :])  # [B, 1, 1, K]
     if attn_mask is not None and attn_mask.dim() == 4:
         broadcast = tuple(size if given == 1 else given for size, given in zip(shape, attn_mask.shape, strict=True))
-        _check("attn_mask", attn_mask, [tuple(attn_mask.shape)] if broadcast == tuple(shape) else [tuple(shape)])
+        check_mask("attn_mask", attn_mask, [tuple(attn_mask.shape) if broadcast == shape else shape], device)
         masks.append(attn_mask)
     elif attn_mask is not None:
-        _check("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)])
+        check_mask("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)], device)
         masks.append(attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.reshape(B, H, Q, K))
     elif is_causal:
         masks.append(causal_mask(Q, K, device))
@@ -185,11 +226,14 @@ def hidden_keys(key_padding_mask: Tensor | None) -> Bool[Tensor, "B K"] | None:
     return key_padding_mask == -math.inf
 
 
-def _check(name: str, mask: Tensor, shapes: list[tuple[int, ...]]) -> None:
+def check_mask(name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]], device: torch.device | None = None) -> None:
+    """Refuse a mask that is neither boolean nor floating, has none of the shapes, or is on another device."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name} takes booleans, True where nobody may look, or numbers to add; got {mask.dtype}")
-    if tuple(mask.shape) not in shapes:
+    if not is_tracing() and tuple(mask.shape) not in shapes:
         raise ValueError(f"{name} takes {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}")
+    if device is not None and mask.device != device:
+        raise ValueError(f"{name} is on {mask.device}, the query on {device}")
 
 
 def _joined(masks: list[Tensor]) -> Mask | None:
@@ -204,17 +248,10 @@ def _joined(masks: list[Tensor]) -> Mask | None:
 # Dropout
 
 
-def dropped_levels(p: float) -> int:
-    """Return how many of the 256 values of a byte mean "dropped": p rounded to a multiple of 1/256.
-
-    For p between 0 and 1 it is at least 1 and at most 255, so that rounding never drops nothing or everything.
-
-    Raises:
-        ValueError: if p is not in [0, 1].
-    """
+def check_share(p: float) -> None:
+    """Refuse a share of dropout that is not in [0, 1], by a ValueError."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout takes a share from 0 to 1, got {p}")
-    return int(p) * LEVELS if p in (0, 1) else min(max(round(p * LEVELS), 1), LEVELS - 1)
 
 
 def dropped(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
@@ -223,21 +260,23 @@ def dropped(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     On a CPU torch's own dropout draws one random number for each element. Here one number of 64 bits decides about
     eight elements, a byte about each, which is faster. torch.manual_seed and a saved generator state decide about it.
 
+    A byte drops a multiple of 1/256: 0.1 drops 26/256 = 0.1016, and the scale is that share's, which keeps the mean
+    right. Where that would be more than a tenth away from p (or from 1 - p), as for 0.0015, torch's dropout does it.
+
     Args:
         numbers: of any shape, which the result has too.
-        p: share of the numbers that are dropped. On a CPU it is rounded to a multiple of 1/256, from 1/256 to 255/256
-            unless it is 0 or 1, and the scale with it, which keeps the mean right. 1 gives zeros, as in torch.
+        p: share of the numbers that are dropped; 0 gives the numbers themselves, 1 zeros.
 
     Raises:
         ValueError: if p is not in [0, 1].
     """
-    levels = dropped_levels(p)
-    if levels == 0:
+    check_share(p)
+    levels = round(p * LEVELS)
+    is_rounded_too_far = abs(levels / LEVELS - p) > ROUNDING * min(p, 1 - p)
+    if p == 0:
         return numbers
-    if numbers.device.type != "cpu":
+    if p == 1 or is_rounded_too_far or numbers.device.type != "cpu" or is_tracing():
         return F.dropout(numbers, p)
-    if levels == LEVELS:
-        return numbers * 0.0
     words = torch.randint(-(2**63), 2**63 - 1, (-(-numbers.numel() // WORD),))
     bytes_ = words.view(torch.uint8)[: numbers.numel()].view(numbers.shape)
     # As numbers of the inputs' type: torch converts bytes faster than booleans, and would convert in both passes.
@@ -248,7 +287,7 @@ def dropped(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
 class Dropout(nn.Module):
     """Set a share p of the numbers to zero in training and scale the others by 1 / (1 - p), as `dropped` says.
 
-    On a CPU p is rounded to a multiple of 1/256: 0.0015 drops 1/256. Elsewhere this is torch's own dropout.
+    On a CPU p is rounded to a multiple of 1/256, as said there.
 
     Args:
         p: share of the numbers that are dropped.
@@ -259,7 +298,7 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        dropped_levels(p)  # refuses what is no share
+        check_share(p)
         self.p = p
 
     def forward(self, numbers: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -283,8 +322,8 @@ class Seen:
         key_padding_mask: [B, K], True at padding; None where there is none.
         like: a tensor of the pass, for its device and type.
         compute: from rows of the batch, and the type to compute in, to their weights [R, H, Q, K].
-        compare: returns the largest difference between the layer's own sums and these weights times the values; None
-            where the layer itself used these weights.
+        compare: from these weights of all texts to how far what the layer went on with is from what they give: its
+            sums from weights @ values. None where the layer itself used these weights.
         values: [B, H, K, E], what the weights average; None where the layer is not one of ours with heads.
     """
 
@@ -292,7 +331,7 @@ class Seen:
     key_padding_mask: Bool[Tensor, "B K"] | None
     like: Tensor
     compute: Callable[[Rows, torch.dtype], Tensor]
-    compare: Callable[[], Tensor] | None = None
+    compare: Callable[[Tensor], Tensor] | None = None
     values: Float[Tensor, "B H K E"] | None = None
 
     def weights(self, rows: Rows = ALL) -> Float[Tensor, "R H Q K"]:
@@ -302,12 +341,15 @@ class Seen:
             return self.compute(rows, precision)
 
     def difference(self) -> float:
-        """Return the largest difference between the layer's sums and the same sums made with these weights.
+        """Return how far what the layer went on with is from what these weights give, at most.
 
-        A fused kernel never builds the weights: a small difference shows that these are the ones it used.
+        A fused kernel never builds the weights: a small difference shows that these are the ones it used. Dropout of
+        weights counts in full.
         """
-        with torch.no_grad():
-            return 0.0 if self.compare is None else float(self.compare())
+        if self.compare is None:
+            return 0.0
+        with torch.no_grad(), torch.autocast(self.like.device.type, enabled=False):
+            return float(self.compare(self.weights()))
 
 
 class ObservedAttention(nn.Module):

@@ -19,12 +19,18 @@ from headscope.attention.functional import (
     Seen,
     attend,
     attention_weights,
+    check_mask,
+    check_shapes,
+    check_share,
     dropped,
     hidden_keys,
     merge_masks,
 )
 from headscope.attention.rotary import RotaryPositions
 
+ONE_TEXT = "query Q D, key K Dk, value K Dv"
+BATCH_FIRST = "query B Q D, key B K Dk, value B K Dv"
+SEQUENCE_FIRST = "query Q B D, key K B Dk, value K B Dv"
 Intervention = Callable[[Tensor], Tensor]
 
 
@@ -42,15 +48,16 @@ class HeadedAttention(ObservedAttention):
             This is how `headscope.inspection` switches heads off.
 
     Raises:
-        ValueError: if num_heads does not divide embed_dim.
+        ValueError: if num_heads does not divide embed_dim, or dropout is no share.
     """
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
     ) -> None:
         super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
+        if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
+        check_share(dropout)
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.rotary = dropout, rotary
         self.intervention: Intervention | None = None
@@ -84,12 +91,10 @@ class HeadedAttention(ObservedAttention):
             mask: True where a query may not look, or numbers to be added to the scores.
             key_padding_mask: for the observer alone; `mask` already contains it.
             need_weights: compute the weights and return them.
-            is_causal: let no position look at a later one; only with neither mask nor weights, see `attend`.
+            is_causal: let no position look at a later one; only with neither mask, weights nor observer, see `attend`.
         """
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
-        if self.observer is not None:
-            self.observer(_seen(query, key, value, mask, key_padding_mask))
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -97,12 +102,16 @@ class HeadedAttention(ObservedAttention):
             sums = weights @ value  # [B, H, Q, K] @ [B, H, K, E] -> [B, H, Q, E]
         else:  # the same sums by torch's fused kernel, which never builds A
             sums = attend(query, key, value, mask, dropout, is_causal)  # [B, H, Q, E]
+        if self.observer is not None:
+            self.observer(_seen(query, key, value, mask, key_padding_mask, sums))
         if self.intervention is not None:
             sums = self.intervention(sums)
         return sums.transpose(1, 2).flatten(2), weights  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
 
 
-def _seen(query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padding_mask: Tensor | None) -> Seen:
+def _seen(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padding_mask: Tensor | None, sums: Tensor
+) -> Seen:
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     return Seen(
         shape=shape,
@@ -113,7 +122,7 @@ def _seen(query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padd
             key[rows].to(precision),
             mask[rows] if mask is not None and mask.shape[0] > 1 else mask,
         ),
-        compare=lambda: (attend(query, key, value, mask) - attention_weights(query, key, mask) @ value).abs().max(),
+        compare=lambda weights: (weights @ value.to(weights.dtype) - sums).abs().max(),
         values=value,
     )
 
@@ -148,8 +157,8 @@ class MultiHeadAttention(HeadedAttention):
             D + 2 * num_kv_heads * E rows, so torch's layer cannot load it.
 
     Raises:
-        ValueError: if num_heads does not divide embed_dim, num_kv_heads does not divide num_heads, or add_bias_kv or
-            add_zero_attn is asked for.
+        ValueError: if num_heads does not divide embed_dim, num_kv_heads does not divide num_heads, dropout is no share,
+            or add_bias_kv or add_zero_attn is asked for.
     """
 
     # D rows for queries, then kv_width rows each for keys and values: 3D in all unless num_kv_heads < num_heads.
@@ -158,6 +167,10 @@ class MultiHeadAttention(HeadedAttention):
     k_proj_weight: nn.Parameter | None  # [kv_width, kdim]
     v_proj_weight: nn.Parameter | None  # [kv_width, vdim]
     in_proj_bias: nn.Parameter | None  # [3D]
+
+    # What code written for torch's layer reads: a key that is no token is never added.
+    bias_k = bias_v = None
+    add_zero_attn = False
 
     def __init__(
         self,
@@ -181,7 +194,8 @@ class MultiHeadAttention(HeadedAttention):
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads must be divisible by num_kv_heads, got {num_heads} and {num_kv_heads}")
-        self.kdim, self.vdim, self.batch_first = kdim or embed_dim, vdim or embed_dim, batch_first
+        self.kdim, self.vdim = (embed_dim if width is None else width for width in (kdim, vdim))
+        self.batch_first = batch_first
         # torch.nn.TransformerEncoderLayer reads this. If it were True, the block would compute attention by itself.
         self._qkv_same_embed_dim = False
         self._make_parameters(bias, {"device": device, "dtype": dtype})
@@ -245,25 +259,33 @@ class MultiHeadAttention(HeadedAttention):
 
         Returns:
             Output [B, Q, D], laid out as the query; weights [B, Q, K] if averaged, else [B, H, Q, K]
-            (without B for one text), or None.
+            (without B for one text), or None. Of nested tensors the output is nested, the weights are padded.
+
+        Raises:
+            ValueError: if query, key, value and masks do not go together, or a mask is of a type that is none.
         """
+        if query.is_nested or key.is_nested or value.is_nested:
+            options = (need_weights, attn_mask, average_attn_weights, is_causal)
+            return self._forward_nested(query, key, value, key_padding_mask, *options)
         single = query.dim() == 2
+        layout = ONE_TEXT if single else BATCH_FIRST if self.batch_first else SEQUENCE_FIRST
+        check_shapes(layout, query, key, value, D=self.embed_dim, Dk=self.kdim, Dv=self.vdim)
         is_self_attention = query is key and key is value
         query, key, value = (self._batch_first(tensor, single) for tensor in (query, key, value))
         if single and key_padding_mask is not None:
+            check_mask("key_padding_mask", key_padding_mask, [key.shape[1:2]])
             key_padding_mask = key_padding_mask[None]
         if is_self_attention:
             key = value = query  # still one tensor, so that one product makes queries, keys and values
         (B, Q, _), K = query.shape, key.shape[1]
 
-        # The kernel alone can do without the causal mask's Q x K numbers; weights, observers and dropout need them.
-        needs_mask = need_weights or self.observer is not None or (self.training and self.dropout > 0)
+        # The kernel alone can do without the causal mask's Q x K numbers; weights and observers need them.
         has_mask = attn_mask is not None or key_padding_mask is not None
-        by_kernel = is_causal and Q == K and not has_mask and not needs_mask
+        by_kernel = is_causal and not (has_mask or need_weights or self.observer is not None)
         shape = (B, self.num_heads, Q, K)
         mask = merge_masks(shape, key_padding_mask, attn_mask, is_causal and not by_kernel, query.device)
 
-        query, key, value = self._project(query, key, value)  # [B, T, D] -> [B, H, T, E]
+        query, key, value = self.project(query, key, value)  # [B, T, D] -> [B, H, T, E]
         output, weights = self.attend_heads(query, key, value, mask, key_padding_mask, need_weights, by_kernel)
         output = self.out_proj(output)  # Concat(head_1 ... head_H) W^O: [B, Q, D]
 
@@ -278,26 +300,47 @@ class MultiHeadAttention(HeadedAttention):
             return tokens[None]
         return tokens if self.batch_first else tokens.transpose(0, 1)
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _forward_nested(
+        self, query: Any, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, *options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the same for texts packed in nested tensors, as torch.nn.TransformerEncoder packs padded ones."""
+        tensors = (query, key, value)
+        if not (all(tensor.is_nested for tensor in tensors) and key_padding_mask is None and self.batch_first):
+            raise ValueError(
+                "nested tensors: query, key and value must all be nested, key_padding_mask None and batch_first True"
+            )
+        queries, keys, values = ([len(text) for text in tensor.unbind()] for tensor in tensors)
+        if not len(queries) == len(keys) > 0 or keys != values:
+            raise ValueError(f"nested tensors: query has texts of {queries} tokens, key of {keys}, value of {values}")
+        padded = {id(tensor): tensor.to_padded_tensor(0.0) for tensor in tensors}  # one where they are one
+        padding = torch.arange(max(keys)) >= torch.tensor(keys)[:, None]  # [B, K]
+        query_, key_, value_ = (padded[id(tensor)] for tensor in tensors)
+        output, weights = self.forward(query_, key_, value_, padding.to(query.device), *options)
+        texts = [text[:length] for text, length in zip(output, queries, strict=True)]
+        if query.layout == torch.jagged:  # of the query's own offsets, or torch would not add the two
+            return torch.nested.nested_tensor_from_jagged(torch.cat(texts), query.offsets()), weights
+        return torch.nested.as_nested_tensor(texts), weights
+
+    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of all heads, each [B, H, T, E]."""
         widths = [self.embed_dim, self.kv_width, self.kv_width]
+        # A bias of another type is taken as the weights', as in torch.
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.to(self.out_proj.weight.dtype)
         if self.in_proj_weight is not None and query is key and key is value:
-            query, key, value = F.linear(query, self.in_proj_weight, self.in_proj_bias).split(widths, dim=-1)
+            query, key, value = F.linear(query, self.in_proj_weight, bias).split(widths, dim=-1)
         else:
-            weights, biases = self._split_parameters(widths)
+            weights, biases = self._split_weights(widths), (None,) * 3 if bias is None else bias.split(widths)
             query, key, value = map(F.linear, (query, key, value), weights, biases)
         query, key, value = map(self.split_heads, (query, key, value))
         if (sharing := self.num_heads // self.num_kv_heads) > 1:  # [B, H / sharing, T, E] -> [B, H, T, E]
             key, value = (heads.repeat_interleave(sharing, dim=1) for heads in (key, value))
         return query, key, value
 
-    def _split_parameters(self, widths: list[int]) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
-        """Return the matrices of query, key and value, and their biases."""
+    def _split_weights(self, widths: list[int]) -> tuple[Tensor, ...]:
+        """Return the matrices of query, key and value."""
         if self.in_proj_weight is not None:
-            weights = self.in_proj_weight.split(widths)
-        else:
-            assert self.q_proj_weight is not None
-            assert self.k_proj_weight is not None
-            assert self.v_proj_weight is not None
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        return weights, (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.split(widths)
+            return tuple(self.in_proj_weight.split(widths))
+        assert self.q_proj_weight is not None
+        assert self.k_proj_weight is not None
+        assert self.v_proj_weight is not None
+        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight

@@ -33,9 +33,11 @@ class RotaryPositions(nn.Module):
         self.register_buffer("sine", angles.sin().float(), persistent=False)  # [T, E/2]
 
     def forward(self, heads: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
-        """Return the heads, each position turned by its own angles."""
+        """Return the heads, each position turned by its own angles; ValueError if there are more than max_length."""
         kind = torch.promote_types(heads.dtype, torch.float32)  # there are no complex numbers of two bytes each
         length = heads.shape[-2]
+        if length > len(self.cosine):
+            raise ValueError(f"rotary positions are prepared for {len(self.cosine)} tokens (max_length), got {length}")
         turns = torch.complex(self.cosine[:length].to(kind), self.sine[:length].to(kind))[:, None]  # [T, 1, E/2]
         turns = turns.expand(-1, heads.shape[1], -1).contiguous()  # [T, H, E/2]: one long row for each position
         pairs = torch.view_as_complex(heads.transpose(1, 2).to(kind).unflatten(-1, (-1, 2)))  # [B, T, H, E/2]

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headscope.attention.functional import ObservedAttention, Seen, masked_softmax, merge_masks
+from headscope.attention.functional import ObservedAttention, Seen, check_shapes, masked_softmax, merge_masks
 from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.rotary import RotaryPositions
 
@@ -73,11 +73,16 @@ class SharedProjectionAttention(HeadedAttention):
             key_padding_mask: True (or -inf) at keys that nobody may look at.
             need_weights: return the weights too.
             attn_mask: [Q, K], [B, 1, K] or [B, Q, K], the same for all heads; True where a query may not look.
+
+        Raises:
+            ValueError: if query, key, value and masks do not go together.
         """
+        check_shapes("query B Q D, key B K D, value B K D", query, key, value, D=self.embed_dim)
         B, Q, _ = query.shape
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask[:, None]  # [B, 1, Q or 1, K], the same for all heads
-        mask = merge_masks((B, self.num_heads, Q, key.shape[1]), key_padding_mask, attn_mask)
+        shape = (B, self.num_heads, Q, key.shape[1])
+        mask = merge_masks(shape, key_padding_mask, attn_mask, device=query.device)
         queries, keys, values = map(self._project, (query, key, value), (self.queries, self.keys, self.values))
         output, weights = self.attend_heads(queries, keys, values, mask, key_padding_mask, need_weights)
         return self.output_dropout(self.fc_out(output)), weights
@@ -109,8 +114,12 @@ class ScoredAttention(ObservedAttention):
             value: what is averaged.
             key_padding_mask: True at keys that nobody may look at. Their weight is exactly 0, and where it is True for
                 all keys of a text, the text's weights and context are zeros.
+
+        Raises:
+            ValueError: if query, key, value and mask do not go together.
         """
-        mask = None if key_padding_mask is None else key_padding_mask[:, None, None, :]  # [B, 1, 1, K]
+        check_shapes("query B Q Dq, key B K Dk, value B K V", query, key, value)
+        mask = merge_masks((len(query), 1, query.shape[1], key.shape[1]), key_padding_mask, device=query.device)
         weights = masked_softmax(self.scores(query, key)[:, None], mask)  # [B, 1, Q, K]
         if self.observer is not None:
             # The layer uses the very weights that it shows.

@@ -1,29 +1,33 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 import json
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from datasets import Dataset
 from rich.console import Console
 
-from headscope.config import EvaluateConfig
+from headscope.command_config import EvaluateConfig
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
-from headscope.data.corpus import Corpus, load_corpus, load_split
+from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule
 from headscope.data.encoded import encode
 from headscope.errors import ConfigError, DataError, RunError, listed
 from headscope.files import cache_folder, content_key
-from headscope.training.folder import Run, best_device, facts_of_data, load_run, save_json, training_fact
+from headscope.settings import check
+from headscope.terminal import terminal
+from headscope.training.folder import Run, best_device, load_run, save_json, training_fact
 from headscope.training.predict import split_logits
+from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
 from headscope.training.screen import show_confusion, show_scores
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json."""
-    console, run = console or Console(), load_run(Path(config.run))
+    console, run = terminal(console), load_run(Path(config.run))
     dataset, split = _texts(config, run)
     if len(dataset) == 0:
         raise DataError(f"split {split} has no texts")
@@ -39,34 +43,43 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
     name = f"{Path(data.path).stem}-{split}"
     kept = run.folder / "evaluations" / f"{name}.json"
-    if kept.is_file() and json.loads(kept.read_text(encoding="utf-8"))["path"] != data.path:  # of the same name
+    if kept.is_file() and not _is_of(kept, data.path):  # of the same name
         kept = kept.with_name(f"{name}-{content_key([data.path])[:6]}.json")
     step = training_fact(run.folder, "kept step")
     facts = {"path": data.path, "split": split, "step": step, "texts": len(dataset), "labels": run.labels}
-    save_json(kept, {**facts, **asdict(found), "calibration": calibration.content() if calibration else None})
+    with_temperature = calibration.content() if calibration else None
+    save_json(kept, {**facts, **found.content(run.labels), "calibration": with_temperature})
     tempered = calibration.row(split) if calibration else {}
     learned = ", which it was trained on" if config.data is None and split == "train" else ""
     show_scores(console, f"{name}, {len(dataset)} texts{learned}", {str(run.folder): found, **tempered})
     show_confusion(console, run.labels, found)
-    console.print(f"kept in {kept}", highlight=False, soft_wrap=True)
+    console.print(f"kept in {kept}", highlight=False, markup=False, soft_wrap=True)
     return found
 
 
+def _is_of(kept: Path, path: str) -> bool:
+    """Tell whether kept scores are of these data; those of a damaged file are of no data."""
+    try:
+        return bool(json.loads(kept.read_text(encoding="utf-8"))["path"] == path)
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
 def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
-    """Return the texts, and the name of their split. Other data has as many labels a text as the run was trained on."""
+    """Return the texts, and the name of their split. Other data are like the run's own, unless told otherwise."""
     own, data = run.config.data, config.data
     if data is None:
         split, corpus = config.split or "test", load_corpus(own)
-        check_own(corpus, run)
+        check_own(corpus, run, [split])
         return corpus.splits[split], split
     trained = f"{run.folder} was trained on"
     if data.multi_label and not own.multi_label:
         raise ConfigError(f"data.multi_label: {trained} texts of one label each; leave it out")
-    if own.text_pair_column and not data.text_pair_column:
-        raise ConfigError(f"data.text_pair_column: {trained} pairs of texts; name the column with the second")
     if data.text_pair_column and not own.text_pair_column:
         raise ConfigError(f"data.text_pair_column: {trained} single texts; leave it out")
-    return load_split(replace(data, multi_label=own.multi_label), config.split, run.labels)
+    data = data.like(own)
+    check(replace(config, data=data))
+    return load_split(data, config.split, run.labels)
 
 
 def data_of(run: Run) -> TextDataModule:
@@ -74,18 +87,18 @@ def data_of(run: Run) -> TextDataModule:
 
     Raises:
         DataError: if the data are gone.
-        RunError: if they have other labels now.
+        RunError: if they are others now.
     """
     config = run.config
     data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
-    check_own(data.corpus, run)
+    check_own(data.corpus, run, [*data.corpus.splits])
     return data
 
 
-def check_own(corpus: Corpus, run: Run) -> None:
-    """Raise a RunError if a run's own data are others now: of other labels, or cut into splits of other sizes.
+def check_own(corpus: Corpus, run: Run, roles: Sequence[str]) -> None:
+    """Raise a RunError if a run's own data are others now: of other labels, or with other texts in these splits.
 
-    A cut of other texts is another cut: what the model learned may be in its test split now.
+    What the model learned may be in its test split now.
     """
     path = run.config.data.path
     if corpus.labels != run.labels:
@@ -93,12 +106,8 @@ def check_own(corpus: Corpus, run: Run) -> None:
             f"run={run.folder}: was trained on the labels {listed(run.labels)}, and {path} now has "
             f"{listed(corpus.labels)}; give it the data that it had"
         )
-    facts = facts_of_data(run.folder)
-    was, now = facts.get("sizes"), {role: len(split) for role, split in corpus.splits.items()}
-    if was is not None and was != now and any(name.endswith("cut from train") for name in facts):
-        had, has = (", ".join(f"{role} {size}" for role, size in sizes.items()) for sizes in (was, now))
+    if changed := changed_splits(run.folder, {role: digests_of_split(corpus.splits[role]) for role in roles}):
         raise RunError(
-            f"run={run.folder}: {path} has changed: its splits had {had}, and would now be {has}, with texts among the "
-            "test that the model may have learned; give it the data that it had, or score a file of other texts: "
-            "data.path=..."
+            f"run={run.folder}: {path} has changed: {'; '.join(changed)}, so the model may have learned these texts; "
+            "give it the data that it had, or score a file of other texts: data.path=..."
         )

@@ -16,11 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from headscope.config import ExportConfig
+from headscope.command_config import ExportConfig
 from headscope.errors import RunError
 from headscope.files import replacing_folder, write_whole
 from headscope.inspection.study import special_tokens
 from headscope.model.export import POOLINGS, bert_config, bert_tensors
+from headscope.terminal import terminal
 from headscope.training.folder import kept_architecture, load_run, save_json, save_tokenizer
 
 # What checkpoints of BERT's family call these; those around a text are asked of the tokenizer itself.
@@ -70,7 +71,7 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     if multi_label:
         kept = run.folder / "thresholds.json"
         lines.append(f"note: the classes' thresholds stay in {kept}; what transformers loads has none")
-    (console or Console()).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    terminal(console).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     return output
 
 

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
+from headscope.command_config import InspectConfig
 from headscope.commands.evaluate import data_of
-from headscope.config import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.columns import cell_labels
 from headscope.data.datamodule import TextDataModule
@@ -28,6 +28,7 @@ from headscope.tensorboard.page import page, write_page
 from headscope.tensorboard.record import FOLDER, INDEX, RecordError, label_text, read_index
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, write_marker
+from headscope.terminal import terminal
 from headscope.training.folder import HEADS, Run, best_device, load_run, save_json, training_fact
 from headscope.training.most_wrong import head_numbers, page_text, reading_numbers
 from headscope.training.report import beyond_the_usual, write_labelled
@@ -47,7 +48,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path; without a text, `measure`."""
     if config.text is None:
         return measure(config, console)
-    console, run = console or Console(), load_run(Path(config.run))
+    console, run = terminal(console), load_run(Path(config.run))
     probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.evidence)
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
@@ -143,7 +144,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     Raises:
         RunError, DataError: if the run or its data cannot be read.
     """
-    console, run = console or Console(), load_run(Path(config.run))
+    console, run = terminal(console), load_run(Path(config.run))
     device = best_device(config.accelerator)
     run.model.to(device)
     data = data_of(run)

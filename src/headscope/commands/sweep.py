@@ -5,15 +5,16 @@ makes no difference which process ran a job.
 """
 
 import csv
-import json
+import re
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from rich.console import Console
 
-from headscope.files import write_whole
+from headscope.errors import RunError
+from headscope.files import read_json, write_whole
+from headscope.terminal import terminal
 
 FAILURE = "failure.json"
 
@@ -31,26 +32,29 @@ class SweepTable(Callback):
         from headscope.training.screen import show_sweep  # heavy, and this module is read before `--help`
 
         folder = Path(config.hydra.sweep.dir)
-        show_sweep(Console(), folder, write_table(folder))
+        show_sweep(terminal(), folder, write_table(folder))
 
 
 def job_row(folder: Path) -> dict[str, str]:
     """Return the row of a job: what was overridden, and its scores or why it failed."""
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    row = {"job": folder.name, **job["overrides"]}
-    if (folder / "metrics.json").exists():
-        metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        scores = {name: f"{value:.4f}" for name, value in metrics["test"].items() if isinstance(value, float)}
-        return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
-    if (folder / FAILURE).exists():
-        return row | {"status": "failed: " + json.loads((folder / FAILURE).read_text(encoding="utf-8"))["message"]}
+    row = {"job": folder.name}
+    try:
+        row |= read_json(folder / "job.json", dict)["overrides"]
+        if (folder / "metrics.json").exists():
+            metrics = read_json(folder / "metrics.json", dict)
+            scores = {name: f"{value:.4f}" for name, value in metrics["test"].items() if isinstance(value, float)}
+            return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
+        if (folder / FAILURE).exists():
+            return row | {"status": "failed: " + read_json(folder / FAILURE, dict)["message"]}
+    except (RunError, KeyError, TypeError, ValueError, AttributeError) as error:  # one job's files, not the whole table
+        return row | {"status": f"damaged: {error}"}
     return row | {"status": "not finished"}
 
 
 def write_table(folder: Path) -> list[dict[str, str]]:
     """Write sweep.csv, one row for each job in order, and return the rows."""
-    jobs = sorted((path.parent for path in folder.glob("*/job.json")), key=lambda job: int(job.name.split("-")[0]))
-    rows = [job_row(job) for job in jobs]
+    jobs = [path.parent for path in folder.glob("*/job.json") if re.match(r"\d+(-|$)", path.parent.name)]
+    rows = [job_row(job) for job in sorted(jobs, key=lambda job: int(job.name.split("-")[0]))]
     columns = list(dict.fromkeys(column for row in rows for column in row))
 
     def write(path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from headscope.data.evidence import NO_UNIT, Evidence, EvidenceTexts, EvidenceVocabulary, Units, WordTexts
+from headscope.data.tokenizer import beginning
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
@@ -82,6 +83,9 @@ def encode_texts(
 ) -> EncodedTexts:
     """Return the token ids of single texts or of pairs and, with a vocabulary, each token's known n-grams."""
     is_pair = len(texts[0]) == 2
+    if tokenizer.truncation is not None:
+        kept = tokenizer.truncation["max_length"]
+        texts = [tuple(beginning(text, kept) for text in parts) for parts in texts]
     given = list(texts) if is_pair else [text for (text,) in texts]
     if vocabulary is None:
         return joined(tokenizer.encode_batch_fast(given), is_pair)

@@ -15,6 +15,7 @@ from headscope.config import DataConfig
 from headscope.errors import DataError
 from headscope.files import digest
 
+PLACE = "headscope: place"  # column that says where in its file a row stands, such as "line 3"
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
 

@@ -49,9 +49,14 @@ class TextDataModule(LightningDataModule):
             if texts.words is not None:
                 if self.evidence is None:
                     self.evidence = known_ngrams(texts.words)  # of the first split, train
-                folds = folds_of(groups_of(split)) if role == "train" else None
+                folds = folds_of(self._groups()) if role == "train" else None
                 texts = replace(texts, evidence=self.evidence.find(texts.words, folds))
             self.encoded[role] = texts
+
+    def _groups(self) -> np.ndarray:
+        """Return the group of near-duplicates of each training text; where splits were cut they are known."""
+        known = self.corpus.groups
+        return groups_of(self.corpus.splits["train"]) if known is None else known
 
     @property
     def num_segments(self) -> int:

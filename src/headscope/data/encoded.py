@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,7 @@ from headscope.data.batching import EncodedTexts, joined, units_of
 from headscope.data.columns import texts_among
 from headscope.data.evidence import Units, WordTexts
 from headscope.data.tokenizer import as_json
-from headscope.files import content_key
+from headscope.files import beside, content_key
 
 TEXTS_AT_ONCE = 4_000
 HASHED_AT_ONCE = 1_000  # rows; larger steps are slower for a shuffled split, whose rows Arrow gathers one by one
@@ -64,11 +62,10 @@ def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
 
 def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool) -> None:
     """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".encoding."))
     encode_batch = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast  # which knows no offsets
     pairs, lengths, num_cut, known = len(columns) == 2, [np.zeros(1, np.int64)], 0, Units()
-    try:
+    with beside(folder) as temporary:
+        temporary.mkdir()
         with (
             (temporary / "ids.bin").open("wb") as ids,
             (temporary / "segments.bin").open("wb") as segments,
@@ -89,7 +86,8 @@ def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: P
         np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
         facts = {"num_cut": num_cut, "pairs": pairs, "words": known.words}
         (temporary / "facts.json").write_text(json.dumps(facts))
-        if not folder.exists():
-            temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            temporary.replace(folder)
+        except OSError:
+            if not folder.exists():  # else another process was faster
+                raise

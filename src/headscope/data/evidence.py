@@ -27,13 +27,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from headscope.data.tokenizer import is_character
-from headscope.files import write_whole
+from headscope.files import check_is_file, reading, write_whole
 
 RUNS = (3, 4)  # letters of a run within a word, its marked ends counted
 FEWEST_TEXTS = 2  # an n-gram of one training text says nothing about others
@@ -220,21 +220,18 @@ class EvidenceVocabulary:
 
 
 def load_evidence(path: Path) -> EvidenceVocabulary:
-    """Read evidence.safetensors.
-
-    Raises:
-        ValueError: if the file is not one, or one of a version that finds other n-grams.
-    """
-    try:
+    """Read evidence.safetensors; RunError if the file is not one, or one of a version that finds other n-grams."""
+    with reading(path):
+        check_is_file(path)
         with safe_open(path, "numpy") as file:
             recipe, keys = (file.metadata() or {}).get("recipe"), file.get_tensor("keys")
-    except SafetensorError as error:
-        raise ValueError(f"{path}: does not hold n-grams: {error}") from error
-    if recipe != RECIPE:
-        raise ValueError(f"{path}: its n-grams are those of another version of headscope; train again")
-    keys = keys.view(np.uint64)
-    if keys.ndim != 1 or not (keys[1:] > keys[:-1]).all():
-        raise ValueError(f"{path}: does not hold n-grams: its keys are not sorted")
+        if recipe != RECIPE:
+            raise ValueError("its n-grams are those of another version of headscope")
+        if keys.dtype != np.int64 or keys.ndim != 1:
+            raise ValueError("does not hold n-grams")
+        keys = keys.view(np.uint64)
+        if not (keys[1:] > keys[:-1]).all():
+            raise ValueError("does not hold n-grams: its keys are not sorted")
     return EvidenceVocabulary(keys)
 
 
@@ -254,17 +251,24 @@ def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
         runs = keys.runs[_ranges(begin, keys.run_starts[units + 1] - begin)]
         return np.unique(np.concatenate([keys.words[units], runs, keys.chains[part].ravel()]))
 
-    found, counts, N = np.zeros(0, np.uint64), np.zeros(0, np.int64), len(texts.starts) - 1
+    N, counted, waiting = len(texts.starts) - 1, (np.zeros(0, np.uint64), np.zeros(0, np.int64)), []
     for start in range(0, N, TEXTS_AT_ONCE):
         some = [keys_of(row) for row in range(start, min(start + TEXTS_AT_ONCE, N))]
-        step, step_counts = np.unique(np.concatenate(some), return_counts=True)
-        found, places = np.unique(np.concatenate([found, step]), return_inverse=True)
-        counts = np.bincount(places, np.concatenate([counts, step_counts]), len(found)).astype(np.int64)
+        waiting.append(np.unique(np.concatenate(some), return_counts=True))
+        if sum(len(keys) for keys, _ in waiting) > len(counted[0]):  # adding each at once would take quadratic time
+            counted, waiting = _added([counted, *waiting]), []
+    found, counts = _added([counted, *waiting])
     counts[found == 0] = 0  # no n-gram
     of_characters = np.isin(found, np.unique(keys.chains[keys.of_characters]))
     chosen = np.flatnonzero(counts >= np.where(of_characters, FEWEST_OF_CHARACTERS, FEWEST_TEXTS))
     chosen = chosen[np.argsort(-counts[chosen], kind="stable")[:MOST]]
     return EvidenceVocabulary(found[np.sort(chosen)])
+
+
+def _added(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return all keys, each once, and the sums of their counts."""
+    keys, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
+    return keys, np.bincount(places, np.concatenate([counts for _, counts in parts]), len(keys)).astype(np.int64)
 
 
 def folds_of(groups: np.ndarray) -> np.ndarray:

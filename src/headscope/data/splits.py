@@ -14,6 +14,7 @@ from sklearn.model_selection import train_test_split
 from headscope.data.columns import digests, numbers, texts_among, values
 from headscope.data.tokenizer import MARKS
 
+GROUP = "headscope: group"  # column with the number of each row's group of near-duplicates
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
@@ -28,7 +29,11 @@ def near_duplicate_groups(*columns: Iterable[str]) -> np.ndarray:
     def letters(text: str) -> str:
         return NOT_LETTERS.sub("", text.lower()) or text
 
-    keys = digests(tuple(map(letters, row)) for row in zip(*columns, strict=True))
+    return in_order(digests(tuple(map(letters, row)) for row in zip(*columns, strict=True)))
+
+
+def in_order(keys: np.ndarray) -> np.ndarray:
+    """Return a number for each key, the same for equal ones, in the order of their first places."""
     _, first_rows, groups = np.unique(keys, return_index=True, return_inverse=True)
     places = np.empty_like(first_rows)
     places[np.argsort(first_rows)] = np.arange(len(first_rows))
@@ -36,7 +41,12 @@ def near_duplicate_groups(*columns: Iterable[str]) -> np.ndarray:
 
 
 def groups_of(dataset: Dataset) -> np.ndarray:
-    """Return the group of near-duplicates of each row of a data set, whose texts stand in text (and text_pair)."""
+    """Return the group of near-duplicates of each row of a data set, whose texts stand in text (and text_pair).
+
+    They are found once: a column `GROUP` says what they were among more rows, of which these are some.
+    """
+    if GROUP in dataset.column_names:
+        return in_order(numbers(dataset, GROUP))
     return near_duplicate_groups(*(values(dataset, name) for name in texts_among(dataset.column_names)))
 
 
@@ -47,19 +57,27 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     a split that keeps the shares of the labels. Where that cannot be, since there are more classes than texts to cut
     off or a class has too few texts, the rare classes share a stratum and give one text each at most (see `movable`
     and `strata`). Where a text has any number of labels, the shares of the frequent combinations are kept and otherwise
-    those of the rarest labels, and a text with a label too rare to divide stays.
+    those of the rarest labels, and a text with a label too rare to divide stays. So do the last texts of a class.
 
     Raises:
         ValueError: if there are too few groups for two sides.
     """
-    groups = groups_of(dataset)
+    groups, of_rows = groups_of(dataset), numbers(dataset, "label")
     _, first_rows = np.unique(groups, return_index=True)
-    labels = numbers(dataset, "label")[first_rows]
+    labels = of_rows[first_rows]
     num_off = math.ceil(share * len(first_rows))
     rows = movable(labels, num_off, seed)
     wanted = stratification(strata(labels[rows], num_off), num_off)
     _, off = train_test_split(rows, test_size=num_off, random_state=seed, stratify=wanted)
     is_off = np.isin(groups, off)
+    has_lost: np.ndarray  # rows with a class of which no other row would stay
+    if of_rows.ndim == 1:
+        has_lost = np.isin(of_rows, np.setdiff1d(of_rows[is_off], of_rows[~is_off]))
+    else:
+        has_lost = np.any(of_rows[:, ~np.any(of_rows[~is_off], axis=0)], axis=1)
+    is_off &= ~np.isin(groups, groups[has_lost])
+    if not is_off.any():
+        raise ValueError("no class has a text to spare")
     stays, cut_off = (dataset.select(np.flatnonzero(side)) for side in (~is_off, is_off))
     return stays, cut_off, len(groups) - len(first_rows)
 
@@ -79,7 +97,7 @@ def movable(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
 
     A side is owed less than one text of a label that fewer than `_fewest` texts have. A random draw could still take
     most of them from training. Where a text has one class, classes keep two
-    rows in train, and of a rare one the seed draws the row that may go, if need be.
+    rows in train, or one where there are too few, and of a rare one the seed draws the row that may go, if need be.
     """
     rows, fewest = np.arange(len(labels)), _fewest(len(labels), size)
     if labels.ndim == 2:
@@ -87,15 +105,15 @@ def movable(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
         found = rows[~labels[:, is_rare].any(axis=1)]
         return found if len(found) > size else rows
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    found = rows[(counts > FEWEST_LEFT)[classes]]
-    if len(found) <= size:
-        return rows
-    if stratification(labels[found], size) is not None:
-        return found
     order = np.random.default_rng(seed).permutation(len(labels))
     drawn = order[np.unique(classes[order], return_index=True)[1]]  # a row of each class
+    found = rows[(counts > FEWEST_LEFT)[classes]]
+    if len(found) <= size:
+        return np.setdiff1d(rows, drawn)
+    if stratification(labels[found], size) is not None:
+        return found
     kept = np.isin(found, drawn) | (counts >= fewest)[classes[found]]
-    return found[kept] if kept.sum() > size else found
+    return found[kept] if kept.sum() > size else np.setdiff1d(rows, drawn)
 
 
 def strata(labels: np.ndarray, size: int) -> np.ndarray:

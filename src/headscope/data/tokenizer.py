@@ -36,6 +36,26 @@ CHARACTERS = "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 
 
+# So many characters of a text are read, or more where so many tokens are kept that it could matter. What stands beyond
+# them would be cut off in any case, after minutes of work.
+MOST_CHARACTERS = 100_000
+CHARACTERS_OF_TOKEN = 64
+
+
+def most_characters(max_length: int) -> int:
+    """Return how many characters of a text are read, where max_length tokens of it are kept."""
+    return max(MOST_CHARACTERS, CHARACTERS_OF_TOKEN * max_length)
+
+
+def beginning(text: str, max_length: int) -> str:
+    """Return the text, a very long one without what is not read. It ends behind a word, where there are spaces."""
+    most = most_characters(max_length)
+    if len(text) <= most:
+        return text
+    words = text[:most].rsplit(maxsplit=1)
+    return words[0] if len(words) == 2 and len(words[0]) > most // 2 else text[:most]
+
+
 def is_character(word: str) -> bool:
     """Tell whether a word is one character of a script without spaces."""
     return re.fullmatch(f"[{CHARACTERS}]", word) is not None

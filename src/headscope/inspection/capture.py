@@ -150,10 +150,11 @@ def _explained(
         queries, keys = (_projected(layer, number, inputs[number][rows].to(precision)) for number in (0, 1))
         return attention_weights(queries, keys, mask[rows] if mask is not None and mask.shape[0] > 1 else mask)
 
-    def difference() -> Tensor:
-        """Compare with the output, since torch's layer shows no sums; dropout of weights counts in full."""
-        sums = weights(ALL, query.dtype) @ _projected(layer, 2, value)  # [B, H, Q, E]
-        expected = F.linear(sums.transpose(1, 2).flatten(2), layer.out_proj.weight, layer.out_proj.bias)
+    def difference(shown: Tensor) -> Tensor:
+        """Compare with the output, since torch's layer shows no sums."""
+        sums = shown @ _projected(layer, 2, value.to(shown.dtype))  # [B, H, Q, E]
+        bias = None if layer.out_proj.bias is None else layer.out_proj.bias.to(shown.dtype)
+        expected = F.linear(sums.transpose(1, 2).flatten(2), layer.out_proj.weight.to(shown.dtype), bias)
         far = (expected - output).abs().amax(dim=-1)  # [B, Q]
         return far.masked_fill(padding, 0).max() if padding is not None and key is query else far.max()
 

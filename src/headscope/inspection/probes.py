@@ -55,7 +55,7 @@ class Reading:
     answer: Answer  # what the text is given
     # Weight of each token in the text's vector, where the pooling attends
     pooling: Float[np.ndarray, " T"] | None = None
-    difference: float = 0.0  # the largest one between what a layer's kernel returned and the maps times the values
+    difference: float = 0.0  # the largest one between the sums that a layer went on with and the maps times the values
     logits: Float[Tensor, " C"] = field(default_factory=lambda: torch.zeros(0))  # of the whole model, as they are
     attribution: Attribution | None = None  # what every part put into them, where that can be said
     spoken: Spoken | None = None  # the same for the likeliest class, as it is said and recorded

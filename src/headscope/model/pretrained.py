@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
 from headscope.attention.functional import Dropout
-from headscope.errors import ConfigError
+from headscope.errors import ConfigError, listed
+from headscope.files import read_json, reading
 
 # gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel 2016, section 2).
 MAKE_ACTIVATION: dict[str, Callable[[], nn.Module]] = {
@@ -241,15 +242,19 @@ def architecture_json(architecture: Architecture) -> dict[str, Any]:
 
 
 def load_architecture(path: Path) -> Architecture:
-    """Read a run folder's encoder.json.
-
-    Raises:
-        ValueError: if it is not one.
-    """
-    try:
-        return Architecture(**json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: does not describe an encoder: {error}") from error
+    """Read a run folder's encoder.json; RunError if it does not describe an encoder."""
+    content = read_json(path, dict)
+    with reading(path):
+        kinds = get_type_hints(Architecture)
+        if wrong := sorted(name for name in {*kinds, *content} if type(content.get(name)) is not kinds.get(name)):
+            raise ValueError(f"does not describe an encoder: {listed(wrong)}")
+        found = Architecture(**content)
+        sizes = (found.vocab_size, found.d_model, found.num_heads, found.num_layers, found.feedforward_size)
+        if min(*sizes, found.max_positions) < 1 or min(found.position_offset, found.num_segments) < 0:
+            raise ValueError("takes sizes above 0")
+        if found.d_model % found.num_heads or found.activation not in MAKE_ACTIVATION or found.family not in FAMILIES:
+            raise ValueError("does not describe an encoder of a known family")
+    return found
 
 
 # What each of our tensors is called in a checkpoint of each family.

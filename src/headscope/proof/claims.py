@@ -28,6 +28,7 @@ from headscope.inspection.capture import capture
 from headscope.inspection.causes import headed_layers, intervene
 from headscope.model.classifier import TextClassifier
 from headscope.proof.carry import carry
+from headscope.proof.published import PRINTED, PUBLISHED, published_example
 
 # Absolute bounds, for numbers up to 1. Larger numbers may differ by the same share, except in float64.
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -117,9 +118,16 @@ class Terms:
         absolute, size = differences[worst].item(), sizes[worst].item()
         return Claim(name, oracle, absolute, absolute / size if size else absolute, allowed)
 
-    def same(self, name: str, oracle: str, found: Sequence[Tensor], expected: Sequence[Tensor]) -> Claim:
+    def same(
+        self,
+        name: str,
+        oracle: str,
+        found: Sequence[Tensor],
+        expected: Sequence[Tensor],
+        tolerance: float | None = None,
+    ) -> Claim:
         """Compare two lists of results."""
-        return self.claim(name, oracle, list(zip(found, expected, strict=True)))
+        return self.claim(name, oracle, list(zip(found, expected, strict=True)), tolerance)
 
 
 # torch.nn.MultiheadAttention: output, weights, and the gradients of inputs and parameters
@@ -211,12 +219,15 @@ def _small(terms: Terms, heads: int) -> Iterator[Claim]:
 
 
 def form_claims(terms: Terms) -> Iterator[Claim]:
-    """Carry weights from each form to each other and compare outputs and weights, with a mask and without."""
+    """Carry weights from each form to each other and compare outputs and weights, without a mask and with each kind."""
     torch.manual_seed(0)
     query, key = terms.exact(B, Q, D), terms.exact(B, K, D)
     here = terms.here(query), terms.here(key)
-    hidden = torch.rand(B, Q, K) < 0.3
-    hidden[..., 0] = False  # the textbook forms give NaN, or look everywhere, where nothing may be looked at
+    hidden: list[Tensor | None] = [None]
+    for shape in ((Q, K), (B, Q, K), (B, 1, Q, K), (B, H, Q, K)):
+        mask = torch.rand(shape) < 0.3
+        mask[..., 0] = False  # the textbook forms give NaN, or look everywhere, where nothing may be looked at
+        hidden.append(mask)
     forms: dict[str, Callable[[], nn.Module]] = {
         "the paper's form": lambda: PaperAttention(D, H),
         "the packed form": lambda: PackedAttention(D, H),
@@ -229,8 +240,8 @@ def form_claims(terms: Terms) -> Iterator[Claim]:
         for target in (name for name in forms if name != source):
             form = forms[target]().to(terms.device, terms.dtype)
             carry(oracle, form)
-            found = [*_run(form, *here, None), *_run(form, *here, terms.here(hidden))]
-            expected = [*_run(oracle, query, key, None), *_run(oracle, query, key, hidden)]
+            found = [each for mask in hidden for each in _run(form, *here, None if mask is None else terms.here(mask))]
+            expected = [each for mask in hidden for each in _run(oracle, query, key, mask)]
             yield terms.same(target, f"{source}, float64", found, expected)
     # The layers that save weights, against the paper's form with the weights written out.
     savers: dict[str, nn.Module] = {
@@ -246,78 +257,65 @@ def form_claims(terms: Terms) -> Iterator[Claim]:
 
 
 def _run(form: nn.Module, query: Tensor, key: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return a form's output and the weights of each head; each form takes its mask in its own way."""
+    """Return a form's output and the weights of each head; each form takes its mask in its own way.
+
+    `hidden` is [Q, K], [B, Q, K], [B, 1, Q, K] or [B, H, Q, K].
+    """
     if isinstance(form, PaperAttention | PackedAttention):
         return form(query, key, key, hidden)  # type: ignore[no-any-return]
     if isinstance(form, FourLinearAttention):
         return form(query, key, key, None if hidden is None else (~hidden).int())  # type: ignore[no-any-return]
     if isinstance(form, SharedProjectionAttention):
         return form(query, key, key, attn_mask=hidden)  # type: ignore[no-any-return]
-    per_head = None if hidden is None else hidden.repeat_interleave(H, dim=0)  # [B * H, Q, K]
-    return form(query, key, key, attn_mask=per_head, average_attn_weights=False)  # type: ignore[no-any-return]
-
-
-# A published example: a layer of width 4 with two heads, drawn from seed 55. The numbers are what torch gives for
-#
-#     torch.manual_seed(55)
-#     X = torch.randn(1, 5, 4)
-#     layer = torch.nn.MultiheadAttention(4, 2, bias=False, batch_first=True)
-#
-# to four decimals. Articles on multi-head attention work them out by hand, step by step.
-
-PRINTED = 5e-5  # half a unit of the last decimal printed
-# Row of the weights of (head, query); both counted from 0.
-WEIGHTS = {
-    (0, 0): [0.0424, 0.2048, 0.3446, 0.2414, 0.1667],
-    (0, 4): [0.1792, 0.1710, 0.2114, 0.2354, 0.2030],
-    (1, 0): [0.1456, 0.1290, 0.2313, 0.2845, 0.2096],
-    (1, 1): [0.2896, 0.3155, 0.1334, 0.0994, 0.1622],
-    (1, 4): [0.1764, 0.2372, 0.2087, 0.1930, 0.1846],
-}
-PROJECTION = [-1.3839, 0.3560, -0.5477, 0.5145, 1.5560, -0.1749, 1.3026, -0.2896, 1.4396, -0.2397, 0.6415, 1.2935]
-OUTPUT = [
-    [0.3529, 0.0220, 0.0969, -0.1303],
-    [0.4565, 0.1399, 0.0720, 0.1694],
-    [0.3354, 0.1571, 0.0336, 0.2145],
-    [0.3725, 0.0816, 0.1403, -0.0746],
-    [0.3248, 0.0932, 0.0436, 0.0879],
-]
+    if hidden is not None and hidden.dim() > 2:
+        hidden = hidden[:, None] if hidden.dim() == 3 else hidden  # [B, 1 or H, Q, K], as our layer takes it
+        if isinstance(form, nn.MultiheadAttention):
+            hidden = hidden.expand(-1, form.num_heads, -1, -1).flatten(0, 1)  # [B * H, Q, K]
+    return form(query, key, key, attn_mask=hidden, average_attn_weights=False)  # type: ignore[no-any-return]
 
 
 def published_claims(terms: Terms) -> Iterator[Claim]:
-    """Compare torch's layer with the printed numbers, and every form of ours with torch's layer."""
-    state = torch.get_rng_state()
-    torch.manual_seed(55)
-    tokens = torch.randn(1, 5, 4)
-    theirs = nn.MultiheadAttention(4, 2, bias=False, batch_first=True)
-    torch.set_rng_state(state)
+    """Compare torch's layer with the printed numbers, and every form of ours with both."""
+    tokens, theirs = published_example()
+    # torch's own layer is drawn and run in float32, whatever the checked type; bfloat16 cannot keep these bounds.
+    keeps = terms.dtype != torch.bfloat16
+    printed = [torch.tensor(rows) for rows in PUBLISHED.values()]
+    found = [*numbers_of(theirs, tokens).values()]
+    yield terms.same("torch's layer: the printed numbers", "printed to 4 decimals", found, printed, PRINTED)
+    expected = [*numbers_of(theirs.double(), tokens.double()).values()]
     forms: dict[str, nn.Module] = {
         "our layer": terms.layer(4, 2, bias=False, batch_first=True),
         "the paper's form": PaperAttention(4, 2, bias=False),
         "the packed form": PackedAttention(4, 2, bias=False),
+        "the four-Linear form": FourLinearAttention(4, 2, bias=False),
     }
-    # torch's own layer is drawn and run in float32, whatever the checked type; bfloat16 cannot keep these bounds.
-    keeps = terms.dtype != torch.bfloat16
-    found = _run(theirs, tokens, tokens, None)
-    yield _printed(terms, "torch's layer", *found, tokens @ theirs.in_proj_weight.T, PRINTED)
-    expected = _run(theirs.double(), tokens.double(), tokens.double(), None)
     for name, form in forms.items():
-        form.to(terms.device, terms.dtype)
-        carry(theirs, form)
-        here = terms.here(tokens)
-        found = _run(form, here, here, None)
-        projected = here @ terms.here(theirs.in_proj_weight).T
-        yield _printed(terms, name, *found, projected, PRINTED if keeps else None)
-        pairs = list(zip(found, expected, strict=True))
-        yield terms.claim(f"{name}: output and weights", "torch, float64", pairs, 1e-6 if keeps else None)
+        carry(theirs, form.to(terms.device, terms.dtype))
+        found = [*numbers_of(form, terms.here(tokens)).values()]
+        bounds = (PRINTED, 1e-6) if keeps else (None, None)
+        yield terms.same(f"{name}: the printed numbers", "printed to 4 decimals", found, printed, bounds[0])
+        yield terms.same(f"{name}: the same numbers", "torch, float64", found, expected, bounds[1])
 
 
-def _printed(
-    terms: Terms, name: str, output: Tensor, weights: Tensor, projected: Tensor, tolerance: float | None
-) -> Claim:
-    rows = [(weights[0, head, query], torch.tensor(row)) for (head, query), row in WEIGHTS.items()]
-    pairs = [(projected[0, 0], torch.tensor(PROJECTION)), *rows, (output[0], torch.tensor(OUTPUT))]
-    return terms.claim(f"{name}: the printed numbers", "printed to 4 decimals", pairs, tolerance)
+@torch.no_grad()
+def numbers_of(form: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
+    """Return what PUBLISHED has of a form, computed by the form's own projections."""
+    match form:
+        case PaperAttention():
+            projections: tuple[Callable[[Tensor], Tensor], ...] = (*form.W_Q, *form.W_K, *form.W_V)
+            queries, keys, values = torch.cat([project(tokens) for project in projections], dim=-1).chunk(3, dim=-1)
+        case PackedAttention():
+            queries, keys, values = form.in_proj(tokens).chunk(3, dim=-1)
+        case FourLinearAttention():
+            queries, keys, values = form.W_Q(tokens), form.W_K(tokens), form.W_V(tokens)
+        case MultiHeadAttention():
+            heads = form.project(tokens, tokens, tokens)  # each [B, H, T, E]
+            queries, keys, values = (each.transpose(1, 2).flatten(2) for each in heads)
+        case _:
+            queries, keys, values = (tokens @ form.in_proj_weight.T).chunk(3, dim=-1)  # type: ignore[operator]
+    output, weights = _run(form, tokens, tokens, None)
+    parts = (queries[0], keys[0], values[0], *weights[0], output[0])
+    return dict(zip(PUBLISHED, parts, strict=True))
 
 
 # What the layer promises beyond torch: both paths agree, maps are true, masked keys get 0, order does not matter

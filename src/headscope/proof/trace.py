@@ -21,7 +21,7 @@ from torch import Tensor
 
 from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention
-from headscope.config import TraceConfig
+from headscope.command_config import TraceConfig
 from headscope.errors import ConfigError
 from headscope.inspection.capture import now
 from headscope.proof.carry import carry

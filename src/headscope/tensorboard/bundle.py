@@ -5,37 +5,57 @@ payload. The header lists ``{name, type, shape, offset}``; offsets count bytes f
 are multiples of 8, so that JavaScript lays typed arrays over them without a copy. Numbers are little-endian.
 """
 
+import functools
 import json
 import math
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headscope.tensorboard.record import Arrays, RecordError
+from headscope.tensorboard.record import Arrays, PlainFile, RecordError, plain_file
 
-LARGEST = 2**29  # bytes that the members which are read may claim together; a tampered file could claim any number
+# Bytes that the members which are read may claim together, and that the list of a file's members may take: some 30,000.
+LARGEST, LONGEST_LIST = 2**29, 2**21
 ALIGNMENT = 8
+Check = Callable[[str, np.dtype, tuple[int, ...]], None]
 TYPES = {"uint8": "|u1", "int32": "<i4", "float32": "<f4"}
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def read_members(path: Path, wanted: Callable[[str, int], bool]) -> Arrays:
-    """Read the members of a step's file that are wanted, told by name and size in bytes, and nothing else of it.
+def read_members(
+    path: Path,
+    choose: Callable[[Mapping[str, int]], Iterable[str]],
+    check: Check | None = None,
+    most: int | None = None,
+) -> Arrays:
+    """Read some members of a step's file, and nothing else of it.
+
+    Args:
+        path: the step's file.
+        choose: told the name and the size in bytes of all members, returns the names of those to read.
+        check: told the name, type and shape of each of them before it is read; raises ValueError to refuse it.
+        most: bytes that they may claim together; `LARGEST` if not given.
 
     Raises:
-        RecordError: if the file is missing, cut short, not what was written, or claims more than `LARGEST` bytes.
+        RecordError: if the file is missing, cut short, not what was written, or claims too many bytes.
     """
     arrays: Arrays = {}
-    with blaming(path), zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            if wanted(name, info.file_size):
-                arrays[name] = _read(archive, info, LARGEST - sum(array.nbytes for array in arrays.values()))
+    left = LARGEST if most is None else most
+    with blaming(path), plain_file(path) as file:
+        file.most = LONGEST_LIST  # zipfile reads the list of members at once, however long the file says that it is
+        with zipfile.ZipFile(file) as archive:
+            file.most = PlainFile.most
+            listed = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if len(listed) < len(archive.infolist()):
+                raise ValueError("two of its members have the same name")
+            for name in choose({name: info.file_size for name, info in listed.items()}):
+                arrays[name] = _read(archive, listed[name], left, check and functools.partial(check, name))
+                left -= arrays[name].nbytes
     return arrays
 
 
@@ -47,15 +67,22 @@ def blaming(path: Path) -> Iterator[None]:
     except RecordError:
         raise
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         raise RecordError(f"{path.name}: cannot be read: {reason}; the other files can still be shown") from error
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:
-    """Read one member of at most `most` bytes; nothing is allocated before its size is known."""
-    name, too_large = info.filename, "claims {} bytes, and all that is asked for may take " + str(LARGEST)
+def _read(
+    archive: zipfile.ZipFile,
+    info: zipfile.ZipInfo,
+    most: int,
+    check: Callable[[np.dtype, tuple[int, ...]], None] | None,
+) -> np.ndarray:
+    """Read one member of at most `most` bytes; nothing is allocated before its size, type and shape are known."""
+    name = info.filename
+    if info.compress_type != zipfile.ZIP_STORED:  # a short file could be unpacked into a huge one
+        raise ValueError(f"{name} is compressed; a record is written without, as numpy.savez does")
     if info.file_size > most + 2**16:  # its header counts too
-        raise ValueError(f"{name} {too_large.format(info.file_size)}")
+        raise ValueError(f"{name} claims {info.file_size} bytes, and {most} are left of what may be read at once")
     with archive.open(info) as file:
         version = np.lib.format.read_magic(file)
         if version not in HEADERS:
@@ -65,9 +92,11 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndar
             raise ValueError(f"{name} holds pickled objects, which are never opened")
         if any(side < 0 for side in shape):
             raise ValueError(f"{name} claims the shape {shape}")
+        if check:
+            check(dtype, shape)
         size = math.prod(shape) * dtype.itemsize
-        if size > most:
-            raise ValueError(f"{name} {too_large.format(size)}")
+        if size > min(most, info.file_size):
+            raise ValueError(f"{name} claims {size} bytes, of {info.file_size} that it has and {most} that may be read")
         data = file.read(size)
     if len(data) < size:
         raise ValueError(f"{name} is cut short")

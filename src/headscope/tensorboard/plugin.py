@@ -10,7 +10,7 @@ import math
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
+from headscope.tensorboard.bounds import MEASURE, Shapes, check_measures
 from headscope.tensorboard.bundle import blaming, finite, nested, pack, read_members, series_of
 from headscope.tensorboard.page import STATIC, PageText, page
 from headscope.tensorboard.record import (
     FOLDER,
     INDEX,
+    LARGEST_INDEX,
     Arrays,
     Index,
     RecordError,
@@ -36,10 +38,11 @@ from headscope.tensorboard.record import (
 )
 from headscope.tensorboard.summaries import PLUGIN
 
-# Bytes: of the index files whose content is kept (in memory it takes some eight times as much), and of a single one.
-KEPT, LARGEST_INDEX = 2**22, 2**24
+KEPT = LARGEST_INDEX  # bytes of the index files whose content is kept; in memory it takes some eight times as much
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
-SMALL = 2**20  # bytes: what is no map and larger than that is not sent as JSON
+SMALL, NUMBERS = 2**20, 2**22  # bytes: what is no map and larger than that is not sent as JSON; of all of it
+LINES, LISTED = 1000, 2**18  # steps that lines over the steps are made of; members that their files may list
+MEAN = re.compile("numbers/.+/mean", re.DOTALL)
 Answer = Callable[[Request], Response]
 
 
@@ -48,7 +51,8 @@ class Records:
 
     def __init__(self, logdir: str | None) -> None:
         self.logdir = logdir or ""
-        self._kept: OrderedDict[Path, tuple[tuple[int, ...], Index]] = OrderedDict()
+        # What was found at a path when it had this time, size and number: what is wrong with a record is kept too.
+        self._kept: OrderedDict[Path, tuple[tuple[int, ...], Index | str]] = OrderedDict()
         self._lock = threading.Lock()  # TensorBoard answers each request in a thread of its own
 
     def root(self) -> Path:
@@ -75,11 +79,11 @@ class Records:
         return False
 
     def file(self, run: str, name: str) -> Path:
-        """Return a file in the record of a listed run; RecordError if it is no plain file or outside the logdir."""
+        """Return a file in the record of a listed run; RecordError if it is missing or outside the logdir."""
         root = self.root()
         try:
             path = (root / run / FOLDER / name).resolve()
-            inside, there = path.is_relative_to(root), path.is_file()  # a pipe would be waited for
+            inside, there = path.is_relative_to(root), path.exists()
         except (OSError, RuntimeError, ValueError) as error:
             raise RecordError(f"{name}: cannot be looked up: {error}") from error
         if not inside:
@@ -95,44 +99,28 @@ class Records:
             raise RecordError(f"{INDEX}: is a link to a file of another name, {path.name}; put the file itself there")
         with blaming(path):
             stat = path.stat()
-        stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        stamp = (stat.st_ctime_ns, stat.st_size, stat.st_ino)  # of the time when permissions changed, too
         with self._lock:
-            if path in self._kept and self._kept[path][0] == stamp:
-                self._kept.move_to_end(path)
-                return self._kept[path][1]
-        if stat.st_size > LARGEST_INDEX:
-            raise RecordError(f"{INDEX}: takes {stat.st_size} bytes, and at most {LARGEST_INDEX} are read")
-        index = _parsed(path)
+            found = self._kept.get(path, ((), None))
+        if found[0] != stamp:
+            found = stamp, _read(path)
         with self._lock:
-            self._kept[path] = stamp, index
+            is_new, self._kept[path] = self._kept.get(path) is not found, found
             self._kept.move_to_end(path)
-            while sum(size for (_, size, _), _ in self._kept.values()) > KEPT:
+            while is_new and len(self._kept) > 1 and sum(size for (_, size, _), _ in self._kept.values()) > KEPT:
                 self._kept.popitem(last=False)
-        return index
+        if isinstance(found[1], str):
+            raise RecordError(found[1])
+        return found[1]
 
 
-def _parsed(path: Path) -> Index:
-    with blaming(path):
-        index = read_index(path.parent)
-        if not _fits(index):
-            raise RecordError(f"{INDEX}: holds something of a type that docs/record-format.md does not give")
-    return index
-
-
-def _fits(index: Index) -> bool:
-    """Say whether what an answer is made of is of the right type."""
-    names = [*index.layers, *index.classes, *(token for text in index.texts for token in text.tokens)]
-    names += [value for text in index.texts for value in (text.name, text.text, text.label or "")]
-    numbers = [index.recorded, *index.heads, *(step.step for step in index.steps)]
-    lists = [index.layers, index.heads, index.classes, *(text.tokens for text in index.texts)]
-    return (
-        all(isinstance(name, str) for name in names)
-        and all(isinstance(number, int) for number in numbers)
-        and all(isinstance(step.time, int | float) for step in index.steps)
-        and all(isinstance(entries, list) for entries in lists)
-        and len(index.layers) == len(index.heads)
-        and isinstance(index.notes, dict)
-    )
+def _read(path: Path) -> Index | str:
+    """Return an index, or what is wrong with it."""
+    try:
+        with blaming(path):
+            return read_index(path.parent)
+    except RecordError as error:
+        return str(error)
 
 
 class ParameterError(Exception):
@@ -224,33 +212,42 @@ class HeadsPlugin(TBPlugin):
         return _answer(request, bundle, "application/octet-stream")
 
     def _numbers(self, request: Request) -> Response:
-        path, _, _ = self._step(request)
-        measures, extra = _numbers_of(path)
+        path, index, _ = self._step(request)
+        measures, extra = _numbers_of(path, index)
         return _json(request, {"measures": measures, "extra": extra})
 
     def _series(self, request: Request) -> Response:
+        """Answer with the means of every head over the steps; over some of them, evenly spread, where they are many."""
         run, index = self._run(request)
+        steps = index.steps[:: -(-len(index.steps) // LINES) or 1]
+        steps += [] if steps[-1:] == index.steps[-1:] else index.steps[-1:]
         tables: list[Arrays] = []
         errors: list[RecordError] = []
+        listed = 0
 
-        def is_mean(name: str, size: int) -> bool:
-            return name.startswith("numbers/") and name.endswith("/mean") and size <= SMALL
+        def means(sizes: Mapping[str, int]) -> list[str]:
+            nonlocal listed
+            listed += len(sizes)
+            check_measures([name for name in sizes if not name.startswith("text_")])
+            return [name for name, size in sizes.items() if size <= SMALL and MEAN.fullmatch(name)]
 
-        for step in index.steps:
+        for step in steps:
             try:
-                tables.append(read_members(self.records.file(run, step.file), is_mean))
+                tables.append(read_members(self.records.file(run, step.file), means, Shapes(index.heads, 0).check))
             except RecordError as error:  # a gap in the lines, as long as there are others
                 tables.append({})
                 errors.append(error)
+            if listed > LISTED:
+                raise RecordError(f"no lines over the steps: the files of {len(tables)} list more than {LISTED} arrays")
         if errors and len(errors) == len(tables):
             raise errors[-1]
-        steps = [step.step for step in index.steps]
-        return _json(request, {"steps": steps, "measures": series_of(tables), "errors": [str(it) for it in errors]})
+        numbers = [step.step for step in steps]
+        return _json(request, {"steps": numbers, "measures": series_of(tables), "errors": [str(it) for it in errors]})
 
     def _page(self, request: Request) -> Response:
         text = _text(request)
         path, index, step = self._step(request)
-        arrays, (measures, extra) = _arrays_of(path, index, text), _numbers_of(path)
+        arrays, (measures, extra) = _arrays_of(path, index, text), _numbers_of(path, index)
         run, shown = request.args["run"], index.texts[text]
         with blaming(path):
             answer = index.classes[int(arrays["nats/class"])] if "nats/class" in arrays else ""
@@ -265,25 +262,38 @@ class HeadsPlugin(TBPlugin):
 
 
 def _arrays_of(path: Path, index: Index, text: int) -> Arrays:
-    """Return the members of one text, by their names without text_t/."""
+    """Return the members of one text that a page shows, by their names without text_t/."""
     if text >= len(index.texts):
         raise RecordError(f"text {text} is not in its record, which has {len(index.texts)}, counted from 0")
     own = f"text_{text}/"
-    arrays = read_members(path, lambda name, _: name.startswith(own))
-    if not arrays:
+    shapes = Shapes(index.heads, len(index.classes), len(index.texts[text].tokens))
+
+    def shown(sizes: Mapping[str, int]) -> list[str]:
+        return [name for name in sizes if name.startswith(own) and shapes.known(name.removeprefix(own))]
+
+    found = read_members(path, shown, lambda name, *header: shapes.check(name.removeprefix(own), *header))
+    if not found:
         raise RecordError(f"{path.name}: holds nothing of text {text}; choose another step")
-    return {name.removeprefix(own): array for name, array in arrays.items()}
+    arrays = {name.removeprefix(own): array for name, array in found.items()}
+    with blaming(path):
+        shapes.check_text(arrays)
+    return arrays
 
 
-def _numbers_of(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _numbers_of(path: Path, index: Index) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return {measure: {"mean": [layer][head], "error": ...}} of a step, and what else it has that is small."""
-    arrays = read_members(path, lambda name, size: not name.startswith("text_") and size <= SMALL)
+
+    def small(sizes: Mapping[str, int]) -> list[str]:
+        names = [name for name in sizes if not name.startswith("text_")]
+        check_measures(names)
+        return [name for name in names if sizes[name] <= SMALL]
+
+    arrays = read_members(path, small, Shapes(index.heads, len(index.classes)).check, NUMBERS)
     with blaming(path):
         extra = {name: nested(array) for name, array in arrays.items()}
     measures: dict[str, dict[str, Any]] = {}
-    for name in [name for name in extra if re.fullmatch("numbers/.+/(mean|error)", name)]:
-        measure, _, kind = name.removeprefix("numbers/").rpartition("/")
-        measures.setdefault(measure, {})[kind] = extra.pop(name)
+    for match in filter(None, map(MEASURE.fullmatch, list(extra))):
+        measures.setdefault(match[1], {})[match[2]] = extra.pop(match[0])
     return measures, extra
 
 

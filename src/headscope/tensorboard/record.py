@@ -13,17 +13,23 @@ positions, Q queries, L layers, H heads, K keys, N tokens that are kept for each
 """
 
 import json
+import os
+import stat
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headscope.files import write_whole
+from headscope.tensorboard.bounds import check_content, check_counts
 
 FOLDER, INDEX, VERSION, LEVELS = "heads", "index.json", 1, 255
+LARGEST_INDEX = 2**23  # bytes
 Arrays = dict[str, np.ndarray]
 Segments = Sequence[int | None]  # of each token: 0 first text, 1 second, None special, as in `encoding.sequence_ids`
 KEPT_TOKENS, NAMED_HEADS = 5, 3  # of each head; in a sentence
@@ -132,11 +138,39 @@ def write_step(folder: Path, step: int, arrays: Arrays) -> Path:
     return write_whole(path, write)
 
 
+class PlainFile(FileIO):
+    """A plain file, open for reading: a pipe or a device in its place would be waited for without end.
+
+    Attributes:
+        most: bytes that may be asked for at once.
+    """
+
+    most = 2**62
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return so many bytes, or fewer at the end; ValueError for more than may be asked for."""
+        if size is not None and size > self.most:
+            raise ValueError(f"asks for {size} bytes at once, and at most {self.most} are read there")
+        return super().read(size)
+
+
+KINDS = {stat.S_IFREG: "", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+
+
+@contextmanager
+def plain_file(path: Path) -> Iterator[PlainFile]:
+    """Open a plain file for the block; RecordError, which says what it is, for anything else."""
+    if kind := KINDS.get(stat.S_IFMT(path.stat().st_mode), "a device"):
+        raise RecordError(f"{path.name}: is {kind}, and only plain files are read")
+    with PlainFile(path, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        yield file  # opening waits for nobody, even if a pipe was put there since
+
+
 def read_step(path: Path, prefix: str = "") -> Arrays:
     """Read those arrays of a step whose name begins with `prefix`; RecordError if the file is broken or missing."""
     try:
         # Opened here: np.load leaves a file open that turns out to be no archive.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with plain_file(path) as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files if name.startswith(prefix)}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -160,22 +194,29 @@ def write_index(folder: Path, index: Index) -> Path:
 
 
 def read_index(folder: Path) -> Index:
-    """Read and check index.json; RecordError if it is missing, broken, of another version, or names other files."""
-    path = folder / INDEX
+    """Read and check index.json; RecordError if it is missing, broken, of another version, or more than is shown."""
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        version = content.pop("version")
-        if version != VERSION:
-            raise RecordError(f"{INDEX}: is of version {version}, this headscope reads {VERSION}")
+        with plain_file(folder / INDEX) as file:
+            if (size := os.fstat(file.fileno()).st_size) > LARGEST_INDEX:
+                raise RecordError(f"{INDEX}: takes {size} bytes, and at most {LARGEST_INDEX} are read")
+            content = json.loads(file.read(LARGEST_INDEX))
+        version = content.pop("version", None) if isinstance(content, dict) else VERSION
+        if type(version) is not int or version != VERSION:
+            raise RecordError(f"{INDEX}: is of version {str(version)[:40]}, this headscope reads {VERSION}")
+        check_content(content, Index)
+        names = [*(text["name"] for text in content["texts"]), *content["layers"]]
+        steps = [step["step"] for step in content.get("steps", [])]
+        check_counts([len(text["tokens"]) for text in content["texts"]], names, content["heads"], steps)
         content["texts"] = [Text(**text) for text in content["texts"]]
-        content["steps"] = [Step(**step) for step in content["steps"]]
-        index = Index(**content)
-        strange = [step.file for step in index.steps if step.file != f"step_{step.step:012d}.npz"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        content["steps"] = [Step(**step) for step in content.get("steps", [])]
+    except RecursionError as error:
+        raise RecordError(f"{INDEX}: cannot be read: it is nested too deeply") from error
+    except (OSError, ValueError) as error:
         raise RecordError(f"{INDEX}: cannot be read: {error}") from error
-    if strange:
-        raise RecordError(f"{INDEX}: names a file that no step has: {strange[0]!r}")
-    return index
+    for step in content["steps"]:
+        if step.file != f"step_{step.step:012d}.npz":
+            raise RecordError(f"{INDEX}: names a file that no step has: {step.file[:100]!r}")
+    return Index(**content)
 
 
 def quadrants(weights: np.ndarray, segments: Segments) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from headscope.tensorboard.bounds import MOST
 from headscope.tensorboard.record import (
     FOLDER,
     INDEX,
@@ -95,7 +96,8 @@ class HeadRecorder:
             numbers: measure -> (means, standard errors), each [L, H], over the validation split or a sample.
             pooling: for each text, the weights [T] of a pooling that attends, or None.
             probabilities: for each text, one for each class.
-            checks: for each text, the largest difference between a map and the softmax that the model used.
+            checks: for each text, the largest difference between the sums that a layer went on with and its maps times
+                the values. How a map is stored adds to it: in 8 bits, up to 1/510 of its row's largest weight.
             extra: other small arrays, by name.
         """
         self._check(maps)
@@ -177,7 +179,8 @@ class HeadRecorder:
                 if ordinal % self.index.every == 0 or ordinal == last
             ]
             self._ordinals, self.index.steps = [ordinal for ordinal, _ in kept], [step for _, step in kept]
-            if len(kept) <= 2 or sum(step.bytes for step in self.index.steps) <= self.index.budget:
+            size = sum(step.bytes for step in self.index.steps)
+            if len(kept) <= 2 or (size <= self.index.budget and len(kept) <= MOST["steps"]):
                 return
             self.index.every *= 2
 

@@ -2,8 +2,8 @@
 
 import math
 import signal
-import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +11,17 @@ from types import FrameType
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
-from headscope.errors import TrainingError
+from headscope.errors import TrainingError, UserWarningMessage
+from headscope.files import replacing
+from headscope.signals import Stopped, take_signals
+from headscope.training.resume import LAST, PREVIOUS
 
 # Reading the loss makes a GPU wait: so often it is checked there, and shown.
 STEPS_BETWEEN_CHECKS, STEPS_BETWEEN_LOSSES = 50, 20
@@ -41,22 +45,6 @@ class AveragedWeights(EMAWeightAveraging):
             yield
         finally:
             self._swap_models(pl_module)
-
-
-class SaveLast(Checkpoint):
-    """Write a checkpoint to go on from at every validation; ModelCheckpoint's save_last does so only at a better one.
-
-    It stands behind RunCheckpoint in the list of callbacks (Lightning moves both to its end), so that it knows which
-    checkpoint is best.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the checkpoint, whole or not at all (Lightning sees to that)."""
-        if not trainer.sanity_checking:
-            trainer.save_checkpoint(self.path)
 
 
 class RunCheckpoint(ModelCheckpoint):
@@ -103,65 +91,112 @@ class RunCheckpoint(ModelCheckpoint):
         return str(Path(str(self.dirpath)) / Path(path).name) if path else ""
 
 
-class StopCleanly(Callback):
-    """End at the next step, with a validation and a checkpoint, on Ctrl-C or when all steps are done.
+class SaveLast(Checkpoint):
+    """Write a checkpoint to go on from at every validation, and at the step after which a signal asks to stop.
 
-    A second Ctrl-C ends at once. `interrupted` tells whether Ctrl-C was pressed.
+    ModelCheckpoint's save_last does so only at a better validation. It stands behind RunCheckpoint in the list of
+    callbacks (Lightning moves both to its end), so that it knows which checkpoint is best.
+
+    A stop is no validation: it would be one more to choose the best weights by, and to count for patience, and the
+    resumed run would not end as an unbroken one.
+
+    Attributes:
+        received: the signal that asked to stop; None without one.
+        has_stopped: whether what it asked for is done: the checkpoint is that of the last step.
     """
 
-    def __init__(self, total_steps: int) -> None:
-        self.total_steps, self.interrupted = total_steps, False
-        self._previous: Any = None
+    def __init__(self, path: Path) -> None:
+        self.path, self.has_stopped = path, False
+        self.received: int | None = None
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Listen for Ctrl-C; only a main thread can."""
-        if threading.current_thread() is threading.main_thread():
-            self._trainer = trainer
-            self._previous = signal.signal(signal.SIGINT, self._interrupt)
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Note a first signal, and end at once by a Ctrl-C after it; a closed terminal may well send SIGHUP twice."""
+        if self.received is None:
+            self.received = number
+        elif number == signal.SIGINT:
+            raise Stopped(number)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take no step where a resumed run has done them all, or Ctrl-C came before the first."""
-        self._stop_if(trainer, self.interrupted)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.interrupted:
-            raise KeyboardInterrupt
-        self.interrupted = True
-        if self._trainer.accumulate_grad_batches == 1:
-            self._trainer.should_stop = True
+        """Take the signals again: Lightning has just taken SIGTERM, by which it would end with exit code 0."""
+        take_signals(self.on_signal)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """End when all steps are done. Lightning's own max_steps would leave out the last validation.
+        """Stop between two steps: gradients that are not used yet would be lost. At an epoch's end validation comes."""
+        is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if self.received is not None and is_step and not trainer.is_last_batch and not trainer.should_stop:
+            self._save(trainer)
 
-        After Ctrl-C the batches of a step that is begun are gone through: their gradients would be lost.
-        """
-        is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
-        self._stop_if(trainer, self.interrupted and is_step)
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the checkpoint, whole or not at all (`WholeCheckpoints` sees to that)."""
+        if not trainer.sanity_checking:
+            self._save(trainer)
 
-    def _stop_if(self, trainer: Trainer, wanted: bool) -> None:
-        if wanted or trainer.global_step >= self.total_steps:
-            trainer.should_stop = True
+    def _save(self, trainer: Trainer) -> None:
+        trainer.save_checkpoint(self.path)
+        if self.received is not None:
+            self.has_stopped = True
+            raise Stopped(self.received)
 
-    def teardown(self, *_: object, **__: object) -> None:
-        """Give Ctrl-C back, after errors too."""
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
-            self._previous = None
 
-    on_exception = teardown
+class WholeCheckpoints(TorchCheckpointIO):
+    """Write checkpoints whole or not at all, and keep the one before.
+
+    Lightning's own way is through $TMPDIR: a kill cuts a checkpoint short where that is another file system.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write beside the target, and then put it in place."""
+        path = Path(path)
+        with replacing(path) as temporary:
+            torch.save(checkpoint, temporary)
+            if path.name == LAST.name and path.is_file():
+                path.replace(path.with_name(PREVIOUS.name))
+
+
+class StopAtLastStep(Callback):
+    """End when all steps are done. Lightning's own max_steps would leave out the last validation."""
+
+    def __init__(self, total_steps: int) -> None:
+        self.total_steps = total_steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take no step where a resumed run has done them all."""
+        trainer.should_stop |= trainer.global_step >= self.total_steps
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """End after this step if it is the last."""
+        trainer.should_stop |= trainer.global_step >= self.total_steps
 
 
 class Patience(EarlyStopping):
-    """End when macro-F1 has not risen for `patience` validations; a resumed run takes its own, not the checkpoint's."""
+    """End when macro-F1 has not risen for `patience` validations; a resumed run takes its own, not the checkpoint's.
+
+    Each validation is counted before its checkpoint is written, which thus knows of it. Lightning would count at the
+    epoch's end: not in the checkpoint, and again, without numbers, where a resumed run begins.
+    """
 
     def __init__(self, patience: int) -> None:
-        super().__init__("validation/macro_f1", mode="max", patience=patience)
+        super().__init__("validation/macro_f1", mode="max", patience=patience, check_on_train_epoch_end=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up what was best and how long ago, but not the patience of the checkpoint."""
         super().load_state_dict(state_dict | {"patience": self.patience})
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take no step where the run has ended by its patience already, and say so."""
+        if self.wait_count >= self.patience:
+            trainer.should_stop = True
+            warnings.warn(
+                UserWarningMessage(
+                    f"trainer.patience={self.patience}: macro-F1 has not risen for {self.wait_count} validations, so "
+                    "training is over; to go on, raise it"
+                ),
+                stacklevel=2,
+            )
 
 
 class StopAtNonFiniteLoss(Callback):

@@ -5,13 +5,14 @@
         tokenizer.json       the trained tokenizer, or the checkpoint's
         encoder.json         what the encoder of a checkpoint looks like, where model.path named one
         labels.json          the classes' names, in the order of the logits
+        data.json            a digest of each split, so that changed data are noticed
         evidence.safetensors with model.evidence: the known n-grams
         model.safetensors    the best weights by validation macro-F1
         thresholds.json      with data.multi_label: the probability from which on a text is given each class
         calibration.json     the temperature that probabilities are taken at; older runs have none, which is 1
         metrics.json         scores, baseline, facts about the data, seconds
         most_wrong.html      the test texts that the model is most wrong about, with all heads
-        checkpoints/         best.ckpt and last.ckpt, to go on from
+        checkpoints/         best.ckpt; last.ckpt to go on from, and last.previous.ckpt, the one before
         events.out.tfevents… what TensorBoard shows
 
 Nothing here has to be unpickled by who uses the model.
@@ -19,7 +20,10 @@ Nothing here has to be unpickled by who uses the model.
 
 import filecmp
 import json
+import math
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +32,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -38,14 +40,14 @@ from headscope.config import TrainConfig
 from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
-from headscope.errors import ConfigError, RunError
+from headscope.errors import ConfigError, RunError, listed
 from headscope.extension import check_allowed
-from headscope.files import replacing, write_whole
+from headscope.files import MIB, TRY_ANOTHER, check_is_file, read_json, reading, replacing, write_whole
 from headscope.inspection.attribution import attribution, for_class
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
-from headscope.settings import described
+from headscope.settings import described, read_config, structured
 from headscope.tensorboard.record import Spoken, label_text
 from headscope.training.predict import probabilities
 
@@ -208,22 +210,43 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     config = load_config(folder, allow_code)
     needed = [TOKENIZER, LABELS, WEIGHTS]
     needed += [ENCODER] * bool(config.model.path) + [EVIDENCE] * bool(config.model.evidence)
-    missing = [name for name in needed if not (folder / name).is_file()]
+    missing = [name for name in needed if not (folder / name).exists()]
     if missing:
         raise RunError(
             f"run={folder}: {', '.join(missing)} missing, so it did not finish; "
             f"go on with: headscope train resume={folder}"
         )
-    try:
-        tokenizer = load_tokenizer(folder / TOKENIZER, config.tokenizer.segmenter)
-        labels = json.loads((folder / LABELS).read_text(encoding="utf-8"))
-        evidence = kept_evidence(folder, config)
-        model = build_model(config, tokenizer, labels, kept_architecture(folder, config), evidence)
-        load_model(model, str(folder / WEIGHTS))
-        objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        raise RunError(f"run={folder}: a file there is broken: {str(error).splitlines()[0]}") from error
+    labels, architecture = kept_labels(folder), kept_architecture(folder, config)
+    tokenizer, evidence = kept_tokenizer(folder, config, architecture), kept_evidence(folder, config)
+    check_memory(config, tokenizer, labels, architecture, evidence, folder)
+    with reading(folder / CONFIG):
+        model = build_model(config, tokenizer, labels, architecture, evidence)
+    _load_weights(model, folder / WEIGHTS)
+    objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
     return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature, evidence)
+
+
+def _load_weights(model: TextClassifier, path: Path) -> None:
+    """Put the weights of a run into its network; RunError if they are another's, or are no numbers."""
+    with reading(path):
+        check_is_file(path)
+        kept, wanted = load_file(path), model.state_dict()
+        for name, tensor in kept.items():
+            if name in wanted and (tensor.dtype != wanted[name].dtype or not tensor.isfinite().all()):
+                raise ValueError(f"holds {name} with values that are no numbers of type {wanted[name].dtype}")
+        shapes = {
+            name: (list(tensor.shape), list(wanted[name].shape)) for name, tensor in kept.items() if name in wanted
+        }
+        others = [f"{name} is {there}, not {here}" for name, (there, here) in shapes.items() if there != here]
+        if not others:
+            missing, unknown = load_model(model, path, strict=False)
+            others = [f"it lacks {name}" for name in missing] + [f"it has {name}" for name in unknown]
+    if others:
+        more = f", and {len(others) - 1} more such" if len(others) > 1 else ""
+        raise RunError(
+            f"run={path.parent}: {path.name} does not go with {CONFIG}, {TOKENIZER} and {LABELS}: {others[0]}{more}; "
+            f"{TRY_ANOTHER}"
+        )
 
 
 def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
@@ -232,16 +255,9 @@ def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
     Raises:
         RunError: if there is none, it does not fit this version, or it names code that is not allowed.
     """
-    path = folder / CONFIG
-    if not path.is_file():
-        raise RunError(f"run={folder}: no config.yaml there; takes a folder that `headscope train` has written")
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.load(path))
-        config: Any = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        raise RunError(f"{path}: does not fit this version of headscope: {str(error).splitlines()[0]}") from error
+    config: TrainConfig = read_config(folder / CONFIG, TrainConfig)
     check_allowed(config, folder, allow_code)
-    return config  # type: ignore[no-any-return]
+    return config
 
 
 def build_model(
@@ -256,6 +272,44 @@ def build_model(
     return TextClassifier(config.model, *sizes, architecture, 0 if evidence is None else len(evidence))
 
 
+def check_memory(
+    config: TrainConfig,
+    tokenizer: Tokenizer,
+    labels: list[str],
+    architecture: Architecture | None = None,
+    evidence: EvidenceVocabulary | None = None,
+    run: Path | None = None,
+) -> None:
+    """Refuse a network whose largest matrices alone do not fit into this machine's memory.
+
+    Raises:
+        RunError: for the network of a `run`.
+        ConfigError: for one that is to be trained, on a CPU with its gradient and the two averages of AdamW.
+    """
+    sizes, is_plain = architecture or config.model, config.model.attention == "multi_head"
+    D, of_block = sizes.d_model, 2 * sizes.feedforward_size + 2 * sizes.d_model * is_plain  # columns of D weights
+    weights = D * (_vocabulary_size(tokenizer, architecture) + sizes.num_layers * of_block)
+    weights += 0 if evidence is None else len(evidence) * len(labels)
+    copies = 4 if run is None and best_device(config.trainer.accelerator).type == "cpu" else 1
+    needed, there = 4 * copies * weights / 2**30, _memory() / 2**30
+    if needed > there:
+        has = f"at least {weights:,} weights, which take {needed:,.0f} GiB, and this machine has {there:,.0f}"
+        if run is not None:
+            raise RunError(f"run={run}: its network has {has}")
+        lower = "lower model.d_model, model.num_layers, model.feedforward_size or tokenizer.vocab_size"
+        raise ConfigError(f"model: has {has}; {lower}")
+
+
+def _memory() -> float:
+    """Return the bytes of memory that this process may take: the machine's, or its container's."""
+    found = [math.inf]
+    with suppress(AttributeError, ValueError, OSError):  # unknown on Windows
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(ValueError, OSError):  # "max" where a container has no limit
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
+    return float(min(found))
+
+
 def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
     """Return the device for auto, cpu, gpu or mps; ConfigError, which names the key, if there is none of that kind."""
     if accelerator in ("auto", "gpu") and torch.cuda.is_available():
@@ -267,13 +321,46 @@ def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.de
     return torch.device("cpu")
 
 
+def kept_labels(folder: Path) -> list[str]:
+    """Read labels.json."""
+    path = folder / LABELS
+    labels: list[str] = read_json(path, list)
+    with reading(path):
+        if not labels or not all(isinstance(label, str) for label in labels) or len({*labels}) < len(labels):
+            raise ValueError("takes the names of classes, each once")
+    return labels
+
+
+def kept_tokenizer(folder: Path, config: TrainConfig, architecture: Architecture | None = None) -> Tokenizer:
+    """Read tokenizer.json, whose tokens must fit the network."""
+    path = folder / TOKENIZER
+    with reading(path):
+        check_is_file(path, 1024 * MIB)
+        tokenizer = load_tokenizer(path, config.tokenizer.segmenter)
+        cut = tokenizer.truncation
+        if cut is not None and not 0 < cut["max_length"] <= config.data.max_length:
+            raise ValueError(f"does not cut texts to data.max_length={config.data.max_length} tokens")
+        tokenizer.enable_truncation(config.data.max_length)
+        size = _vocabulary_size(tokenizer, architecture)
+        for tried in (tokenizer.encode("a"), tokenizer.encode("a", "b")):
+            lengths = {len(tried.ids), len(tried.tokens), len(tried.offsets)}
+            if max(*tokenizer.get_vocab().values(), *tried.ids) >= size or len(lengths) > 1:
+                raise ValueError(f"has tokens other than the {size} that the network knows")
+    return tokenizer
+
+
+def _vocabulary_size(tokenizer: Tokenizer, architecture: Architecture | None) -> int:
+    size: int = tokenizer.get_vocab_size() if architecture is None else architecture.vocab_size
+    return size
+
+
 def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
-    """Read encoder.json, or raise ValueError; None for a run from scratch, which has none."""
+    """Read encoder.json; None for a run from scratch, which has none."""
     return None if config.model.path is None else load_architecture(folder / ENCODER)
 
 
 def kept_evidence(folder: Path, config: TrainConfig) -> EvidenceVocabulary | None:
-    """Read evidence.safetensors, or raise ValueError; None for a run whose tokens carry no evidence."""
+    """Read evidence.safetensors; None for a run whose tokens carry no evidence."""
     return load_evidence(folder / EVIDENCE) if config.model.evidence else None
 
 
@@ -283,46 +370,41 @@ def objective_of(config: TrainConfig) -> Objective:
 
 
 def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
-    """Return what labels are, with the thresholds of thresholds.json if it is there; ValueError if it is broken."""
-    path, objective = folder / THRESHOLDS, objective_of(config)
+    """Return what labels are; where a text has any number of them, with the thresholds of thresholds.json."""
+    path = folder / THRESHOLDS
     if not config.data.multi_label or not path.exists():
-        return objective
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    try:
-        thresholds = torch.tensor([kept[label] for label in labels], dtype=torch.float64)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{THRESHOLDS}: takes a number for each of {', '.join(labels[:20])}") from error
-    return AnyClasses(thresholds)
+        return objective_of(config)
+    kept = read_json(path, dict)
+    with reading(path):
+        if kept.keys() != {*labels} or not all(_is_number(value, 0.0, 1.0) for value in kept.values()):
+            raise ValueError(f"takes a number from 0 to 1 for each of {listed(labels)}")
+        return AnyClasses(torch.tensor([kept[label] for label in labels], dtype=torch.float64))
 
 
 def load_temperature(folder: Path) -> float:
-    """Read the temperature in calibration.json; 1 without it, as in older runs; ValueError if it is broken."""
+    """Read the temperature in calibration.json; 1 without it, as in older runs."""
     path = folder / CALIBRATION
-    if not path.is_file():
+    if not path.exists():
         return 1.0
-    try:
-        temperature = json.loads(path.read_text(encoding="utf-8"))["temperature"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: holds no temperature: {error}") from error
-    if not isinstance(temperature, (int, float)) or not 0 < temperature < float("inf"):
-        raise ValueError(f"{path}: temperature is {temperature!r}, takes a number above 0")
+    temperature = read_json(path, dict).get("temperature")
+    with reading(path):
+        if not _is_number(temperature, 1e-6, 1e6):
+            raise ValueError(f"its temperature is {temperature!r}, takes a number above 0")
     return float(temperature)
+
+
+def _is_number(value: object, least: float, most: float) -> bool:
+    return type(value) in (int, float) and least <= value <= most  # type: ignore[operator]
 
 
 def training_fact(folder: Path, name: str) -> Any:
     """Return one of the facts of training in metrics.json; None before the run's end."""
-    return _facts(folder, "training").get(name)
-
-
-def facts_of_data(folder: Path) -> dict[str, Any]:
-    """Return the facts of the texts in metrics.json; empty before the run's end."""
-    return _facts(folder, "data")
-
-
-def _facts(folder: Path, part: str) -> dict[str, Any]:
     path = folder / METRICS
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get(part, {}) if path.is_file() else {}
-    return found
+    if not path.exists():
+        return None
+    content = read_json(path, dict)
+    with reading(path):
+        return content["training"].get(name)
 
 
 def save_json(path: Path, content: Any) -> None:
@@ -333,7 +415,7 @@ def save_json(path: Path, content: Any) -> None:
 
 def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = write_whole) -> None:
     """Write config.yaml by `put`: `create_whole` raises FileExistsError where another run has written one."""
-    put(folder / CONFIG, lambda path: OmegaConf.save(OmegaConf.structured(config), path))
+    put(folder / CONFIG, lambda path: OmegaConf.save(structured(config), path))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:

@@ -67,8 +67,8 @@ class Report:
     def save(self) -> None:
         """Write metrics.json."""
         content = {
-            "test": asdict(self.test),
-            "baseline": {"name": self.baseline_name, **asdict(self.baseline)} if self.baseline else None,
+            "test": self.test.content(self.labels),
+            "baseline": {"name": self.baseline_name, **self.baseline.content(self.labels)} if self.baseline else None,
             "calibration": self.calibration.content() if self.calibration else None,
             "labels": self.labels,
             "training": self.facts_of_training,

@@ -3,17 +3,25 @@
 Imported without torch, so that a mistake is told at once.
 """
 
-import json
-from collections.abc import Iterator
+import os
+import warnings
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from headscope.config import TrainConfig, is_local
-from headscope.errors import ConfigError, RunError, listed
+from headscope.errors import ConfigError, RunError, UserWarningMessage, first_line, listed
+from headscope.files import clear_partial, read_json, reading
 from headscope.settings import described
 
 NEW_RUN = "leave it out, or start a new run"
-LAST = Path("checkpoints", "last.ckpt")  # below the run folder: what a resumed run goes on from
+DATA = "data.json"  # what tells whether the splits are those that the run was trained on
+Digests = dict[str, dict[str, Any]]
+# Below the run folder: what a resumed run goes on from, the first that can be read.
+LAST, PREVIOUS, BEST = (Path("checkpoints", f"{name}.ckpt") for name in ("last", "last.previous", "best"))
 # Keys that decide what the network is, what it reads or which texts it has seen; with a dot at its end, a whole group.
 KEPT = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.")
 FREE = ("data.tokens_per_batch", "data.cache_dir", "model.dropout", "model.attention_dropout", "model.frozen_layers")
@@ -40,23 +48,145 @@ def _changed(config: TrainConfig, before: TrainConfig) -> Iterator[tuple[str, An
             yield key, new, old
 
 
+class RunLock:
+    """Keep other processes from a run's folder until it is released, or this process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = FileLock(folder / ".lock", blocking=False)
+
+    def take(self) -> None:
+        """Take it, and clear what a killed process has left; a RunError if another process has it."""
+        path = Path(self._lock.lock_file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            holder = path.read_text(encoding="utf-8")
+            raise RunError(
+                f"{path.parent}: another process{f', {holder},' if holder else ''} trains this run; wait for its end, "
+                "or stop it"
+            ) from None
+        path.write_text(str(os.getpid()), encoding="utf-8")
+        clear_partial(path.parent)
+
+    def release(self) -> None:
+        """Let go of it, if it was taken."""
+        if self._lock.is_locked:
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+            self._lock.release()
+
+
+def resume_point(folder: Path) -> Path | None:
+    """Return the checkpoint to go on from: the last, else the one before it, else the best; None if none was written.
+
+    Raises:
+        RunError: if there were some, and none can be read; or the best weights so far are lost.
+    """
+    faults: dict[Path, str] = {}
+    for name in (LAST, PREVIOUS, BEST):
+        try:
+            kept = whole_checkpoint(folder / name)
+        except ValueError as error:
+            faults[name] = str(error)
+            continue
+        said = "; ".join(f"{name} {fault}" for name, fault in faults.items())
+        if said:
+            _note(f"resume={folder}: {said}; goes on from {name}, step {kept['global_step']}")
+        if name != BEST and any(state.get("best_model_path") for state in kept["callbacks"].values()):
+            try:
+                whole_checkpoint(folder / BEST)
+            except ValueError as error:
+                raise RunError(
+                    f"resume={folder}: {BEST} {error}, with the best weights so far; put it back, or start a new run"
+                ) from None
+        return folder / name
+    if any(os.path.lexists(folder / name) for name in (*faults, Path("model.safetensors"))):
+        said = "; ".join(f"{name} {fault}" for name, fault in faults.items())
+        raise RunError(f"resume={folder}: no checkpoint to go on from: {said}; put one back, or start a new run")
+    _note(f"resume={folder}: has no checkpoint yet, so it begins anew")
+    return None
+
+
+def whole_checkpoint(path: Path) -> dict[str, Any]:
+    """Return a checkpoint; a ValueError that says how it is damaged, or that it is missing."""
+    if not path.is_file():
+        raise ValueError("is no file" if os.path.lexists(path) else "is missing")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch would not notice bytes that have changed
+        kept = _loaded(path)
+        _ = kept["global_step"], kept["epoch"], kept["callbacks"], _progress(kept)
+    except Exception as error:  # whatever its bytes are
+        raise ValueError(f"is damaged ({first_line(error)[:80] or type(error).__name__})") from error
+    if damaged:
+        raise ValueError(f"is damaged ({damaged})")
+    return kept
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    import torch  # the rest is checked before anything heavy is imported
+
+    found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return found
+
+
+def _note(said: str) -> None:
+    warnings.warn(UserWarningMessage(said), stacklevel=3)
+
+
 def check_labels(folder: Path, labels: list[str]) -> None:
     """Refuse, by a RunError, texts whose labels are no longer those of the logits: the data have changed."""
-    path = folder / "labels.json"
-    if path.is_file() and (kept := json.loads(path.read_text(encoding="utf-8"))) != labels:
+    if (kept := read_json(folder / "labels.json", list)) != labels:
         raise RunError(
             f"resume={folder}: was trained on the labels {listed(kept)}, and its data now have {listed(labels)}; "
             "give it the data that it had, or start a new run"
         )
 
 
-def check_length(config: TrainConfig, last: Path) -> None:
-    """Refuse, by a ConfigError, a length that the run has passed, by its last checkpoint, if there is one."""
-    if not last.is_file():
-        return
-    kept = _loaded(last)
+def check_places(folder: Path, names: Iterable[str]) -> None:
+    """Refuse, by a RunError, what is no file and stands where the run will write one."""
+    for path in (folder / name for name in names):
+        if os.path.lexists(path) and not path.is_file():
+            raise RunError(f"resume={folder}: {path.name} is no file; remove it")
+
+
+def check_data(folder: Path, found: Digests) -> None:
+    """Refuse, by a RunError, texts that are no longer those of the run: what it learned may stand in its test split."""
+    if changed := changed_splits(folder, found):
+        raise RunError(
+            f"resume={folder}: its data have changed: {'; '.join(changed)}; give it the data that it had, or start a "
+            "new run"
+        )
+
+
+def changed_splits(folder: Path, found: Digests) -> list[str]:
+    """Say of each split that is found how it differs from what data.json says that the run had."""
+    path = folder / DATA
+    if not path.exists():
+        _note(f"{folder}: has no {DATA}, as older runs, so whether its data are what they were is not known")
+        return []
+    kept: Digests = read_json(path, dict)
+    with reading(path):
+        return [f"{role} {_change(kept[role], now)}" for role, now in found.items() if kept[role] != now]
+
+
+def _change(was: dict[str, Any], now: dict[str, Any]) -> str:
+    if was["rows"] != now["rows"]:
+        return f"had {was['rows']} rows, has {now['rows']}"
+    changed = " and ".join(name for name in ("texts", "labels") if was[name] != now[name])
+    return f"has other {changed}, or another order of its {now['rows']} rows"
+
+
+def check_progress(config: TrainConfig, before: TrainConfig, resumed: Path) -> None:
+    """Refuse, by a ConfigError, what does not fit how far the run has come.
+
+    That is a length that it has passed, and batches of another size within an epoch: which texts are left of it could
+    not be told.
+    """
+    kept = _loaded(resumed)
     # Whole epochs: a checkpoint is written within its epoch, often at its very end.
-    epochs, steps = kept["epoch"] + bool(_progress(kept)["is_last_batch"]), kept["global_step"]
+    is_end = bool(_progress(kept)["is_last_batch"])
+    epochs, steps = kept["epoch"] + is_end, kept["global_step"]
     for key, wanted, done, unit in (
         ("max_epochs", config.trainer.max_epochs, epochs, "epochs"),
         ("max_steps", config.trainer.max_steps, steps, "steps"),
@@ -65,27 +195,30 @@ def check_length(config: TrainConfig, last: Path) -> None:
             raise ConfigError(
                 f"trainer.{key}: got {wanted}, but resume={config.resume} has done {done} {unit}; take more"
             )
-
-
-def check_batches(config: TrainConfig, before: TrainConfig, last: Path) -> None:
-    """Refuse batches of another size within an epoch: which texts are left of it could not be told."""
     new, old = config.data.tokens_per_batch, before.data.tokens_per_batch
-    if new == old or not last.is_file():
-        return
-    if not _progress(_loaded(last))["is_last_batch"]:
+    if new != old and not is_end:
         raise ConfigError(
             f"data.tokens_per_batch: got {new}, but resume={config.resume} was stopped within an epoch of batches of "
             f"{old}; leave it out until that epoch is over"
         )
 
 
+def check_weights(resumed: Path, expected: Mapping[str, Any]) -> None:
+    """Refuse, by a RunError, a checkpoint whose weights have other names or shapes than those expected."""
+    found = {name: list(weight.shape) for name, weight in _loaded(resumed)["state_dict"].items()}
+    wanted = {name: list(weight.shape) for name, weight in expected.items()}
+    for name in [*wanted, *found]:
+        if found.get(name) != wanted.get(name):
+            shapes = " and ".join(
+                f"is {shape or 'missing'} in {place}"
+                for shape, place in (
+                    (found.get(name), resumed.name),
+                    (wanted.get(name), "the network of config.yaml and labels.json"),
+                )
+            )
+            raise RunError(f"resume={resumed.parents[1]}: {name} {shapes}; put back the file that was changed")
+
+
 def _progress(kept: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = kept["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-    return found
-
-
-def _loaded(last: Path) -> dict[str, Any]:
-    import torch  # the rest is checked before anything heavy is imported
-
-    found: dict[str, Any] = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
     return found

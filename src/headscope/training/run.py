@@ -1,6 +1,8 @@
 """train(config): from a configuration to a run folder with a trained, tested and inspected model."""
 
 import logging
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,32 +12,50 @@ from pathlib import Path
 import lightning.pytorch as pl
 import torch
 from rich.console import Console
+from tokenizers import Tokenizer
 
 from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import TextDataModule
-from headscope.data.tokenizer import load_tokenizer, pretrained_tokenizer
+from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
 from headscope.files import create_whole
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained import Checkpoint, find_checkpoint
+from headscope.signals import Stopped
+from headscope.terminal import terminal
 from headscope.training.baseline import baseline_scores
 from headscope.training.folder import (
     CONFIG,
-    EVIDENCE,
+    DERIVED_FILES,
+    WEIGHTS,
     best_device,
+    check_memory,
+    kept_architecture,
     kept_evidence,
+    kept_tokenizer,
     load_config,
     save_architecture,
     save_config,
+    save_json,
     save_vocabulary,
 )
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.predict import split_logits
 from headscope.training.report import Report
-from headscope.training.resume import LAST, check_batches, check_kept, check_labels, check_length
+from headscope.training.resume import (
+    DATA,
+    RunLock,
+    check_data,
+    check_kept,
+    check_labels,
+    check_places,
+    check_progress,
+    resume_point,
+)
 from headscope.training.scores import calibrate, scores
-from headscope.training.screen import show_facts, show_report
-from headscope.training.session import Session
+from headscope.training.screen import outlasting_readers, show_facts, show_report
+from headscope.training.session import Session, errors_told_once
 
 FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
@@ -44,29 +64,50 @@ SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a che
 def train(config: TrainConfig, console: Console | None = None) -> Report:
     """Train, keep the best weights by validation macro-F1, score them on the test split, and write the run folder.
 
+    Standard output that is closed meanwhile, such as that of `| head`, does not end it.
+
     Raises:
         ConfigError, DataError, RunError, TrainingError: for what a user can mend.
-        KeyboardInterrupt: after Ctrl-C, once what was learned is saved.
+        KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once what was learned is saved.
     """
-    started = time.perf_counter()
-    console = console or Console()
     folder = claim_folder(config)
-    _check_and_seed(config, folder)
-    checkpoint = starting_point(config, folder / LAST)
-    data = _load_data(config, folder, checkpoint)
+    lock = RunLock(folder)
+    try:
+        with outlasting_readers(), errors_told_once():
+            return _trained(config, folder, lock, terminal(console))
+    except Stopped as stopped:
+        if (folder / CONFIG).exists():
+            stopped.said += f"; go on with: headscope train resume={folder}"
+        if stopped.number == signal.SIGINT:
+            raise KeyboardInterrupt(str(stopped)) from None
+        raise
+    finally:
+        lock.release()
+
+
+def _trained(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -> Report:
+    started = time.perf_counter()
+    resumed = None
+    if config.resume is not None:
+        lock.take()
+        resumed = resume_point(folder)
+    _check_and_seed(config, folder, resumed)
+    checkpoint = starting_point(config, resumed)
+    data = _load_data(config, folder, checkpoint, resumed)
+    if resumed is None:
+        _begin_folder(config, folder, data, checkpoint, lock)
     facts = data.facts()
     show_facts(console, folder, facts)
-    session = Session(config, folder, data, console, checkpoint)
+    session = Session(config, folder, data, console, checkpoint, resumed)
+    if config.resume is not None:  # now that it fits the run's weights
+        save_config(folder, replace(config, resume=None))
     if session.total_steps < FEW_STEPS:
         console.print(
             f"note: optimizer steps in all: {session.total_steps}; for so few texts raise trainer.max_epochs "
             "or lower data.tokens_per_batch"
         )
     preparing = time.perf_counter() - started
-    training = session.fit()
-    if session.stop.interrupted:
-        raise KeyboardInterrupt(f"stopped at step {session.trainer.global_step}; go on with resume={folder}")
-    report = _scored(session, {"preparing": preparing, "training": training})
+    report = _scored(session, {"preparing": preparing, "training": session.fit()})
     report.facts_of_data = facts
     report.seconds["everything"] = time.perf_counter() - started
     report.save()
@@ -84,6 +125,8 @@ def claim_folder(config: TrainConfig) -> Path:
     folder = Path(config.outputs_dir) / config.name
     if (folder / CONFIG).exists():
         raise _taken(folder)
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise RunError(f"name={config.name}: {folder} is there and is no folder; choose another name")
     return folder
 
 
@@ -93,13 +136,14 @@ def _taken(folder: Path) -> RunError:
     )
 
 
-def _check_and_seed(config: TrainConfig, folder: Path) -> None:
+def _check_and_seed(config: TrainConfig, folder: Path, resumed: Path | None) -> None:
     """Refuse what cannot work before the long work of loading, and set what holds for the whole process."""
     if config.resume is not None:
         before = load_config(folder)
         check_kept(config, before)
-        check_length(config, folder / LAST)
-        check_batches(config, before, folder / LAST)
+        check_places(folder, (DATA, WEIGHTS, *DERIVED_FILES))
+        if resumed is not None:
+            check_progress(config, before, resumed)
     best_device(config.trainer.accelerator, "trainer.accelerator")
     pl.seed_everything(config.seed, verbose=False)
     for name in ("lightning.pytorch", "lightning.fabric"):
@@ -107,13 +151,13 @@ def _check_and_seed(config: TrainConfig, folder: Path) -> None:
     torch.set_float32_matmul_precision("high")  # lets a GPU use TensorFloat-32 where it is asked for float32
 
 
-def starting_point(config: TrainConfig, last: Path) -> Checkpoint | None:
-    """Return the checkpoint that a run begins with; None without one, or if a resumed run has its own `last`.
+def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoint | None:
+    """Return the checkpoint that a run begins with; None without one, or if it goes on from its own, `resumed`.
 
     Its sizes are put into the configuration, so that config.yaml says what is trained; ConfigError for a checkpoint
     that cannot be used, or a key that contradicts it.
     """
-    if config.model.path is None or (config.resume is not None and last.exists()):
+    if config.model.path is None or resumed is not None:
         return None
     checkpoint = find_checkpoint(config.model.path, config.model.revision)
     model, architecture = config.model, checkpoint.architecture
@@ -132,31 +176,41 @@ def starting_point(config: TrainConfig, last: Path) -> Checkpoint | None:
     return checkpoint
 
 
-def _load_data(config: TrainConfig, folder: Path, checkpoint: Checkpoint | None) -> TextDataModule:
-    """Load the texts, and only then begin the run folder: a mistake in the data must not take the run's name.
-
-    A resumed run keeps the tokenizer and the n-grams that its weights were trained with; its new settings are written.
-    """
-    resumes, kept = config.resume is not None, folder / "tokenizer.json"
-    tokenizer = load_tokenizer(kept, config.tokenizer.segmenter) if resumes and kept.exists() else None
-    if tokenizer is None and checkpoint is not None:
+def _load_data(
+    config: TrainConfig, folder: Path, checkpoint: Checkpoint | None, resumed: Path | None
+) -> TextDataModule:
+    """Load the texts. A run that goes on keeps the tokenizer and the n-grams that its weights were trained with."""
+    architecture = None if checkpoint is None else checkpoint.architecture
+    tokenizer: Tokenizer | None = None
+    evidence: EvidenceVocabulary | bool | None = config.model.evidence
+    if resumed is not None:
+        architecture = kept_architecture(folder, config)
+        tokenizer, evidence = kept_tokenizer(folder, config, architecture), kept_evidence(folder, config)
+    elif checkpoint is not None:
         size = checkpoint.architecture.vocab_size
         tokenizer = pretrained_tokenizer(checkpoint.folder, config.data.max_length, size, config.model.path)
-    has_evidence = resumes and (folder / EVIDENCE).exists()
-    evidence = kept_evidence(folder, config) if has_evidence else config.model.evidence
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence or False)
-    if resumes:
+    check_memory(config, data.tokenizer, data.corpus.labels, architecture, data.evidence)
+    if resumed is not None:
         check_labels(folder, data.corpus.labels)
-        save_config(folder, replace(config, resume=None))
-    else:
+        check_data(folder, data.corpus.digests())
+    return data
+
+
+def _begin_folder(
+    config: TrainConfig, folder: Path, data: TextDataModule, checkpoint: Checkpoint | None, lock: RunLock
+) -> None:
+    """Write what the weights depend on. Not before the texts are read: a mistake in them must not take the name."""
+    if config.resume is None:
+        lock.take()
         try:
             save_config(folder, config, create_whole)
         except FileExistsError:  # another run has begun it while this one was loading its texts
             raise _taken(folder) from None
+    save_json(folder / DATA, data.corpus.digests())
     save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.evidence)
     if checkpoint is not None:
         save_architecture(folder, checkpoint.architecture)
-    return data
 
 
 def _scored(session: Session, seconds: dict[str, float]) -> Report:

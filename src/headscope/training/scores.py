@@ -1,7 +1,7 @@
 """The scores of a split, the thresholds of classes, and the temperature of probabilities. C classes, N texts."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,29 @@ class Scores:
         """Return every table of counts [label, prediction] by its name, with the names along its sides."""
         return {"confusion": (labels, self.confusion)}
 
+    def content(self, labels: list[str]) -> dict[str, Any]:
+        """Return what is kept as JSON: every score, and by class precision, recall, F1 and the texts that have it.
+
+        What cannot be divided is 0, as in scikit-learn: the precision of a class that no text is given, for one.
+        """
+        classes = {
+            label: {
+                "precision": tp / max(1, tp + fp),
+                "recall": tp / max(1, tp + fn),
+                "f1": 2 * tp / max(1, 2 * tp + fp + fn),
+                "texts": tp + fn,
+            }
+            for label, (tp, fp, fn) in zip(labels, self._counts(), strict=True)
+        }
+        return {**asdict(self), "classes": classes}
+
+    def _counts(self) -> list[tuple[int, int, int]]:
+        """Return of each class how many texts are given it rightly, given it wrongly, and not given it wrongly."""
+        given = [sum(column) for column in zip(*self.confusion, strict=True)]
+        has = [sum(row) for row in self.confusion]
+        right = [row[number] for number, row in enumerate(self.confusion)]
+        return [(tp, given[number] - tp, has[number] - tp) for number, tp in enumerate(right)]
+
 
 @dataclass(frozen=True)
 class MultiLabelScores(Scores):
@@ -74,6 +97,9 @@ class MultiLabelScores(Scores):
         """Return the table of two rows and two columns of each class."""
         pairs = zip(labels, self.confusion, strict=True)
         return {f"confusion/{label}": ([f"not {label}", label], counts) for label, counts in pairs}
+
+    def _counts(self) -> list[tuple[int, int, int]]:
+        return [(tp, fp, fn) for (_, fp), (fn, tp) in self.confusion]
 
 
 def scores(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], objective: Objective = ONE_CLASS) -> Scores:

@@ -1,10 +1,13 @@
 """What is printed before and after training, and of a sweep. Nothing heavy is imported before it is needed."""
 
+import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich import box
 from rich.cells import cell_len
@@ -30,6 +33,39 @@ RESULTS = (*SCORES, "seconds")
 STATUS = "status"
 WIDEST_VALUE = 30  # of an override, such as a path; a longer one goes on in a second line
 Row = dict[str, str]
+
+
+class _Lasting:
+    """A stream whose loss is no error: when its reader is gone, such as a closed terminal, the rest goes nowhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, if anybody reads."""
+        self._attempt(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand over what was written, if anybody reads."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+@contextmanager
+def outlasting_readers() -> Iterator[None]:
+    """Go on without standard output or standard error when nobody reads it any more, until the block is left."""
+    out, err = (stream and cast(TextIO, _Lasting(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
+        yield
 
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:

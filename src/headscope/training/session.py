@@ -1,5 +1,6 @@
 """The objects of one training: trainer, module, callbacks, and what comes after the last step."""
 
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
@@ -17,26 +19,30 @@ from headscope.config import TrainConfig, TrainerConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import class_counts, texts_among
 from headscope.data.datamodule import TextDataModule
+from headscope.errors import RunError
 from headscope.inspection.attribution import attributable
 from headscope.inspection.callback import HeadLogger, Subjects, new_recorder
 from headscope.inspection.probes import JOIN, choose_probes
 from headscope.inspection.study import causes, put_for_answers, sample, special_tokens
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained import Checkpoint, load_weights
+from headscope.signals import Stopped, signals_taken
+from headscope.tensorboard.record import RecordError
 from headscope.training.callbacks import (
     AveragedWeights,
     Patience,
     RunCheckpoint,
     RunProgress,
     SaveLast,
+    StopAtLastStep,
     StopAtNonFiniteLoss,
-    StopCleanly,
+    WholeCheckpoints,
 )
 from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
 from headscope.training.module import ClassifierModule, chosen_precision, freeze
 from headscope.training.predict import split_logits
 from headscope.training.report import PUT, WITHOUT, Report, write_calibration, write_probes, write_scores, write_study
-from headscope.training.resume import LAST
+from headscope.training.resume import LAST, check_weights
 from headscope.training.scores import best_thresholds
 
 PUT_TEXTS = 300  # over which it is said what every head put
@@ -46,7 +52,8 @@ QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; inspect.py takes 
 class Session:
     """The objects of one training: trainer, module, callbacks and their ends.
 
-    The encoder begins with the weights of `checkpoint`; None for one from scratch or a run that goes on.
+    The encoder begins with the weights of `checkpoint`; None for one from scratch or a run that goes on, from its own
+    checkpoint `resumed`.
     """
 
     def __init__(
@@ -56,17 +63,17 @@ class Session:
         data: TextDataModule,
         console: Console,
         checkpoint: Checkpoint | None = None,
+        resumed: Path | None = None,
     ) -> None:
         self.config, self.folder, self.data = config, folder, data
         self.objective = objective_of(config)
         self.last = folder / LAST
-        self.resumed = self.last if config.resume is not None and self.last.exists() else None
+        self.resumed = resumed
         self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
         self.module = self._module(checkpoint)
         decay = config.trainer.ema_decay
         self.averages = None if decay is None else AveragedWeights(decay=decay)
         self.head_logger = self._head_logger() if config.inspection.enabled else None
-        self.stop = StopCleanly(self.total_steps)
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
         self.writer = self.logger.experiment
         self.trainer = new_trainer(config, folder, self._callbacks(console), self.logger)
@@ -93,7 +100,10 @@ class Session:
         freeze(model, self.config.model.frozen_layers)
         # One kernel that steps all weights would, in float16, unscale the gradients after they are clipped.
         fused = chosen_precision(self.config.trainer) != "16-mixed"
-        return ClassifierModule(model, settings, len(labels), self.total_steps, weights, fused, self.objective)
+        module = ClassifierModule(model, settings, len(labels), self.total_steps, weights, fused, self.objective)
+        if self.resumed is not None:
+            check_weights(self.resumed, module.state_dict())
+        return module
 
     def _head_logger(self) -> HeadLogger:
         data, inspection, labels = self.data, self.config.inspection, self.data.corpus.labels
@@ -106,14 +116,17 @@ class Session:
         def text_of(row: int) -> str:
             return JOIN.join(split[row][column] for column in columns)
 
-        recorder = new_recorder(self.folder, probes, labels, inspection, notes)
+        try:
+            recorder = new_recorder(self.folder, probes, labels, inspection, notes)
+        except RecordError as error:
+            raise RunError(f"resume={self.folder}: heads/{error}; move the folder heads away, or remove it") from error
         subjects = Subjects(probes, labels, special, text_of, self.objective)
         averaged = nullcontext if self.averages is None else self.averages.in_place
         return HeadLogger(subjects, inspection, recorder, averaged)
 
     def _callbacks(self, console: Console) -> list[Callback]:
         settings = self.config.trainer
-        self.checkpoint = RunCheckpoint(self.folder)
+        self.checkpoint, self.save_last = RunCheckpoint(self.folder), SaveLast(self.last)
         callbacks: list[Callback] = [StopAtNonFiniteLoss(self.last)]
         if self.head_logger is not None:
             callbacks.append(self.head_logger)
@@ -122,25 +135,39 @@ class Session:
         if settings.patience is not None:
             callbacks.append(Patience(settings.patience))
         progress = RunProgress(self.total_steps, console, settings.progress)
-        return [*callbacks, self.stop, progress, self.checkpoint, SaveLast(self.last)]
+        return [*callbacks, StopAtLastStep(self.total_steps), progress, self.checkpoint, self.save_last]
 
     def fit(self) -> float:
-        """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took."""
+        """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took.
+
+        Raises:
+            Stopped: by a signal; unless it was a second Ctrl-C, all is saved that is needed to go on.
+        """
         start = time.perf_counter()
-        with without_needless_warnings():
-            self.trainer.fit(self.module, datamodule=self.data, ckpt_path=self.resumed, weights_only=True)
-        self.kept_step, self.kept_epoch = self.trainer.global_step, self.trainer.current_epoch
-        if best := self.checkpoint.best_model_path:
-            kept = torch.load(best, map_location="cpu", weights_only=True)
-            self.kept_step, self.kept_epoch = kept["global_step"], kept["epoch"] + 1  # Lightning counts from 0
-            self.module.load_state_dict(kept["state_dict"], strict=False)
-            save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
-            if isinstance(self.objective, AnyClasses):
-                validation = split_logits(self.module.model, self.data.loader("validation"), self.device)
-                thresholds = best_thresholds(*validation)
-                save_thresholds(self.folder, self.data.corpus.labels, thresholds)
-                self.objective = AnyClasses(thresholds)
+        with signals_taken(self.save_last.on_signal), without_needless_warnings():
+            try:
+                self.trainer.fit(self.module, datamodule=self.data, ckpt_path=self.resumed, weights_only=True)
+            except Stopped as stopped:
+                stopped.said = f" at step {self.trainer.global_step}"
+                if self.save_last.has_stopped:
+                    self._keep_best()  # what was learned can be used
+                raise
+        if self.save_last.received is not None:  # while no step was left to take
+            raise Stopped(self.save_last.received)
+        self._keep_best()
         return time.perf_counter() - start
+
+    def _keep_best(self) -> None:
+        """Take the weights of the best validation; those of the last step where there was none yet."""
+        kept = torch.load(self.checkpoint.best_model_path or self.last, map_location="cpu", weights_only=True)
+        self.kept_step, self.kept_epoch = kept["global_step"], kept["epoch"] + 1  # Lightning counts from 0
+        self.module.load_state_dict(kept["state_dict"], strict=False)
+        save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
+        if isinstance(self.objective, AnyClasses):
+            validation = split_logits(self.module.model, self.data.loader("validation"), self.device)
+            thresholds = best_thresholds(*validation)
+            save_thresholds(self.folder, self.data.corpus.labels, thresholds)
+            self.objective = AnyClasses(thresholds)
 
     def facts(self) -> dict[str, object]:
         """Return what a reader of the results should know about the training."""
@@ -149,7 +176,8 @@ class Session:
             "steps": self.trainer.global_step,
             "kept step": self.kept_step,
             "kept epoch": self.kept_epoch,
-            "epochs": self.trainer.current_epoch,
+            # Those begun: current_epoch is one less where a resumed run found nothing left to do.
+            "epochs": self.trainer.fit_loop.epoch_progress.current.ready,
             "parameters": sum(weight.numel() for weight in self.module.model.parameters()),
             "precision": str(self.trainer.precision),
             "device": str(self.device),
@@ -214,6 +242,9 @@ def new_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], lo
         use_distributed_sampler=False,  # our sampler shares its batches itself
         log_every_n_steps=20,
         default_root_dir=folder,
+        # One process, also where a scheduler has set its variables: Lightning would count on as many as it started, and
+        # take its signals to queue the job again.
+        plugins=[WholeCheckpoints(), LightningEnvironment()],
     )
 
 
@@ -229,3 +260,19 @@ def without_needless_warnings() -> Iterator[None]:
         ):
             warnings.filterwarnings("ignore", message=message)
         yield
+
+
+@contextmanager
+def errors_told_once() -> Iterator[None]:
+    """Let TensorBoard's writing thread end without a traceback where the disk is full: its error is raised here too."""
+    before = threading.excepthook
+
+    def told(arguments: threading.ExceptHookArgs) -> None:
+        if not isinstance(arguments.exc_value, OSError):
+            before(arguments)
+
+    threading.excepthook = told
+    try:
+        yield
+    finally:
+        threading.excepthook = before

@@ -35,6 +35,21 @@ export async function askJson(route, query = {}, signal = undefined) {
   return (await ask(route, query, signal)).json();
 }
 
+/* As bounds.py has them: what is drawn grows with counts, and a record may come from anybody. */
+export const MOST = { texts: 1_000, layers: 256, classes: 100_000, steps: 10_000, notes: 100, tokens: 8_192, heads: 2_048 };
+
+export async function askIndex(run, signal) {
+  const index = await askJson("index", { run }, signal);
+  const counts = {
+    texts: index.texts.length, layers: index.layers.length, classes: index.classes.length, steps: index.steps.length,
+    notes: Object.keys(index.notes).length, tokens: Math.max(...index.texts.slice(0, MOST.texts).map(({ tokens }) => tokens.length)),
+    heads: index.heads.reduce((sum, count) => sum + count, 0),
+  }; // prettier-ignore
+  const beyond = Object.keys(MOST).find((name) => !(counts[name] <= MOST[name]));
+  if (beyond) throw new Error(`index: has ${counts[beyond]} ${beyond}, and at most ${MOST[beyond]} are shown`);
+  return index;
+}
+
 /* The last used answers, as many as fit into so many bytes. A Map lists its keys in the order in which they were set. */
 const kept = new Map();
 
@@ -119,7 +134,10 @@ export class Latest {
     }
     this.current = null;
     const stale = current.controller.signal.aborted || (this.next !== null && this.next.group !== group);
-    if (!stale) show(...outcome);
-    if (this.next !== null && this.current === null) this.start();
+    try {
+      if (!stale) show(...outcome);
+    } finally {
+      if (this.next !== null && this.current === null) this.start();
+    }
   }
 }

@@ -1,6 +1,6 @@
 /* Fetches what the choices ask for and puts it into the store; a failure goes to the place where the thing would be. */
 
-import { Latest, askJson, askMaps, askNumbers } from "./api.js";
+import { Latest, askIndex, askJson, askMaps, askNumbers } from "./api.js";
 import { nearest } from "./store.js";
 
 export class Loader {
@@ -15,7 +15,10 @@ export class Loader {
       if (compare?.run === run && compare.step === "nearest") store.set({ compare: { ...compare, step: "first" } });
       if (!store.page) this.loadIndex();
     });
-    store.subscribe(["run", "text"], () => store.set({ maps: null, shown: null, other: null })); // of other tokens
+    store.subscribe(["run", "text"], () => {
+      store.set({ maps: null, shown: null, other: null }); // of other tokens
+      for (const name of ["maps", "other"]) store.setError(name, null);
+    });
     store.subscribe(["run", "text", "step", "index"], () => {
       this.loadMaps();
       this.loadNumbers();
@@ -60,16 +63,17 @@ export class Loader {
   async loadIndex() {
     const { store } = this;
     const { run } = store;
-    if (store.loadedRun !== run) store.set({ index: null, maps: null, numbers: null, series: null, shown: null });
+    const nothing = { index: null, maps: null, numbers: null, series: null, shown: null };
+    if (store.loadedRun !== run) store.set({ ...nothing, errors: { runs: store.errors.runs ?? null } });
     store.loadedRun = run;
     const failed = store.runs.find((each) => each.run === run)?.error;
     try {
       if (failed) throw new Error(failed);
-      const index = await askJson("index", { run });
+      const index = await askIndex(run);
       if (run === store.run) this.useIndex(index);
     } catch (error) {
       if (run !== store.run) return;
-      store.set({ index: null, maps: null, numbers: null, series: null, shown: null });
+      store.set(nothing);
       store.setError("index", error.message);
       return;
     }
@@ -158,7 +162,7 @@ export class Loader {
   async indexOf(run, signal) {
     const known = JSON.stringify(this.store.runs.find((each) => each.run === run) ?? null);
     if (this.otherIndex?.run !== run || this.otherIndex.known !== known) {
-      this.otherIndex = { run, known, index: await askJson("index", { run }, signal) };
+      this.otherIndex = { run, known, index: await askIndex(run, signal) };
     }
     return this.otherIndex.index;
   }

@@ -28,6 +28,20 @@ function stretchesOf(tokens, stretches) {
   return { at, lengths };
 }
 
+/* A layer's arrays, if they are a map: of every token to every token, kept in one of three ways. */
+function whole(layer, place) {
+  const [heads, tokens] = (layer.levels ?? layer.weights ?? layer.top_keys)?.shape ?? [];
+  const top = layer.top_keys?.shape[2];
+  const side = layer.overview?.shape[1];
+  const shapes = layer.levels ? { levels: [heads, tokens, tokens], scales: [heads, tokens] }
+    : layer.weights ? { weights: [heads, tokens, tokens] }
+    : { top_keys: [heads, tokens, top], top_levels: [heads, tokens, top], scales: [heads, tokens], rest: [heads, tokens],
+        overview: [heads, side, side], overview_scales: [heads, side] }; // prettier-ignore
+  const wrong = Object.keys(shapes).find((name) => String(layer[name]?.shape) !== String(shapes[name]));
+  if (wrong) throw new Error(`layer_${place}/${wrong} is missing, or of another shape than its map`);
+  return layer;
+}
+
 export function decodeBundle(buffer) {
   return new Maps(arraysOf(buffer));
 }
@@ -37,11 +51,11 @@ export function decodeBundle(buffer) {
 export class Maps {
   constructor(arrays) {
     this.layers = [];
-    for (let layer = 0; ; layer += 1) {
-      const names = [...arrays.keys()].filter((name) => name.startsWith(`layer_${layer}/`));
-      if (names.length === 0) break;
-      this.layers.push(Object.fromEntries(names.map((name) => [name.split("/")[1], arrays.get(name)])));
+    for (const [name, array] of arrays) {
+      const [, layer, own] = name.match(/^layer_(\d{1,3})\/(\w+)$/) ?? [];
+      if (own) (this.layers[layer] ??= {})[own] = array;
     }
+    this.layers = Array.from(this.layers, (layer, place) => whole(layer ?? {}, place));
     this.pooling = arrays.get("pooling")?.values ?? null;
     this.probabilities = arrays.get("probabilities")?.values ?? null;
     this.given = arrays.get("given")?.values ?? null; // 1 at each class that the text is given, where it may be any number
@@ -50,6 +64,14 @@ export class Maps {
     this.answer = arrays.get("nats/class")?.values[0] ?? null; // the class that is the answer
     this.check = arrays.get("check")?.values[0] ?? null;
     this.long = this.layers.length > 0 && "top_keys" in this.layers[0];
+  }
+
+  /* How far the weights that are shown may be from those that were computed, as they were rounded to be kept: to 255 levels
+     of a row's largest, or to 16 bits. */
+  get rounding() {
+    const scales = this.layers.flatMap(({ scales: rows }) => (rows ? [rows.values] : []));
+    if (scales.length === 0) return 2 ** -12;
+    return Math.max(...scales.map((rows) => rows.reduce((most, scale) => Math.max(most, scale), 0))) / 510;
   }
 
   /* Classes by falling probability as [name, probability], and what the text is given: one class, or any number of them. */

@@ -13,14 +13,20 @@ export class Store {
     this.listeners.push([new Set(names), listener]);
   }
 
-  /* Change values; each listener of one that really changed is told once. */
+  /* Change values; each listener of one that really changed is told once. Where one fails, the others are told all the
+     same: none goes on showing what was there before. */
   set(changes) {
-    const changed = Object.keys(changes).filter((name) => this[name] !== changes[name]);
-    if (changed.length === 0) return;
+    const changed = Object.keys(changes).filter((name) => !Object.is(this[name], changes[name]));
     for (const name of changed) this[name] = changes[name];
+    const failures = [];
     for (const [names, listener] of this.listeners) {
-      if (changed.some((name) => names.has(name))) listener();
+      try {
+        if (changed.some((name) => names.has(name))) listener();
+      } catch (error) {
+        failures.push(error);
+      }
     }
+    if (failures.length > 0) throw failures[0];
   }
 
   get tokens() {

@@ -290,7 +290,8 @@ export class HeadTable {
 
   showErrors() {
     const { errors } = this.store;
-    showError(this.error, errors.numbers ?? errors.series);
+    const said = errors.numbers && errors.numbers === errors.maps; // above, of the same file
+    showError(this.error, said ? "The numbers of this step cannot be read." : (errors.numbers ?? errors.series));
     this.section.querySelector(".table-scroll").hidden = Boolean(errors.numbers);
   }
 }

@@ -40,6 +40,8 @@ export function faithfulness(extra, measures) {
   return { warns, text: parts.join("") };
 }
 
+const LONGEST_NOTE = 2000; // letters
+
 export class TrustView {
   constructor(section, store, badge) {
     Object.assign(this, { section, store, badge });
@@ -81,18 +83,20 @@ export class TrustView {
 
   notes(notes) {
     const told = Object.entries(notes).filter(([name]) => name !== "precision" && name !== "dropout");
-    return told.map(([name, value]) => this.fact(legible(name), build("bdi", {}, String(value))));
+    return told.map(([name, value]) => this.fact(legible(name), build("bdi", {}, legible(String(value), LONGEST_NOTE))));
   }
 
   check(maps) {
     const { precision, dropout } = this.store.index.notes;
     const how = `dropout ${legible(String(dropout ?? "not noted"))}, precision ${legible(String(precision ?? "not noted"))}`;
     if (maps === null || maps.check === null || Number.isNaN(maps.check)) {
-      return this.fact("Check", `Against the softmax that the model used: not measured at this step (${how}).`);
+      return this.fact("Check", `Whether the maps are those that the model used: not measured at this step (${how}).`);
     }
     const shown = maps.check === 0 ? "0" : maps.check.toExponential(1);
     const text = element("span");
-    text.append("Largest difference between the map shown and the softmax that the model used: ", element("strong", "", shown), ` (${how}).`);
+    // 5 % more: two digits alone may be less than the number.
+    text.append("Largest difference between the sums that the heads went on with and the same sums made with these maps: ",
+      element("strong", "", shown), ` (${how}). The weights shown are rounded, by at most ${(1.05 * maps.rounding).toExponential(1)}.`); // prettier-ignore
     return this.fact("Check", text, maps.check > 1e-2 ? "warns" : "");
   }
 
@@ -101,7 +105,7 @@ export class TrustView {
     if (maps.long) return "A long text: the 16 largest weights of each query, the mass of all others, and an overview in 64 stretches were kept.";
     if (maps.layers[0]?.weights) return "Each row is a query and sums to 1; weights are kept as they were, in 16 bits or more.";
     const stretched = maps.tokens > SMALL ? ` The small maps show ${SMALL} stretches of the text: queries averaged, keys summed.` : "";
-    return "A weight is kept in 255 steps of its row’s largest; each row is a query and sums to 1." + stretched;
+    return "A weight is kept in 255 steps of its row’s largest, so it is up to 1/510 of that off; each row is a query and sums to 1." + stretched;
   }
 
   thinning() {

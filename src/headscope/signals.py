@@ -1,0 +1,62 @@
+"""The signals that ask a process to end: Ctrl-C, SIGTERM of schedulers and docker, SIGHUP of a closed terminal."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
+
+
+class Stopped(SystemExit):
+    """A signal has asked the process to end. The exit code is a shell's: 128 and the number of the signal.
+
+    Not a KeyboardInterrupt: Lightning makes exit code 1 of one.
+    """
+
+    def __init__(self, number: int, said: str = "") -> None:
+        super().__init__(number, said)
+        self.number, self.code, self.said = number, 128 + number, said
+
+    def __str__(self) -> str:
+        """Say which signal it was, and what was done about it."""
+        return f"stopped by {'Ctrl-C' if self.number == signal.SIGINT else signal.Signals(self.number).name}{self.said}"
+
+
+def stop(number: int, frame: FrameType | None = None) -> None:
+    """Raise a `Stopped` wherever the process is."""
+    raise Stopped(number)
+
+
+def end(number: int, frame: FrameType | None = None) -> None:
+    """End the process at once: for while it imports, since some imports catch whatever is raised within them."""
+    with suppress(OSError):  # of a terminal that is closed
+        os.write(2, f"\n{Stopped(number)}\n".encode())
+    os._exit(128 + number)
+
+
+def take_signals(handler: Handler) -> dict[signal.Signals, Any]:
+    """Have these signals call `handler`, and return what they called before. Only a main thread can.
+
+    A SIGHUP that is ignored stays so: that is how `nohup` keeps a process alive.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    found = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    taken = [number for number in found if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in taken}
+
+
+@contextmanager
+def signals_taken(handler: Handler) -> Iterator[None]:
+    """Have these signals call `handler` until the block is left."""
+    before = take_signals(handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)

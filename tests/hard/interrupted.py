@@ -1,0 +1,63 @@
+"""Trainings that are broken off and go on: where they run, and whether they end as one that nobody disturbed."""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hard.forked import TRAIN, Case, Outcome, Server
+from training_runs import reviews, write
+
+
+def training(folder: Path, temporary: Path | None = None, **fault: Any) -> Case:
+    """Return a small training in an empty folder; temporary files lie in `temporary`, or in the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary = temporary or folder / "tmp"
+    for path in (folder, temporary):
+        path.mkdir(parents=True, exist_ok=True)
+    write(folder / "reviews.csv", reviews(80))
+    return Case(TRAIN, str(folder), environment={"TMPDIR": str(temporary)}, **fault)
+
+
+@dataclass
+class Whole:
+    """A training that nobody disturbed: what the others must end as."""
+
+    weights: bytes
+    metrics: Any
+    seconds: float
+
+    @classmethod
+    def trained(cls, server: Server, folder: Path) -> "Whole":
+        outcome = server.run(training(folder))
+        assert outcome.mistakes([0]) == [], outcome.stderr
+        return cls((folder / "outputs/run/model.safetensors").read_bytes(), _metrics(folder), outcome.seconds)
+
+    def mistakes_of(self, server: Server, broken: Case) -> list[str]:
+        """Go on with a training that was broken off, and say in what it differs; an empty list if in nothing."""
+        folder = Path(broken.folder)
+        begun = (folder / "outputs/run/config.yaml").exists()  # before that there is nothing to go on with
+        arguments = ["train", "resume=outputs/run"] if begun else TRAIN
+        outcome: Outcome = server.run(replace(broken, arguments=arguments, do="", kill_after=None, largest_file=None))
+        found = [f"then {' '.join(arguments[:2])}: {mistake}" for mistake in outcome.mistakes([0])]
+        if found:
+            return found
+        if (folder / "outputs/run/model.safetensors").read_bytes() != self.weights:
+            found.append("other weights than without the break")
+        metrics = _metrics(folder)
+        other = [key for key in self.metrics | metrics if self.metrics.get(key) != metrics.get(key)]
+        if other:
+            found.append(f"other numbers in metrics.json than without the break: {', '.join(other)}")
+        places = [folder / "outputs", folder / "cache", Path(broken.environment["TMPDIR"])]
+        left = [path for place in places for path in place.rglob("*") if path.name.startswith((".", "tmp"))]
+        if left:
+            found.append(f"left behind: {', '.join(sorted(path.name for path in left))}")
+        return found
+
+
+def _metrics(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "outputs/run/metrics.json").read_text(encoding="utf-8"))
+    for key in ("seconds", "peak_memory_gib", "versions"):
+        found.pop(key, None)
+    return found
