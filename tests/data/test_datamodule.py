@@ -129,14 +129,20 @@ def test_no_split_is_ever_whole_in_memory_as_python_strings(tmp_path: Path, monk
     rows = 4000
     texts = [f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 400}" for row in range(rows)]
     train = Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2)})
-    splits = {"path": train, "validation_path": train.select(range(100)), "test_path": train.select(range(100))}
-    paths = {key: str(tmp_path / f"{key}.parquet") for key in splits}
-    for key, split in splits.items():
-        split.to_parquet(paths[key])
+    small = train.select(range(100))
+
+    def read(train: Dataset, name: str) -> None:
+        splits = {"path": train, "validation_path": small, "test_path": small}
+        paths = {key: str(tmp_path / f"{name}-{key}.parquet") for key in splits}
+        for key, split in splits.items():
+            split.to_parquet(paths[key])
+        with pytest.warns(UserWarningMessage):
+            corpus = load_corpus(DataConfig(cache_dir=str(tmp_path), **paths))
+        trained_tokenizer(TextsOf(corpus.splits["train"], ["text"]), TokenizerConfig(), 64, tmp_path)
+
+    read(small, "small")  # imports what is imported late
     tracemalloc.start()
-    with pytest.warns(UserWarningMessage):
-        corpus = load_corpus(DataConfig(cache_dir=str(tmp_path), **paths))
-    trained_tokenizer(TextsOf(corpus.splits["train"], ["text"]), TokenizerConfig(), 64, tmp_path)
+    read(train, "large")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < sum(map(len, texts)) / 2

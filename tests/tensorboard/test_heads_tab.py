@@ -495,7 +495,7 @@ def test_the_check_is_shown_and_what_was_not_measured_is_said(open_tab: Opener, 
     tab = open_tab(two_runs)
     tab.drawn(200)
     said = tab.text(".trust")
-    assert "with these weights: 3.0e-8 (dropout off, precision bf16-mixed). The weights shown are rounded" in said
+    assert "same sums made with these maps: 3.0e-8 (dropout off, precision bf16-mixed). The weights shown are" in said
     rounded = max(np.abs(stored(layer) - layer).max() for layer in first_maps(200))
     stated = float(said.partition("rounded, by at most ")[2].split(". ")[0])
     assert rounded <= stated <= 1.2 / 510  # what keeping a weight in one byte costs, beside the layer's own

@@ -24,16 +24,19 @@ CHOSEN = {"k": 64, "G": 256, "N": 64, "n": 64, "R": 2**16, "C": MOST["classes"]}
 # Kind of number and shape. L layers, W heads of the widest, A heads of all; H heads of a layer, T tokens, C classes.
 LAYER = {
     "levels": "u HTT", "scales": "f HT", "weights": "f HTT", "top_keys": "i HTk", "top_levels": "u HTk", "rest": "f HT",
-    "overview": "u HGG", "overview_scales": "f HG", "quadrants": "f H22",
+    "overview": "u HGG", "overview_scales": "f HG", "quadrants": "f H22", "value_norms": "f HT",
 }  # fmt: skip
 TEXT = {
     "pooling": "f T", "probabilities": "f C", "given": "u C", "check": "f ", "nats/class": "i ", "nats/heads": "f LW",
     "nats/keys": "i LWN", "nats/by_key": "f LWN", "nats/feedforward": "f L", "nats/constant": "f ",
+    "without/heads": "f LWC", "without/layers": "f LC",
 }  # fmt: skip
 OTHER = {
     "likeness": "f AA", "studied": "i ", "examples/rows": "i R", "examples/texts": "U R",
     "examples/focused/rows": "i LWn", "examples/focused/scores": "f LWn",
     "examples/changed/rows": "i LWn", "examples/changed/scores": "f LWn",
+    "verdicts": "i LW", "verdicts/smallest": "f ", "roles": "U LW", "roles/score": "f LW",
+    "faithfulness/rollout_less_chance": "f 2",
 }  # fmt: skip
 NATS = {name for name in TEXT if name.startswith("nats/")}
 WAYS = (  # to keep a map
@@ -164,7 +167,10 @@ class Shapes:
         """Check that no member of a text is missing, and that what they point at is there; ValueError if not."""
         ways = []
         for layer in range(len(self.heads)):
-            own = {name.partition("/")[2] for name in arrays if self._layer(name) == layer} - {"quadrants"}
+            own = {name.partition("/")[2] for name in arrays if self._layer(name) == layer} - {
+                "quadrants",
+                "value_norms",
+            }
             if own not in WAYS:
                 raise ValueError(f"layer_{layer} is of {', '.join(sorted(own)) or 'nothing'}, which makes no map")
             ways.append(own)

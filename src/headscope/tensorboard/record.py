@@ -50,9 +50,11 @@ class Text:
         label: its class, if known.
         segments: for a pair of texts, which of them each token is of: 0, 1, or None for special tokens such as [SEP]
             (Hugging Face's encoding.sequence_ids). None for a single text.
+        special: places of the tokens that are no words of the text, such as [CLS] and [SEP]; None if not known.
+        readout: the place that the classifier reads its answer from, where it is one; else None.
 
     Raises:
-        ValueError: if segments do not fit the tokens.
+        ValueError: if segments, special or readout do not fit the tokens.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Text:
     text: str
     label: str | None = None
     segments: list[int | None] | None = None
+    special: list[int] | None = None
+    readout: int | None = None
 
     def __post_init__(self) -> None:
         """Keep half a character of a broken text, which has no UTF-8, as a question mark."""
@@ -69,6 +73,9 @@ class Text:
         object.__setattr__(self, "tokens", [encodable(token) for token in self.tokens])
         if self.segments is not None:
             object.__setattr__(self, "segments", check_segments(self.segments, len(self.tokens), self.name))
+        for place in [*(self.special or ()), *(() if self.readout is None else (self.readout,))]:
+            if not 0 <= place < len(self.tokens):
+                raise ValueError(f"{self.name}: there is no token at place {place}; it has {len(self.tokens)}")
 
 
 def check_segments(segments: Sequence[Any], tokens: int, name: str) -> list[int | None]:
@@ -111,6 +118,7 @@ class Index:
     every: int = 1  # every n-th of them is kept, this is n; the first and the last always are
     budget: int = 2**28  # bytes that the steps may take
     notes: dict[str, str] = field(default_factory=dict)  # anything a reader should know, such as the precision
+    kept: int | None = None  # the step whose weights were kept, once that is known: it has the verdicts
 
 
 def levels_of(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,11 +186,15 @@ def read_step(path: Path, prefix: str = "") -> Arrays:
 
 
 def content_of(index: Index) -> dict[str, Any]:
-    """Return what index.json holds; `segments` for pairs alone, so that single texts are written as ever."""
+    """Return what index.json holds; of what may be missing only what is there."""
     content = {"version": VERSION, **asdict(index)}
-    for text in content["texts"]:
-        if text["segments"] is None:
-            del text["segments"]
+    for holder, names in [
+        (content, ["kept"]),
+        *((text, ["segments", "special", "readout"]) for text in content["texts"]),
+    ]:
+        for name in names:
+            if holder[name] is None:
+                del holder[name]
     return content
 
 

@@ -68,8 +68,11 @@ class HeadRecorder:
 
     def _continue(self, before: Index) -> None:
         """Go on with what a resumed run recorded, if it is of the same texts; else the first step replaces it."""
-        # Records from before pairs lack segments.
-        here, there = ([replace(text, segments=None) for text in it.texts] for it in (self.index, before))
+        # Older records lack these.
+        here, there = (
+            [replace(text, segments=None, special=None, readout=None) for text in it.texts]
+            for it in (self.index, before)
+        )
         if here == there:
             self.index.layers, self.index.heads, self.index.steps = before.layers, before.heads, before.steps
             self.index.recorded, self.index.every = before.recorded, before.every
