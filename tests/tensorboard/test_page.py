@@ -83,8 +83,8 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
     assert complaints == []
 
 
-def expected_of_exact(weights: np.ndarray, top: float = 1.0, root: bool = True) -> np.ndarray:
-    share = weights.astype(np.float64) / top
+def expected_of_exact(weights: np.ndarray, top: float | None = None, root: bool = False) -> np.ndarray:
+    share = weights.astype(np.float64) / (weights.max() if top is None else top)
     place = np.floor(255 * (np.sqrt(share) if root else share) + 0.5)
     pixels: np.ndarray = colors()[np.minimum(place, 255).astype(int)]
     return pixels
@@ -223,6 +223,7 @@ def test_every_head_has_a_map_in_the_colours_of_the_tab(open_page: Opener, exact
         shown_pixels = colours_of(tab.locator(".grid .map canvas").nth(index))[..., :3]
         np.testing.assert_array_equal(shown_pixels, pixels_of(maps[index // HEADS][index % HEADS]))
     np.testing.assert_array_equal(colours_of(tab.locator(".legend"))[0, :, :3], colors())  # one viridis
+    tab.locator("[data-value=fixed]").click()
     tab.locator(".choose-scale").select_option("linear:0.2")
     np.testing.assert_array_equal(colours_of(tab.locator(".head .large"))[..., :3], pixels_of(maps[0][0], 0.2, False))
 
@@ -290,6 +291,7 @@ def test_several_texts_stand_in_a_list(open_page: Opener) -> None:
     assert cells[1][:5] == ["2", "1", "0.050", "cats", "0.700"]
     assert cells[2][:3] == ["3", "–", "–"]
     tab.locator(".grid .map").nth(4).click()
+    tab.locator("[data-value=fixed]").click()
     tab.locator(".choose-scale").select_option("linear:0.2")
     lines.first.focus()
     for key in ["ArrowUp", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowLeft"]:

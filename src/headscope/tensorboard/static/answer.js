@@ -47,7 +47,7 @@ export function importanceOf(store) {
 /* A mean and its standard error, to the digit at which the error begins. */
 export function withError(mean, error, most = 4) {
   if (!(error > 0)) return mean.toFixed(2).replace("-", "−");
-  const digits = Math.min(most, Math.max(2, Math.ceil(-Math.log10(error))));
+  const digits = Math.min(most, Math.max(2, Math.ceil(-Math.log10(1.05 * error))));
   return `${mean.toFixed(digits)} ± ${error.toFixed(digits)}`.replace("-", "−");
 }
 

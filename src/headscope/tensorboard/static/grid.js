@@ -81,10 +81,9 @@ export class Grid {
     const frame = build(
       "span", { class: "frame" }, element("canvas"), element("span", "place"), element("span", "answer-row"), element("span", "ticks"),
     ); // prettier-ignore
-    const parts = ["name", "mark", "mean", "error-of", "role"].map((name) => element("span", name));
-    const map = build("button", { class: "map", type: "button", role: "radio" }, frame, build("span", { class: "under" }, ...parts));
-    map.addEventListener("click", () => this.choose(layer, head));
-    return map;
+    const parts = ["name", "mean", "error-of", "role"].map((name) => element("span", name));
+    const onclick = () => this.choose(layer, head);
+    return build("button", { class: "map", type: "button", role: "radio", onclick }, frame, build("span", { class: "under" }, ...parts));
   }
 
   choose(layer, head) {
@@ -132,7 +131,7 @@ export class Grid {
       const caption = captionOf(this.store, this.side, layer, head);
       const label = own && each ? labelOf(importance, each) : { mark: "", mean: "", error: "", role: "", said: [] };
       const name = this.flows && this.side === "main" ? `${layer}·${head}` : "";
-      const words = [name, label.mark, label.mean, label.error, label.role];
+      const words = [`${label.mark} ${name}`.trim(), label.mean, label.error, label.role];
       const title = [caption, ...label.said].join("\n");
       const known = JSON.stringify([words, title]);
       map.dataset.verdict = own && importance.here && each?.verdict !== null ? String(each?.verdict) : "";
@@ -153,10 +152,10 @@ export class Grid {
       for (const verdict of [1, 0, -1]) parts.push(build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SHORT[verdict]}`));
     }
     const effect = own && importance.here && importance.heads.some((each) => each.effect !== null);
-    if (effect) parts.push("beneath: rise of the loss without the head ± standard error, in nats");
-    else if (own && importance.heads.some((each) => each.nats !== null)) parts.push("beneath: nats that the head put for the answer");
+    if (effect) parts.push("beneath: rise of the loss without it ± standard error, in nats");
+    else if (own && importance.heads.some((each) => each.nats !== null)) parts.push("beneath: nats that it put for the answer");
     parts.push(build("span", { class: "of-readout" }, "framed row: where the answer is read"));
-    parts.push(build("span", { class: "of-special" }, "ticks: tokens that are no words; a head may rest there"));
+    parts.push(build("span", { class: "of-special" }, "ticks: special tokens, where a head may rest"));
     this.key.replaceChildren(...parts.map((part) => (typeof part === "string" ? element("span", "", part) : part)));
   }
 
