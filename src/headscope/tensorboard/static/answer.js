@@ -72,7 +72,7 @@ export function labelOf(importance, each) {
     mark: importance.here && each.verdict !== null ? MARKS[each.verdict] : "",
     mean: effect ? sign + mean : each.nats === null ? "" : nats(each.nats),
     error: error ? `±${error}` : "",
-    role: each.role ?? "",
+    role: each.role === null ? "" : legible(each.role),
     said,
   };
 }

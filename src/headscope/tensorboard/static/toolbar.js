@@ -51,6 +51,8 @@ export class Toolbar {
       labelled("Run", this.run), labelled("Text", this.text), labelled("Compare with", this.other), this.otherStep, this.view.node, this.order.node,
     ]; // prettier-ignore
     this.line = build("div", { class: "line" }, ...(page ? [build("h1", { dir: "auto" }, page.title)] : choices), this.part.node);
+    this.heads.node.classList.add("order-of-maps");
+    this.filter.node.classList.add("listed-heads");
     this.scale.setAttribute("aria-label", "Fixed colours");
     colors.append(this.filter.node, this.heads.node, this.top.node, this.scale, legend);
     root.append(this.line, this.error);
