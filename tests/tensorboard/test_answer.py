@@ -65,7 +65,8 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
     assert tab.text(".head h2") == "layer 1, head 1"
     assert listed(tab) == RANKED
     box = tab.find(".head .large").bounding_box()
-    assert box["x"] > 600 and box["y"] + box["height"] <= 900  # beside the grid, in sight
+    assert box["x"] > 600  # beside the grid
+    assert box["y"] + box["height"] <= 900  # in sight
     tab.find(".answer .head-name >> text=layer 0 head 3").click()
     assert tab.text(".head h2") == "layer 0, head 3"
 
