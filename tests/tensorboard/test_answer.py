@@ -59,8 +59,8 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
     assert "standard error" in tab.find(".answer .amount").first.get_attribute("title")
     for text in (0, 1):
         tab.find(".choose-text").select_option(str(text))
-        tab.says(".answer .put", f"nats for {CLASSES[text]}")
-        shown = tab.text(".answer .put").replace("−", "-")
+        tab.says(".answer .spoken", f"nats for {CLASSES[text]}")
+        shown = tab.text(".answer .spoken").replace("−", "-")
         assert re.sub("[“”]", '"', shown) == sentence(runs, text)
     assert tab.text(".head h2") == "layer 1, head 1"
     assert listed(tab) == RANKED
@@ -200,7 +200,7 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(open_tab: Opener, t
     tab.drawn(9)
     assert tab.text(".head h2") == "layer 0, head 0"
     assert listed(tab) == [f"layer {layer}, head {head}" for layer in range(2) for head in range(3)]
-    assert tab.find(".order-of-maps, .listed-heads, .grid .answer-row, .of-special, .answer .put").first.is_hidden()
+    assert tab.find(".order-of-maps, .listed-heads, .grid .answer-row, .of-special, .answer .spoken").first.is_hidden()
     assert tab.find(".grid .key").is_hidden()
     assert tab.find(".answer code").count() == 1
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps[0][0]))
@@ -230,7 +230,7 @@ def test_a_role_is_text_and_a_run_without_a_head_that_matters_says_so(open_tab: 
     tab = open_tab(tmp_path)
     tab.drawn(200)
     tab.says(".answer .matters", "Of 8 heads none is shown to matter alone; 8 do nothing.")
-    assert tab.find(".grid .role").first.text_content() == hostile
+    assert tab.find(".grid .role-of").first.text_content() == hostile
     assert tab.find("img").count() == 0
     tab.find(".listed-heads [data-value=matter]").click()
     assert tab.text(".grid .maps") == "No head is shown to matter alone."

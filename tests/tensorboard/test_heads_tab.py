@@ -339,8 +339,8 @@ def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
 
 @pytest.mark.slow
 def test_heads_are_matched_by_likeness(open_tab: Opener, tmp_path: Path) -> None:
-    write_run(tmp_path, "first", two_texts(), [recorded(0, first_maps(0))])
     write_run(tmp_path, "second", two_texts(), [recorded(0, second_maps(0))])
+    write_run(tmp_path, "first", two_texts(), [recorded(0, first_maps(0))])
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.find(".choose-other").select_option("=second")
@@ -442,8 +442,8 @@ def test_a_difference_is_this_minus_that(open_tab: Opener, two_runs: Path) -> No
 
 @pytest.mark.slow
 def test_a_run_without_the_text_cannot_be_compared(open_tab: Opener, tmp_path: Path) -> None:
-    write_run(tmp_path, "a", [Text("t", SHORT, "x")], [Step(0, [maps_of(0, 1, 2, 4)])])
     write_run(tmp_path, "b", [Text("t", SHORT[:3], "x")], [Step(0, [maps_of(0, 1, 2, 3)])])
+    write_run(tmp_path, "a", [Text("t", SHORT, "x")], [Step(0, [maps_of(0, 1, 2, 4)])])
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.find(".choose-other").select_option("=b")

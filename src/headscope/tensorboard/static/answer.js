@@ -101,7 +101,7 @@ function markPlaces(root, store) {
 export class AnswerView {
   constructor(section, store) {
     Object.assign(this, { section, store });
-    this.lines = ["matters", "put"].map((name) => build("p", { class: `answer-line ${name}` }));
+    this.lines = ["matters", "spoken"].map((name) => build("p", { class: `answer-line ${name}` }));
     section.append(...this.lines);
     store.subscribe(["index", "maps", "shown", "numbers", "answer", "text", "run", "logdir", "errors"], () => this.show());
     store.subscribe(["index", "maps", "text"], () => this.mark());

@@ -81,7 +81,7 @@ export class Grid {
     const frame = build(
       "span", { class: "frame" }, element("canvas"), element("span", "place"), element("span", "answer-row"), element("span", "ticks"),
     ); // prettier-ignore
-    const parts = ["name", "mean", "error-of", "role"].map((name) => element("span", name));
+    const parts = ["name", "mean", "error-of", "role-of"].map((name) => element("span", name));
     const onclick = () => this.choose(layer, head);
     return build("button", { class: "map", type: "button", role: "radio", onclick }, frame, build("span", { class: "under" }, ...parts));
   }
