@@ -43,6 +43,11 @@ class Tab:
         """Wait until somewhere stands what has to be fetched first."""
         self.frame.locator(selector).filter(has_text=words).first.wait_for()
 
+    def fixed(self, scale: str) -> None:
+        """Choose colours that are the same for every map."""
+        self.find("[data-value=fixed]").click()
+        self.find(".choose-scale").select_option(scale)
+
     def choose(self, layer: int, head: int) -> None:
         self.find(f".grid .map[aria-label='layer {layer}, head {head}']").click()
 
@@ -92,9 +97,10 @@ def pixels_of(tab: Tab, selector: str, index: int = 0) -> np.ndarray:
     return colours_of(tab.find(selector).nth(index))[..., :3]
 
 
-def expected_pixels(weights: np.ndarray, top: float = 1.0, root: bool = True) -> np.ndarray:
+def expected_pixels(weights: np.ndarray, top: float | None = None, root: bool = False) -> np.ndarray:
+    """Return the colours of a map: up to its own largest weight, or to `top`."""
     levels, scales = levels_of(weights.astype(np.float32))
-    share = scales.astype(np.float64)[:, None] / top
+    share = scales.astype(np.float64)[:, None] / (scales.max().astype(np.float64) if top is None else top)
     curve = 255 * np.sqrt(levels / 255) if root else levels.astype(np.float64)
     place = np.floor(curve * (np.sqrt(share) if root else share) + 0.5)
     found: np.ndarray = colors()[np.minimum(place, 255).astype(int)]

@@ -68,8 +68,8 @@ def recorded(step: int, maps: list[np.ndarray]) -> Step:
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logdir = tmp_path_factory.mktemp("two_runs")
     options: dict[str, Any] = {"classes": ["dogs", "cats"], "notes": {"precision": "bf16-mixed", "dropout": "off"}}
-    write_run(logdir, "first", two_texts(), [recorded(step, first_maps(step)) for step in STEPS], **options)
     write_run(logdir, "second", two_texts(), [recorded(step, second_maps(step)) for step in [0, 90, 210]], **options)
+    write_run(logdir, "first", two_texts(), [recorded(step, first_maps(step)) for step in STEPS], **options)
     broken = logdir / "unreadable" / "heads"
     broken.mkdir(parents=True)
     (broken / "index.json").write_text("{")
@@ -84,7 +84,6 @@ def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
     tab.drawn(200)
     check_every_head_is_drawn_as_it_was_recorded(tab)
     check_the_colours_can_be_chosen(tab)
-    tab.find(".choose-scale").select_option("sqrt:1")
     check_the_text_is_shaded_by_what_the_pointed_token_attends_to(tab)
     check_a_key_shows_who_attends_to_it(tab)
     check_a_lock_holds_the_query_until_escape(tab)
@@ -116,7 +115,7 @@ def test_small_maps_of_many_tokens_sum_keys_and_average_queries(open_tab: Opener
     edges = np.linspace(0, count, 48, endpoint=False).astype(int)
     sums = np.add.reduceat(np.add.reduceat(stored(maps[0][1]).astype(np.float64), edges, axis=0), edges, axis=1)
     means = sums / np.diff([*edges, count])[:, None]
-    expected = colors()[np.floor(255 * np.sqrt(np.minimum(means, 1)) + 0.5).astype(int)]
+    expected = colors()[np.floor(255 * means / means.max() + 0.5).astype(int)]
     assert np.abs(pixels_of(tab, ".grid .map canvas", 1) - expected.astype(int)).max() <= 4  # a colour away at most
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps[0][0]))
 
@@ -125,10 +124,14 @@ def check_the_colours_can_be_chosen(tab: Tab) -> None:
     tab.choose(0, 0)
     weights = first_maps(200)[0][0]
     for value, top, root in [("linear:1", 1, False), ("linear:0.2", 0.2, False), ("sqrt:0.25", 0.25, True)]:
-        tab.find(".choose-scale").select_option(value)
+        tab.fixed(value)
         np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(weights, top, root))
         np.testing.assert_array_equal(pixels_of(tab, ".grid .map canvas"), expected_pixels(weights, top, root))
         assert tab.text(".scale .end >> nth=1") == str(top)
+    tab.find("[data-value=map]").click()
+    np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(weights))
+    assert tab.text(".scale .end >> nth=1") == "largest"
+    assert tab.find(".choose-scale").is_hidden()
 
 
 def check_the_text_is_shaded_by_what_the_pointed_token_attends_to(tab: Tab) -> None:
@@ -336,8 +339,8 @@ def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
 
 @pytest.mark.slow
 def test_heads_are_matched_by_likeness(open_tab: Opener, tmp_path: Path) -> None:
-    write_run(tmp_path, "first", two_texts(), [recorded(0, first_maps(0))])
     write_run(tmp_path, "second", two_texts(), [recorded(0, second_maps(0))])
+    write_run(tmp_path, "first", two_texts(), [recorded(0, first_maps(0))])
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.find(".choose-other").select_option("=second")
@@ -439,8 +442,8 @@ def test_a_difference_is_this_minus_that(open_tab: Opener, two_runs: Path) -> No
 
 @pytest.mark.slow
 def test_a_run_without_the_text_cannot_be_compared(open_tab: Opener, tmp_path: Path) -> None:
-    write_run(tmp_path, "a", [Text("t", SHORT, "x")], [Step(0, [maps_of(0, 1, 2, 4)])])
     write_run(tmp_path, "b", [Text("t", SHORT[:3], "x")], [Step(0, [maps_of(0, 1, 2, 3)])])
+    write_run(tmp_path, "a", [Text("t", SHORT, "x")], [Step(0, [maps_of(0, 1, 2, 4)])])
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.find(".choose-other").select_option("=b")

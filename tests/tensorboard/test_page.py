@@ -83,8 +83,8 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
     assert complaints == []
 
 
-def expected_of_exact(weights: np.ndarray, top: float = 1.0, root: bool = True) -> np.ndarray:
-    share = weights.astype(np.float64) / top
+def expected_of_exact(weights: np.ndarray, top: float | None = None, root: bool = False) -> np.ndarray:
+    share = weights.astype(np.float64) / (weights.max() if top is None else top)
     place = np.floor(255 * (np.sqrt(share) if root else share) + 0.5)
     pixels: np.ndarray = colors()[np.minimum(place, 255).astype(int)]
     return pixels
@@ -177,6 +177,9 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     assert tab.locator(".prediction li").all_text_contents() == ["cats0.700", "70.250", "10.050"]
     facts = tab.locator(".trust .fact").all_text_contents()
     assert facts[:3] == [f"Text{shown.text.text}", f"what spoke for it{notes['what spoke for it']}", "runoutputs/mine"]
+    assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # which put most
+    assert tab.locator(".grid .map").first.get_attribute("aria-label") == "layer 1, head 1"
+    tab.locator("[data-value=place]").click()
     captions = [map_.get_attribute("aria-label") for map_ in tab.locator(".grid .map").all()]
     assert captions == [f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)]
     assert not any(tab.locator(name).first.is_visible() for name in (".steps", ".chooser", ".examples"))
@@ -223,6 +226,7 @@ def test_every_head_has_a_map_in_the_colours_of_the_tab(open_page: Opener, exact
         shown_pixels = colours_of(tab.locator(".grid .map canvas").nth(index))[..., :3]
         np.testing.assert_array_equal(shown_pixels, pixels_of(maps[index // HEADS][index % HEADS]))
     np.testing.assert_array_equal(colours_of(tab.locator(".legend"))[0, :, :3], colors())  # one viridis
+    tab.locator("[data-value=fixed]").click()
     tab.locator(".choose-scale").select_option("linear:0.2")
     np.testing.assert_array_equal(colours_of(tab.locator(".head .large"))[..., :3], pixels_of(maps[0][0], 0.2, False))
 
@@ -290,6 +294,7 @@ def test_several_texts_stand_in_a_list(open_page: Opener) -> None:
     assert cells[1][:5] == ["2", "1", "0.050", "cats", "0.700"]
     assert cells[2][:3] == ["3", "–", "–"]
     tab.locator(".grid .map").nth(4).click()
+    tab.locator("[data-value=fixed]").click()
     tab.locator(".choose-scale").select_option("linear:0.2")
     lines.first.focus()
     for key in ["ArrowUp", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowLeft"]:
@@ -304,12 +309,13 @@ def test_several_texts_stand_in_a_list(open_page: Opener) -> None:
         colours_of(tab.locator(".head .large"))[..., :3], expected_of_exact(maps[1][1], 0.2, False)
     )
     lines.nth(2).focus()
+    before = tab.evaluate("scrollY")
     for _ in range(40):
         tab.keyboard.press("ArrowDown")
     assert tab.locator(".choices [aria-checked=true] > *").first.text_content() == "30"
     inside = "line => { const [one, all] = [line, line.parentElement].map(node => node.getBoundingClientRect()); return one.top >= all.top && one.bottom <= all.bottom; }"
     assert tab.locator(".choices [aria-checked=true]").evaluate(inside)
-    assert tab.evaluate("scrollY") == 0
+    assert tab.evaluate("scrollY") == before
 
 
 def test_a_pair_stands_apart_and_its_shares_are_those_of_the_whole(open_page: Opener) -> None:

@@ -106,7 +106,7 @@ def test_the_map_has_lines_where_the_texts_meet(open_tab: Opener, logdir: Path) 
     assert (down["height"], across["width"]) == (large["height"], large["width"])
     tab.hover_cell(BORDER, BORDER)  # what lies over the map is in nobody's way
     assert tab.text(".head .readout").startswith("query 4 the → key 4 the")
-    line = tab.find(".grid .map").first.evaluate("map => [getComputedStyle(map, '::before').left, map.clientWidth]")
+    line = tab.find(".grid .frame").first.evaluate("map => [getComputedStyle(map, '::before').left, map.clientWidth]")
     assert float(line[0].removesuffix("px")) == pytest.approx(BORDER / len(WORDS) * line[1], abs=0.1)
 
 
@@ -115,13 +115,15 @@ def test_a_part_is_all_that_the_maps_show(open_tab: Opener, logdir: Path, part: 
     tab = open_tab(logdir)
     tab.drawn(100)
     choose(tab, part)
+    tab.fixed("sqrt:1")  # for every part the same
     for index in range(LAYERS * HEADS):
         colours = colours_of(tab.find(".grid .map canvas").nth(index))
         np.testing.assert_array_equal(colours[..., 3], 255 * SHOWN[part])
-        expected = expected_pixels(maps(100)[index // HEADS][index % HEADS])
+        expected = expected_pixels(maps(100)[index // HEADS][index % HEADS], 1.0, True)
         np.testing.assert_array_equal(colours[..., :3][SHOWN[part]], expected[SHOWN[part]])
     np.testing.assert_array_equal(colours_of(tab.find(".head .large"))[..., 3], 255 * SHOWN[part])
     choose(tab, "all")
+    tab.find("[data-value=map]").click()
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(maps(100)[0][0]))
 
 
@@ -268,7 +270,7 @@ def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(open_tab: Opene
     across = stored(weights[0][0]) * (np.not_equal.outer(segments, segments))
     sums = np.add.reduceat(np.add.reduceat(across.astype(np.float64), edges[:-1], axis=0), edges[:-1], axis=1)
     means = np.where(has, sums / np.diff(edges)[:, None], 0)
-    place = np.floor(255 * np.sqrt(np.minimum(means, 1)) + 0.5).astype(int)
+    place = np.floor(255 * means / means.max() + 0.5).astype(int)
     shown = pixels_of(tab, ".grid .map canvas").astype(int)
     assert np.abs(shown - colors()[place].astype(int))[np.array(has)].max() <= 4  # a colour away at most
     assert shown_shares(tab)[0] == [

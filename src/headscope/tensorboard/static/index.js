@@ -1,6 +1,7 @@
 /* The "Heads" tab of TensorBoard: every attention head of a run, at every step that was kept. TensorBoard imports this
    module into an empty frame and calls `render`. The page that needs no server is the same, over what it embeds. */
 
+import { AnswerView, folderOf } from "./answer.js";
 import { page } from "./api.js";
 import { Chooser } from "./chooser.js";
 import { build } from "./dom.js";
@@ -41,6 +42,7 @@ function headSection(name, heading) {
   const cells = build(
     "div", { class: "cells" },
     build("canvas", { class: "large", tabindex: "0", role: "img" }),
+    build("div", { class: "answer-row", title: "the answer is read here" }),
     build("div", { class: "row-mark", hidden: true }),
     build("div", { class: "column-mark", hidden: true }),
     build("div", { class: "cell-mark", hidden: true }),
@@ -84,7 +86,7 @@ function layOut() {
   document.documentElement.lang = "en";
   document.title = page?.title ?? "Heads";
   document.body.classList.toggle("page", page !== null);
-  const names = ["toolbar", "grid", "other-grid", "head", "other-head", "text", "trust", "table", "examples", "chooser"];
+  const names = ["toolbar", "answer", "grid", "other-grid", "head", "other-head", "text", "trust", "table", "examples", "chooser"];
   const toolbar = build("header", { class: "toolbar", "aria-label": "What is shown" });
   const main = build(
     "main", {},
@@ -93,7 +95,7 @@ function layOut() {
   ); // prettier-ignore
   const command = build("code", {}, `headscope inspect run=<run> 'text="..."'`);
   const any = build("p", { class: "any" }, "Any text? One command writes a page of it, with every head: ", command);
-  document.body.replaceChildren(toolbar, build("p", { class: "error whole", role: "alert", hidden: true }), main,
+  document.body.replaceChildren(toolbar, build("p", { class: "error whole", role: "alert", hidden: true }), section("answer", "Which heads matter"), main,
     build("footer", {}, page ? "" : any, build("p", { class: "help" }, page ? HELP : `Keys: , and . one step back and on, p plays. ${HELP}`)));
   const sections = Object.fromEntries(names.map((name) => [name, document.querySelector(`.${name}`)]));
   return { sections, main, whole: document.querySelector(".error.whole"), command, ready };
@@ -106,9 +108,7 @@ function arrange(store, main, sections, command) {
     main.dataset.view = beside ? "beside" : "one";
     sections["other-grid"].hidden = sections["other-head"].hidden = !beside;
     sections.chooser.hidden = !page || page.texts.length < 2;
-    const folder = `${store.logdir.replace(/\/$/, "")}/${store.run}`.replace(/\/\.$/, "");
-    const named = store.logdir && store.run && /^[\w./@+-]+$/.test(folder) ? folder : "<run>";
-    command.textContent = `headscope inspect run=${named} 'text="..."'`;
+    command.textContent = `headscope inspect run=${folderOf(store)} 'text="..."'`;
   };
   store.subscribe(["compare", "run", "logdir"], show);
   show();
@@ -151,6 +151,7 @@ export async function render() {
   const slider = new StepSlider(sections.toolbar, store, loader);
   arrange(store, main, sections, command);
   await ready; // sizes are measured
+  new AnswerView(sections.answer, store);
   new Grid(sections.grid, store, "main");
   new Grid(sections["other-grid"], store, "other");
   new HeadView(sections.head, store, "main");

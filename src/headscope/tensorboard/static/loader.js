@@ -1,5 +1,6 @@
 /* Fetches what the choices ask for and puts it into the store; a failure goes to the place where the thing would be. */
 
+import { importanceOf } from "./answer.js";
 import { Latest, askIndex, askJson, askMaps, askNumbers } from "./api.js";
 import { nearest } from "./store.js";
 
@@ -9,6 +10,7 @@ export class Loader {
     this.mapRequests = new Latest();
     this.numberRequests = new Latest();
     this.otherRequests = new Latest();
+    this.picked = { layer: 0, head: 0 }; // by itself, not by the reader
     this.ahead = new Set(); // what is fetched before it is asked for
     store.subscribe(["run"], () => {
       const { compare, run } = store;
@@ -24,6 +26,8 @@ export class Loader {
       this.loadNumbers();
     });
     store.subscribe(["compare", "run", "text", "step", "index"], () => this.loadOther());
+    store.subscribe(["run", "index"], () => this.loadAnswer());
+    store.subscribe(["answer", "numbers", "maps"], () => this.chooseHead());
   }
 
   /* The one step of a page, whose texts are all here. */
@@ -43,7 +47,7 @@ export class Loader {
       store.setError("runs", runs.length === 0 ? "No run here has recorded heads yet." : null);
       if (store.run === null && runs.length > 0) {
         const known = runs.some((run) => run.run === wanted?.run);
-        const first = (runs.find((run) => !run.error && run.steps > 0) ?? runs[0]).run;
+        const first = newest(runs).run;
         if (wanted?.run && !known) store.setError("runs", `There is no run ${wanted.run} here: this is ${first}.`);
         this.open(wanted?.run && !known ? { run: first } : { ...wanted, run: known ? wanted.run : first });
       } else if (JSON.stringify(before) !== JSON.stringify(after)) this.loadIndex();
@@ -52,9 +56,14 @@ export class Loader {
     }
   }
 
-  /* Show what a link says. */
-  open({ run, text = null, step = null, layer = 0, head = 0, compare = null, part = "all" }) {
-    const changes = { step, layer, head, compare, part, follow: step === null, wanted: text, lock: null, query: 0, key: null };
+  /* Show what a link says; what it leaves open, as the page opens. */
+  open({ run, text = null, step = null, layer = null, head = null, query = 0, lock = null, ...others }) {
+    const chosen = { stepChosen: step !== null, headChosen: layer !== null || head !== null };
+    const changes = {
+      ...others, ...chosen, step, layer: layer ?? 0, head: head ?? 0, follow: step === null, wanted: text,
+      lock, query: lock?.query ?? query, key: lock?.key ?? null,
+    }; // prettier-ignore
+    this.picked = { layer: changes.layer, head: changes.head };
     const named = this.store.index?.texts.findIndex((each) => each.name === text) ?? -1;
     if (run === this.store.run && named >= 0) changes.text = named;
     this.store.set({ ...changes, run });
@@ -63,7 +72,7 @@ export class Loader {
   async loadIndex() {
     const { store } = this;
     const { run } = store;
-    const nothing = { index: null, maps: null, numbers: null, series: null, shown: null };
+    const nothing = { index: null, maps: null, numbers: null, series: null, answer: null, shown: null };
     if (store.loadedRun !== run) store.set({ ...nothing, errors: { runs: store.errors.runs ?? null } });
     store.loadedRun = run;
     const failed = store.runs.find((each) => each.run === run)?.error;
@@ -95,10 +104,10 @@ export class Loader {
     const head = Math.min(store.head, Math.max(0, (index.heads[layer] ?? 1) - 1));
     const last = index.steps.at(-1)?.step ?? null;
     const tokens = index.texts[text]?.tokens.length ?? 0;
-    const outside = store.query >= tokens ? { query: 0, key: null, lock: null } : {};
+    const outside = Math.max(store.query, store.key ?? 0) >= tokens ? { query: 0, key: null, lock: null } : {};
     const empty = index.steps.length === 0 ? "Nothing has been recorded yet: the first step appears here by itself." : null;
     store.setError("index", empty);
-    const step = store.follow || store.step === null ? last : store.step;
+    const step = store.stepChosen ? (store.follow ? last : store.step) : (keptOf(index)?.step ?? last);
     store.set({ index, text, layer, head, step, follow: step === last, wanted: null, ...outside });
   }
 
@@ -123,10 +132,32 @@ export class Loader {
     if (!step) return;
     const show = (numbers, error) => {
       if (run !== store.run) return;
-      store.set({ numbers: error ? null : { ...numbers, step: step.step } });
+      const found = error ? null : { ...numbers, step: step.step };
+      store.set(found && step.step === keptOf(store.index)?.step ? { numbers: found, answer: found } : { numbers: found });
       store.setError("numbers", error ? `Step ${step.step}: ${error.message}` : null);
     };
     this.numberRequests.ask(run, (signal) => askNumbers(run, step, text, signal), show);
+  }
+
+  /* The numbers of the step whose weights were kept, which tell which heads matter; those of the shown step come by
+     themselves. */
+  async loadAnswer() {
+    const { store } = this;
+    const { run, index, text } = store;
+    const kept = keptOf(index);
+    if (!kept || store.page || kept.step === store.steps[store.place]?.step) return;
+    const numbers = await askNumbers(run, kept, text).catch(() => null); // where it matters, the step itself says what is wrong
+    if (numbers !== null && run === store.run && index === store.index) store.set({ answer: { ...numbers, step: kept.step } });
+  }
+
+  /* The most important head, unless the reader or a link has chosen one. */
+  chooseHead() {
+    const { store } = this;
+    if (store.headChosen || store.maps === null) return;
+    const best = importanceOf(store).ranked?.[0];
+    const chosen = store.layer !== this.picked.layer || store.head !== this.picked.head;
+    if (best && !chosen) this.picked = { layer: best.layer, head: best.head };
+    store.set(chosen ? { headChosen: true } : this.picked);
   }
 
   /* The maps that are compared with: of the same text, found by its tokens. */
@@ -176,4 +207,15 @@ export class Loader {
     this.ahead.add(key);
     askMaps(run, step, text).catch(() => {}).finally(() => this.ahead.delete(key));
   }
+}
+
+/* The run whose last step is the newest, of those that can be read. */
+function newest(runs) {
+  const readable = runs.filter((run) => !run.error && run.steps > 0);
+  return readable.reduce((best, run) => ((run.time ?? -Infinity) > (best.time ?? -Infinity) ? run : best), readable[0] ?? runs[0]);
+}
+
+/* The step whose weights were kept, if the record still has it. */
+function keptOf(index) {
+  return index?.steps.find(({ step }) => step === index.kept) ?? null;
 }

@@ -61,6 +61,8 @@ export class Maps {
     this.given = arrays.get("given")?.values ?? null; // 1 at each class that the text is given, where it may be any number
     const nats = ["heads", "keys", "by_key"].map((name) => arrays.get(`nats/${name}`));
     this.nats = nats.includes(undefined) ? null : nats; // what every head put for the answer, where it can be said
+    const [blocks, constant] = ["feedforward", "constant"].map((name) => arrays.get(`nats/${name}`));
+    this.spoken = !blocks || !constant || !this.nats ? null : { feedforward: Array.from(blocks.values), constant: constant.values[0] };
     this.answer = arrays.get("nats/class")?.values[0] ?? null; // the class that is the answer
     this.check = arrays.get("check")?.values[0] ?? null;
     this.long = this.layers.length > 0 && "top_keys" in this.layers[0];
@@ -97,6 +99,11 @@ export class Maps {
 
   get tokens() {
     return this.layers.length > 0 ? this.shapeOf(0)[1] : 0;
+  }
+
+  /* What a head put for the answer, in nats; null where it is not known. */
+  natsOf(layer, head) {
+    return this.nats === null || !this.has(layer, head) ? null : (this.nats[0].values[layer * this.nats[0].shape[1] + head] ?? null);
   }
 
   /* What a head put for the answer, and the tokens that it has most of it from; null where it is not known. */

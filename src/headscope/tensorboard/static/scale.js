@@ -45,13 +45,17 @@ const DIFFERENCES = { light: pixelsOf(VIK), dark: pixelsOf(BERLIN) };
 const LINEAR = Float64Array.from({ length: 256 }, (_, level) => level);
 const ROOTS = Float64Array.from({ length: 256 }, (_, level) => 255 * Math.sqrt(level / 255));
 
+/* Colours up to the largest weight of each map; or fixed ones, the same for every map. */
+export const OWN = "map";
+
 export const SCALES = [
   ["sqrt:1", "√ 0 – 1"], ["sqrt:0.25", "√ 0 – 0.25"], ["linear:1", "0 – 1"], ["linear:0.5", "0 – 0.5"],
   ["linear:0.2", "0 – 0.2"], ["linear:0.1", "0 – 0.1"], ["linear:0.05", "0 – 0.05"], ["linear:row", "row’s largest"],
 ]; // prettier-ignore
 
-/* A scale's curve, and the weight at its top (null: each row's largest). */
+/* A scale's curve, and the weight at its top (null: each row's largest). Differences have no map's own largest. */
 export function parseScale(scale) {
+  if (scale === OWN) return parseScale(SCALES[0][0]);
   const [curve, top] = scale.split(":");
   return { root: curve === "sqrt", top: top === "row" ? null : Number(top) };
 }
@@ -73,9 +77,22 @@ function flush(canvas, shown = null) {
   canvas.getContext("2d").putImageData(canvas.image, 0, 0);
 }
 
+/* The largest weight of a picture, of the cells that show. */
+export function topOf({ side, levels, scales, weights }, shown = null) {
+  if (levels && shown === null) return scales.reduce((most, scale) => Math.max(most, scale), 0);
+  let most = 0;
+  for (let cell = 0; cell < side * side; cell += 1) {
+    if (shown !== null && !shown[cell]) continue;
+    const weight = levels ? (levels[cell] * scales[Math.floor(cell / side)]) / 255 : weights[cell];
+    if (weight > most) most = weight;
+  }
+  return most;
+}
+
 /* Draw a picture of weights, one pixel a cell; the style sheet enlarges it. Cells that are not to show stay clear. */
-export function drawWeights(canvas, { side, levels, scales, weights }, scale, shown = null) {
-  const { root, top } = parseScale(scale);
+export function drawWeights(canvas, picture, scale, shown = null) {
+  const { side, levels, scales, weights } = picture;
+  const { root, top } = scale === OWN ? { root: false, top: topOf(picture, shown) || 1 } : parseScale(scale);
   const pixels = imageOf(canvas, side, side);
   const curve = root ? ROOTS : LINEAR;
   for (let row = 0; row < side; row += 1) {

@@ -3,8 +3,18 @@
 
 import { askPage } from "./api.js";
 import { build, legible } from "./dom.js";
+import { PARTS } from "./pairs.js";
+import { OWN, SCALES } from "./scale.js";
 
 const PREFIX = "p.heads.";
+
+/* What a link keeps by its name alone, and the values that it may have; the first is what it is without a link. */
+export const KEPT = {
+  part: PARTS.map(([part]) => part),
+  scale: [OWN, ...SCALES.map(([scale]) => scale)],
+  order: ["importance", "place"],
+  filter: ["every", "matter"],
+};
 
 /* The window whose address a reader sees and copies. */
 export function outer() {
@@ -38,11 +48,19 @@ export function readLink() {
     run: values.run ?? null,
     text: values.text ?? null, // the text's name
     step: whole("step"),
-    layer: whole("layer") ?? 0,
-    head: whole("head") ?? 0,
+    layer: whole("layer"),
+    head: whole("head"),
+    query: whole("query") ?? 0,
+    lock: readLock(values.lock),
     compare: readCompare(values.compare),
-    part: ["within", "between"].includes(values.part) ? values.part : "all",
+    ...Object.fromEntries(Object.entries(KEPT).map(([name, known]) => [name, known.includes(values[name]) ? values[name] : known[0]])),
   };
+}
+
+/* The query that is locked, and its key if one is. */
+function readLock(value) {
+  const [, query, key] = (value ?? "").match(/^(\d{1,6})(?:,(\d{1,6}))?$/) ?? [];
+  return query === undefined ? null : { query: Number(query), key: key === undefined ? null : Number(key) };
 }
 
 function readCompare(value) {
@@ -57,12 +75,14 @@ function readCompare(value) {
 }
 
 function linkOf(store) {
-  const { run, index, text, layer, head, compare, part } = store;
+  const { run, index, text, layer, head, query, lock, compare } = store;
   const values = { run, text: index?.texts[text]?.name ?? "", step: store.steps[store.place]?.step ?? "", layer, head };
   if (compare) {
     values.compare = [compare.run, compare.step, compare.view, compare.order].map(encodeURIComponent).join(",");
   }
-  if (part !== "all") values.part = part;
+  if (query > 0) values.query = query;
+  if (lock !== null) values.lock = [lock.query, lock.key].filter((place) => place !== null).join(",");
+  for (const [name, known] of Object.entries(KEPT)) if (store[name] !== known[0]) values[name] = store[name];
   return Object.entries(values).map(([name, value]) => `${PREFIX}${name}=${encodeURIComponent(value)}`);
 }
 
@@ -81,7 +101,7 @@ export function keepLink(store, isVisible, follow) {
     const address = page.location.href.split("#")[0] + written; // a hash alone would be read against <base>
     page.history.replaceState(page.history.state, "", address);
   };
-  store.subscribe(["run", "text", "shown", "layer", "head", "compare", "index", "part"], () => {
+  store.subscribe(["run", "text", "shown", "layer", "head", "query", "lock", "compare", "index", ...Object.keys(KEPT)], () => {
     timer ??= setTimeout(write, 150); // a browser refuses more than 100 changes in ten seconds
   });
   outer().addEventListener("hashchange", () => {

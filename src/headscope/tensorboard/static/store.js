@@ -1,7 +1,7 @@
 /* What the reader chose and what was fetched for it, in one place. Views subscribe to the names that they show. */
 
 import { page } from "./api.js";
-import { outer } from "./share.js";
+import { KEPT, outer } from "./share.js";
 
 export class Store {
   constructor(values) {
@@ -90,8 +90,8 @@ export class Store {
 export function newStore() {
   return new Store({
     run: null, text: 0, step: null, follow: true, layer: 0, head: 0, query: 0, key: null, by: "query", lock: null,
-    scale: "sqrt:1", part: "all", compare: null, playing: false, theme: "light", wanted: null,
-    runs: [], index: null, maps: null, shown: null, numbers: null, series: null, other: null, errors: {}, logdir: "", page: page !== null,
+    ...Object.fromEntries(Object.entries(KEPT).map(([name, values]) => [name, values[0]])), compare: null, playing: false, theme: "light", wanted: null,
+    runs: [], index: null, maps: null, shown: null, numbers: null, series: null, answer: null, stepChosen: false, headChosen: false, other: null, errors: {}, logdir: "", page: page !== null,
   }); // prettier-ignore
 }
 

@@ -1,10 +1,11 @@
 /* What is shown: run, text, what it is compared with, and the colours. */
 
 import { page } from "./api.js";
+import { importanceOf } from "./answer.js";
 import { Choice, build, fillSelect, legible, showError } from "./dom.js";
 import { PARTS } from "./pairs.js";
 import { isDifference } from "./reading.js";
-import { SCALES, drawLegend, parseScale } from "./scale.js";
+import { OWN, SCALES, drawLegend, parseScale } from "./scale.js";
 import { isVisible } from "./store.js";
 
 function labelled(text, control) {
@@ -15,7 +16,7 @@ export class Toolbar {
   constructor(root, store, whole, colors) {
     Object.assign(this, { root, store, whole });
     const select = (name, onChange) => build("select", { class: `choose-${name}`, onchange: (event) => onChange(event.target.value) });
-    this.run = select("run", (run) => store.set({ run, step: null, follow: true, lock: null, key: null }));
+    this.run = select("run", (run) => store.set({ run, step: null, stepChosen: false, follow: true, lock: null, key: null }));
     this.text = select("text", (text) => store.set({ text: Number(text), query: 0, key: null, lock: null }));
     this.other = select("other", (run) => this.chooseOther(run));
     this.otherStep = select("other-step", (step) => this.change({ step: /^\d+$/.test(step) ? Number(step) : step }));
@@ -29,6 +30,17 @@ export class Toolbar {
     ], (order) => this.change({ order })); // prettier-ignore
     this.part = new Choice("Attention that is shown", PARTS, (part) => store.set({ part }));
     this.part.node.classList.add("parts");
+    this.heads = new Choice("Order of maps", [
+      ["importance", "by importance", "the head first without which the loss changes most; where that is not known, the one that put most nats"],
+      ["place", "by place", "a row a layer, a column a head"],
+    ], (order) => store.set({ order })); // prettier-ignore
+    this.filter = new Choice("Heads that are listed", [
+      ["every", "all", "every head"], ["matter", "that matter", "only heads that are shown to matter"],
+    ], (filter) => store.set({ filter })); // prettier-ignore
+    this.top = new Choice("Colours", [
+      ["map", "own largest", "colours go up to the largest weight of each map: maps cannot be compared by their colours"],
+      ["fixed", "fixed", "the same colours for every map: maps can be compared"],
+    ], (top) => store.set({ scale: top === "map" ? OWN : SCALES[0][0] })); // prettier-ignore
     this.scale = select("scale", (scale) => store.set({ scale }));
     this.legend = build("canvas", { class: "legend", role: "img", "aria-label": "Colour scale" });
     this.ends = [build("span", { class: "end" }), build("span", { class: "end" })];
@@ -39,16 +51,21 @@ export class Toolbar {
       labelled("Run", this.run), labelled("Text", this.text), labelled("Compare with", this.other), this.otherStep, this.view.node, this.order.node,
     ]; // prettier-ignore
     this.line = build("div", { class: "line" }, ...(page ? [build("h1", { dir: "auto" }, page.title)] : choices), this.part.node);
-    colors.append(labelled("Colours", this.scale), legend);
+    this.heads.node.classList.add("order-of-maps");
+    this.filter.node.classList.add("listed-heads");
+    this.scale.setAttribute("aria-label", "Fixed colours");
+    colors.append(this.filter.node, this.heads.node, this.top.node, this.scale, legend);
     root.append(this.line, this.error);
     store.subscribe(["runs", "run", "index", "text"], () => this.showRuns());
     store.subscribe(["runs", "run", "index", "compare", "other"], () => this.showCompare());
     store.subscribe(["scale", "theme", "compare", "other", "maps"], () => this.showScale());
+    store.subscribe(["order", "filter", "maps", "numbers", "answer"], () => this.showOrder());
     store.subscribe(["index", "text", "part"], () => this.showPart());
     store.subscribe(["errors"], () => this.showErrors());
     this.showPart();
     this.showCompare();
     this.showScale();
+    this.showOrder();
   }
 
   chooseOther(run) {
@@ -94,14 +111,28 @@ export class Toolbar {
     this.part.show(this.store.part);
   }
 
+  /* Only where something is known of the heads. */
+  showOrder() {
+    const { ranked, judged } = importanceOf(this.store);
+    this.heads.node.hidden = ranked === null;
+    this.filter.node.hidden = !judged;
+    this.heads.show(this.store.order);
+    this.filter.show(this.store.filter);
+  }
+
   showScale() {
     const { scale, theme } = this.store;
     const differences = isDifference(this.store);
     const { top } = parseScale(scale);
     drawLegend(this.legend, differences, theme);
-    this.scale.value = scale;
+    const own = scale === OWN && !differences;
+    this.top.node.hidden = differences;
+    this.top.show(scale === OWN ? "map" : "fixed");
+    this.scale.hidden = own;
+    this.scale.value = scale === OWN ? SCALES[0][0] : scale;
     this.ends[0].textContent = differences ? `−${top ?? 1}` : "0";
-    this.ends[1].textContent = differences ? `+${top ?? 1}` : top === null ? "max" : String(top);
+    this.ends[1].textContent = differences ? `+${top ?? 1}` : own ? "largest" : top === null ? "max" : String(top);
+    this.legend.title = own ? "from 0 to the largest weight of each map" : top === null ? "from 0 to the largest weight of each row" : "the same for every map";
   }
 
   showErrors() {
@@ -138,7 +169,7 @@ export class StepSlider {
   choose(place) {
     const { steps } = this.store;
     const inside = Math.min(steps.length - 1, Math.max(0, place));
-    if (inside >= 0) this.store.set({ step: steps[inside].step, follow: inside === steps.length - 1 });
+    if (inside >= 0) this.store.set({ step: steps[inside].step, stepChosen: true, follow: inside === steps.length - 1 });
   }
 
   move(by) {
