@@ -9,7 +9,7 @@ import { borderLines, kindOf, quadrantTable } from "./pairs.js";
    be; where cells are too small for a label each, only those that have room stay. The labels of the query and the key in
    question always show, and so does the one that is pointed at: anywhere along an axis is a token, labelled or not. */
 
-const [SMALLEST_LABEL, LARGEST_LABEL] = [11, 14]; // pixels that one line of a label takes
+const [SMALLEST_LABEL, THINNED_LABEL, LARGEST_LABEL] = [10, 12, 14]; // pixels that one line of a label takes
 
 class Axes {
   constructor(root, onKey = null, onQuery = null) {
@@ -81,7 +81,7 @@ class Axes {
 
   place(cell) {
     this.cell = cell;
-    this.line = Math.min(LARGEST_LABEL, Math.max(SMALLEST_LABEL, cell));
+    this.line = cell < SMALLEST_LABEL ? THINNED_LABEL : Math.min(LARGEST_LABEL, cell);
     this.root.style.setProperty("--label", `${this.line}px`);
     this.visible = this.chooseVisible();
     this.placeLabels(this.queries, "top");

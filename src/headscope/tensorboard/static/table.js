@@ -26,7 +26,7 @@ const WORDS = {
   loss_zeroed: "loss rise", accuracy_zeroed: "accuracy change", nats: "nats for the class", mean_distance: "distance",
   loss_averaged: "loss rise, averaged", accuracy_averaged: "accuracy change, averaged",
 }; // prettier-ignore
-const VERDICTS = { 1: "matters", 0: "does not", "-1": "too few texts" };
+const VERDICTS = { 1: "matters", 0: "does not matter", "-1": "too few texts" };
 const ORDER = { 1: 2, "-1": 1, 0: 0 }; // of verdicts, when sorted by them
 
 /* What a table of words has for a name, which may be any. */
@@ -319,7 +319,7 @@ export class HeadTable {
   }
 
   classOf(name) {
-    const kind = ["role", "verdict", "line", "like"].includes(name) ? "words" : "";
+    const kind = ["role", "verdict", "line", "like"].includes(name) ? "words" : LOOKS.includes(name) ? "tight" : "";
     return this.starts.has(name) ? `${kind} starts` : kind;
   }
 

@@ -32,9 +32,8 @@ class TokenRow {
     if (texts === this.texts) return;
     this.texts = texts;
     this.root.dir = segments === null ? directionOf(whole) : "ltr"; // a pair has a direction for each block
-    this.tokens = texts.map((text, index) =>
-      build("button", { class: "token", type: "button", tabindex: "-1", "aria-pressed": "false", "data-index": String(index) }, isolated(text)),
-    );
+    const shared = { class: "token", type: "button", tabindex: "-1", "aria-pressed": "false" };
+    this.tokens = texts.map((text, index) => build("button", { ...shared, "data-index": String(index) }, isolated(text)));
     Object.assign(this, { marked: [], stop: null });
     this.root.replaceChildren(...blocksOf(this.tokens, texts, segments));
     this.mark();

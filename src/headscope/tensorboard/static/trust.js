@@ -107,11 +107,17 @@ export class TrustView {
     }
     const strong = (value) => element("strong", "", value === 0 ? "0" : value.toExponential(1));
     const text = element("span");
-    const bits = maps.layers[0]?.weights ? "in 16 bits or more" : "in 8 bits";
-    if (rounded === null) text.append(`The weights shown are rounded, by at most ${(1.05 * maps.rounding).toExponential(1)}. `); // two digits may be less
-    else text.append(`Largest difference between a weight shown, kept ${bits}, and the softmax recomputed from the model’s parameters: `, strong(rounded), ". ");
+    if (rounded === null) {
+      const most = (1.05 * maps.rounding).toExponential(1); // 5 % more: two digits alone may be less than the number
+      text.append(`The weights shown are rounded, by at most ${most}. `);
+    } else {
+      const bits = maps.layers[0]?.weights ? "16 bits or more" : "8 bits";
+      const what = `a weight shown, kept in ${bits}, and the softmax recomputed from the model’s parameters`;
+      text.append(`Largest difference between ${what}: `, strong(rounded), ". ");
+    }
+    const pair = "the sums that the kernel gave and the same sums made with these maps";
     if (sums === null) text.append(`The kernel was not checked (${how}).`);
-    else text.append("Largest difference between the sums that the kernel gave and the same sums made with these maps: ", strong(sums), ` (${how}).`);
+    else text.append(`Largest difference between ${pair}: `, strong(sums), ` (${how}).`);
     return this.fact("Check", text, Math.max(rounded, sums) > 1e-2 ? "warns" : "");
   }
 
