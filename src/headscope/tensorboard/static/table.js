@@ -106,7 +106,7 @@ class Known {
 function valuesOf(known) {
   const cell = (value) => {
     if (value === null) return "";
-    if (typeof value === "number") return String(value);
+    if (typeof value === "number") return String(Number(value.toPrecision(8))); // a record has them in 32 bits
     const text = legible(value, 1000).replace(/^[=+\-@＝＋－＠]/, "'$&");
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
@@ -264,14 +264,16 @@ export class HeadTable {
     this.known = new Known(store, this.measured());
     const columns = this.choose();
     const shape = JSON.stringify([columns, store.index.heads, store.layerNames]);
-    if (shape !== this.shape) this.lay(columns);
+    const isNew = shape !== this.shape;
+    if (isNew) this.lay(columns);
     this.shape = shape;
     this.rows.forEach((row) => this.fill(row));
     const { kept } = store.index;
     const elsewhere = typeof kept === "number" && kept !== store.numbers.step && !this.known.has("loss_zeroed") && !store.page;
     const where = elsewhere ? `which heads matter was measured at step ${kept}` : "";
     this.heading.replaceChildren("Numbers of every head", element("small", "", where));
-    this.drawLines();
+    if (isNew) this.drawLines();
+    else this.markLines();
     this.arrange();
   }
 
@@ -336,34 +338,37 @@ export class HeadTable {
     return { layer, head, node: row, spark, cells };
   }
 
+  /* Nodes are touched where they change alone: there may be thousands. */
   fill({ layer, head, cells }) {
-    const { known } = this;
     this.columns.forEach((name, place) => {
-      const cell = cells[place];
-      const [value, small] = cell.children;
       if (name === "line") return;
-      if (name === "verdict") {
-        const verdict = known.verdict(layer, head);
-        value.textContent = VERDICTS[verdict] ?? "–";
-        cell.dataset.verdict = String(verdict);
-      } else if (name === "role") {
-        const role = known.role(layer, head);
-        value.textContent = role === null ? "–" : legible(role, 40);
-        value.classList.toggle("quiet", role === null || role === "no clear pattern");
-        const score = known.score(layer, head);
-        cell.title = score === null ? "" : `score ${formatNumber(score)}`;
-      } else if (name === "like") {
-        const nearest = known.nearest(layer, head);
-        value.textContent = nearest === null ? "–" : `${legible(known.layerNames[nearest[0]], 20)} · ${nearest[1]}`;
-        small.textContent = nearest === null ? "" : ` ${formatNumber(nearest[2])}`;
-      } else {
-        const [mean, error] = [known.number(name, layer, head), known.error(name, layer, head)];
-        value.textContent = formatNumber(mean);
-        const shown = error === null ? "" : ` ±${formatNumber(error)}`;
-        if (LOOKS.includes(name)) cell.title = shown.trim();
-        else small.textContent = shown;
-      }
+      const cell = cells[place];
+      const [value, small, title] = this.words(name, layer, head);
+      if (cell.firstChild.textContent !== value) cell.firstChild.textContent = value;
+      if (cell.lastChild.textContent !== small) cell.lastChild.textContent = small;
+      if (cell.title !== title) cell.title = title;
+      if (name === "verdict") cell.dataset.verdict = String(this.known.verdict(layer, head));
+      if (name === "role") cell.classList.toggle("quiet", value === "no clear pattern");
     });
+  }
+
+  /* What a cell says: the thing itself, what stands small beside it, and its title. */
+  words(name, layer, head) {
+    const { known } = this;
+    if (name === "verdict") return [VERDICTS[known.verdict(layer, head)] ?? "–", "", ""];
+    if (name === "role") {
+      const score = known.score(layer, head);
+      return [legible(known.role(layer, head) ?? "–", 40), "", score === null ? "" : `score ${formatNumber(score)}`];
+    }
+    if (name === "like") {
+      const [there, number, divergence] = known.nearest(layer, head) ?? [];
+      if (there === undefined) return ["–", "", ""];
+      return [`${legible(known.layerNames[there], 20)} · ${number}`, ` ${formatNumber(divergence)}`, ""];
+    }
+    const error = known.error(name, layer, head);
+    const after = error === null ? "" : `±${formatNumber(error)}`;
+    const inTitle = LOOKS.includes(name);
+    return [formatNumber(known.number(name, layer, head)), inTitle || !after ? "" : ` ${after}`, inTitle ? after : ""];
   }
 
   /* What the rows are sorted by: what the reader chose or, where this step has not got it, by importance. */
@@ -403,7 +408,7 @@ export class HeadTable {
 
   /* The lines are of what the rows are sorted by, or else of the first number that was measured more than once. */
   drawLines() {
-    const { series, numbers } = this.store;
+    const { series } = this.store;
     if (!series || !this.columns.includes("line")) return;
     const often = (name) => (series.measures[name]?.mean ?? []).flat().some((values) => values.filter(finite).length > 1);
     const measure = [this.order.column, ...inOrder(Object.keys(series.measures))].find(often) ?? null;
@@ -411,10 +416,12 @@ export class HeadTable {
     this.table.querySelector(".line-name").textContent = measure === null ? "over the steps" : `${wordsOf(measure)} over the steps`;
     const range = rangeOf(values);
     const color = getComputedStyle(this.section).getPropertyValue("--bar");
-    for (const row of this.rows) {
-      row.spark.draw(series.steps, values.mean[row.layer]?.[row.head] ?? [], range, color);
-      row.spark.mark(numbers?.step);
-    }
+    for (const row of this.rows) row.spark.draw(series.steps, values.mean[row.layer]?.[row.head] ?? [], range, color);
+    this.markLines();
+  }
+
+  markLines() {
+    if (this.columns.includes("line")) for (const row of this.rows) row.spark.mark(this.store.numbers?.step);
   }
 
   showChosen() {

@@ -86,7 +86,7 @@ class TokenRow {
   }
 }
 
-const RANKED = 16; // of which as many show at once as there is room
+const [RANKED, SHOWN] = [16, 6]; // the largest weights, and how many of them show in any case
 
 /* What a query gives to the keys of a long text that are not kept one by one. */
 function restOf(rest) {
@@ -161,6 +161,7 @@ export class TextView {
     const size = (index) => (Number.isNaN(row[index]) ? -1 : Math.abs(row[index]));
     const order = [...row.keys()].filter((index) => size(index) >= 0).sort((a, b) => size(b) - size(a) || a - b);
     const ranked = order.slice(0, RANKED);
+    list.style.setProperty("--rows", String(Math.min(SHOWN, tokens.length)));
     list.replaceChildren(...ranked.map((index) => {
       const line = barLine(tokens[index], size(index) / scale, formatWeight(row[index], scale).replace("-", "−"));
       line.title = `token ${index}`;

@@ -115,7 +115,7 @@ export class TrustView {
       const what = `a weight shown, kept in ${bits}, and the softmax recomputed from the model’s parameters`;
       text.append(`Largest difference between ${what}: `, strong(rounded), ". ");
     }
-    const pair = "the sums that the kernel gave and the same sums made with these maps";
+    const pair = "the sums that the kernel gave and the same sums made with these maps, unrounded";
     if (sums === null) text.append(`The kernel was not checked (${how}).`);
     else text.append(`Largest difference between ${pair}: `, strong(sums), ` (${how}).`);
     return this.fact("Check", text, Math.max(rounded, sums) > 1e-2 ? "warns" : "");
