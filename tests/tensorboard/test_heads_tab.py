@@ -144,7 +144,7 @@ def check_the_text_is_shaded_by_what_the_pointed_token_attends_to(tab: Tab) -> N
         assert_close(token.get_attribute("title").split()[-1], weights, 2, key)
         strength = float(token.evaluate("node => node.style.getPropertyValue('--strength')"))
         assert strength == pytest.approx(weights[2, key] / weights[2].max(), abs=1 / 250)
-    strongest = np.argsort(-weights[2], kind="stable")[:6]
+    strongest = np.argsort(-weights[2], kind="stable")
     assert tab.find(".ranking ol .name").all_text_contents() == [WORDS[key] for key in strongest]
     for key, number in zip(strongest, tab.find(".ranking ol .number").all_text_contents(), strict=True):
         assert_close(number, weights, 2, key)
@@ -155,7 +155,7 @@ def check_a_key_shows_who_attends_to_it(tab: Tab) -> None:
     tab.find(".head .keys .label").nth(4).hover()
     weights = stored(first_maps(200)[0][0])
     assert tab.text(".ranking h3").replace(" ", "") == "catisattendedtomostby"
-    strongest = np.argsort(-weights[:, 4], kind="stable")[:6]
+    strongest = np.argsort(-weights[:, 4], kind="stable")
     assert tab.find(".ranking ol .name").all_text_contents() == [WORDS[query] for query in strongest]
     assert float(tab.text(".head .readout strong")) == pytest.approx(weights[:, 4].mean(), abs=2e-3)
 
@@ -252,9 +252,9 @@ def test_the_slider_changes_maps_and_numbers(open_tab: Opener, two_runs: Path) -
         np.testing.assert_array_equal(pixels_of(tab, ".head .large"), expected_pixels(first_maps(step)[0][0]))
         entropy, error = (values[0, 0] for values in numbers_of(step)["entropy"])
         tab.find(".table tbody").scroll_into_view_if_needed()  # numbers that nobody sees wait
-        row = ".table tbody tr >> nth=0 >> td:nth-child(5)"
-        tab.wait(f"() => document.querySelector('.table tbody td:nth-child(5)')?.textContent.startsWith('{entropy:.{2 if entropy >= 1 else 3}f}')")  # fmt: skip
-        assert float(tab.text(row).split("±")[1]) == pytest.approx(error, abs=1e-3)
+        cell = ".table tbody td[data-column=entropy]"
+        tab.wait(f"() => document.querySelector('{cell}')?.textContent === '{entropy:.{2 if entropy >= 1 else 3}f}'")
+        assert float(tab.find(cell).first.get_attribute("title")[1:]) == pytest.approx(error, abs=1e-3)
 
 
 @pytest.mark.slow
@@ -480,13 +480,18 @@ def test_the_table_sorts_by_a_number_both_ways_and_back(open_tab: Opener, two_ru
 
 
 @pytest.mark.slow
-def test_the_table_says_what_heads_seem_to_be(open_tab: Opener, two_runs: Path) -> None:
+def test_the_table_of_an_old_record_has_its_numbers_and_their_lines(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.find(".table tbody tr").first.wait_for()
-    roles = [row.locator(".role").all_text_contents() for row in tab.find(".table tbody tr").all()]
-    assert roles == [["previous token", "focused"], ["broad"], [], [], ["previous token"], []]
-    assert "at least 0.4" in tab.find(".role").first.get_attribute("title")
-    assert "odd" in tab.find(".table thead th").all_text_contents()  # a measure that nobody announced
+    columns = [cell.get_attribute("data-column") for cell in tab.find(".table thead th").all()]
+    assert columns == [
+        "head",
+        "entropy_share",
+        "entropy",
+        "previous",
+        "odd",
+        "line",
+    ]  # and a measure that nobody announced
     assert "–" in tab.find(".table tbody tr >> nth=5").locator("td").all_text_contents()  # what has no value
     tab.wait("() => document.querySelector('.table .dot:not([hidden])')?.style.left")
     pixels = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(value => value > 0)"
@@ -494,53 +499,75 @@ def test_the_table_says_what_heads_seem_to_be(open_tab: Opener, two_runs: Path) 
 
 
 @pytest.mark.slow
-def test_the_check_is_shown_and_what_was_not_measured_is_said(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
+def test_the_check_says_what_was_measured(open_tab: Opener, tmp_path: Path) -> None:
+    step = recorded(200, first_maps(200))
+    step.extra = {"text_0/rounding": np.array(0.0015, dtype=np.float32)}
+    write_run(tmp_path, "mine", two_texts(), [step], notes={"precision": "bf16-mixed", "dropout": "off"})
+    tab = open_tab(tmp_path)
     tab.drawn(200)
     said = tab.text(".trust")
-    assert "same sums made with these maps: 3.0e-8 (dropout off, precision bf16-mixed). The weights shown are" in said
-    rounded = max(np.abs(stored(layer) - layer).max() for layer in first_maps(200))
-    stated = float(said.partition("rounded, by at most ")[2].split(". ")[0])
-    assert rounded <= stated <= 1.2 / 510  # what keeping a weight in one byte costs, beside the layer's own
+    kernel = (
+        "kernel gave and the same sums made with these maps, unrounded: 3.0e-8 (dropout off, precision bf16-mixed)."
+    )
+    assert kernel in said
+    assert "kept in 8 bits, and the softmax recomputed from the model’s parameters: 1.5e-3." in said
     tab.says(".trust", "was not measured at this step")
     assert tab.find(".badge").is_hidden()
+    run = """async () => {
+        const [api, trust] = await Promise.all(['api', 'trust'].map((name) => import(new URL(`static/${name}.js`, document.baseURI))));
+        const maps = await api.askMaps('mine', { step: 200, time: 0 }, 0);
+        maps.rounded = null;
+        const { check, fact } = trust.TrustView.prototype;
+        return check.call({ fact, store: { index: { notes: {} } } }, maps).textContent;
+    }"""
+    of_old_record = tab.frame.evaluate(run)
+    rounded = max(np.abs(stored(layer) - layer).max() for layer in first_maps(200))
+    stated = float(of_old_record.partition("rounded, by at most ")[2].split(". ")[0])
+    assert rounded <= stated <= 1.2 / 510  # what keeping a weight in one byte costs, beside the layer's own
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rollout", "said", "warns"),
-    [
-        ([0.1, 0.3], "It was not shown that the prediction hangs on what the heads point at", True),
-        ([0.6, 0.1], "the prediction falls by 0.600, against 0.150 by chance; with them alone by 0.100", False),
-        ([[0.6, 0.1], [0.1, 0.02]], "the prediction falls by 0.600 ±0.100, against 0.150 by chance", False),
-        ([[0.2, 0.1], [0.1, 0.02]], "It was not shown that the prediction hangs on what the heads point at", True),
-    ],
-)
-def test_heads_that_the_prediction_does_not_hang_on_are_called_so(
-    open_tab: Opener, two_runs: Path, rollout: list[Any], said: str, warns: bool
+def test_it_is_said_whether_the_prediction_hangs_on_what_the_heads_point_at(open_tab: Opener, two_runs: Path) -> None:
+    tab = open_tab(two_runs)
+    cases: list[tuple[Any, list[float] | None, str, bool]] = [
+        ([0.1, 0.3], None, "The prediction does not hang on what the heads point at (−0.050", True),
+        ([0.6, 0.1], None, "the prediction falls by 0.600, against 0.150 by chance; with them alone by 0.100", False),
+        ([[0.6, 0.1], [0.1, 0.02]], None, "the prediction falls by 0.600 ±0.100, against 0.150 by chance", False),
+        ([[0.2, 0.1], [0.1, 0.02]], None, "Too few texts to say whether the prediction hangs on", False),
+        ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.02], "The prediction hangs on what the heads point at (0.050 ±0.020", False),
+        ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.03], "Too few texts to say whether the prediction hangs on", False),
+        ([[0.2, 0.1], [0.1, 0.02]], [-0.05, 0.02], "The prediction does not hang on what the heads point at", True),
+    ]  # fmt: skip
+    run = "async extra => (await import(new URL('static/trust.js', document.baseURI))).faithfulness(extra, {})"
+    for rollout, paired, said, warns in cases:
+        extra = {"faithfulness/chance": [0.15, 0.2], "faithfulness/rollout": rollout}
+        found = tab.frame.evaluate(
+            run, extra if paired is None else {**extra, "faithfulness/rollout_less_chance": paired}
+        )
+        assert said in found["text"]
+        assert found["warns"] is warns
+        assert ("not as why the model decides" in found["text"]) is not found["text"].startswith("The prediction hangs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paired", [0.05, -0.05])
+def test_a_prediction_that_does_not_hang_on_the_maps_has_a_badge(
+    open_tab: Opener, two_runs: Path, paired: float
 ) -> None:
-    extra = {"faithfulness/chance": [0.15, 0.2], "faithfulness/rollout": rollout, "faithfulness/gradient": [0.7, 0.1]}
-    likeness = np.abs(np.subtract.outer(np.arange(6) ** 2, np.arange(6) ** 2)) / 100
+    extra = {
+        "faithfulness/chance": [0.15, 0.2],
+        "faithfulness/rollout": [0.2, 0.1],
+        "faithfulness/gradient": [0.7, 0.1],
+    }
+    extra["faithfulness/rollout_less_chance"] = [paired, 0.02]
     tab = open_tab(two_runs)
     tab.drawn(200)
-
-    def answer(route: Any) -> None:
-        content = route.fetch().json()
-        route.fulfill(json={**content, "extra": {**extra, "likeness": likeness.tolist()}})
-
-    tab.page.route("**/numbers?*step=100*", answer)
+    tab.page.route("**/numbers?*step=100*", lambda route: route.fulfill(json={**route.fetch().json(), "extra": extra}))
     tab.press(",")
     tab.drawn(100)
-    tab.says(".trust", said)
+    tab.says(".trust", "paired by text")
     assert "Gradient × input: 0.700" in tab.text(".trust")
-    assert tab.find(".badge").is_visible() is warns
-    tab.find(".table tbody").scroll_into_view_if_needed()
-    tab.wait("() => document.querySelector('td.like').textContent")
-    assert tab.find("td.like").all_text_contents()[:3] == [
-        "layer 0 · 1 (0.010)",
-        "layer 0 · 0 (0.010)",
-        "layer 0 · 1 (0.030)",
-    ]
+    assert tab.find(".badge").is_visible() is (paired < 0)
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ class PageText:
     notes: Mapping[str, str] = field(default_factory=dict)  # where all this comes from, and what is said of the text
     answer: str | None = None  # what the heads put nats for, where that is no single class
     extra: Mapping[str, Any] = field(default_factory=dict)  # other small arrays of the step, as nested lists
+    errors: Mapping[str, Any] = field(default_factory=dict)  # measure -> standard errors of its means, where known
 
 
 def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]) -> str:
@@ -63,7 +64,7 @@ def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Seque
         raise ValueError("a page needs at least one text, and the maps of each")
     encoded_texts, first = [], texts[0].arrays
     for shown in texts:
-        measures = {name: {"mean": mean} for name, mean in shown.numbers.items()}
+        measures = {name: {"mean": mean, "error": shown.errors.get(name)} for name, mean in shown.numbers.items()}
         maps = base64.b64encode(pack(shown.arrays)).decode("ascii")
         encoded_texts.append({"maps": maps, "numbers": {"measures": measures, "extra": dict(shown.extra)}})
     heads = [

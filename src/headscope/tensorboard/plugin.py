@@ -254,7 +254,8 @@ class HeadsPlugin(TBPlugin):
             notes = {"run": run, "step": str(step)} | notes_of(recorded(arrays, answer, shown.tokens))
             notes |= {str(key): str(value) for key, value in index.notes.items()}
             means = {name: kinds["mean"] for name, kinds in measures.items() if "mean" in kinds}
-            content = PageText(shown, arrays, means, notes, None, extra)
+            errors = {name: kinds["error"] for name, kinds in measures.items() if "error" in kinds}
+            content = PageText(shown, arrays, means, notes, None, extra, errors)
             html = page(f"{shown.name}, step {step}", index.layers, index.classes, [content])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{shown.name}")[:100]
         headers = [("Content-Disposition", f'attachment; filename="{name}_step_{step}.html"')]

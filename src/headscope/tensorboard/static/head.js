@@ -5,31 +5,56 @@ import { distanceOf } from "./likeness.js";
 import { captionOf, counterpart, largest, otherOf, readingOf } from "./reading.js";
 import { borderLines, kindOf, quadrantTable } from "./pairs.js";
 
-/* The tokens along the two axes of the large map; of a long text, the stretches. Where cells are too small for a label
-   each, only those that have room stay; the labels of the query and the key in question always show. */
+/* The tokens along the two axes of the large map; of a long text, the stretches. Labels are as large as the cells let them
+   be; where cells are too small for a label each, only those that have room stay. The labels of the query and the key in
+   question always show, and so does the one that is pointed at: anywhere along an axis is a token, labelled or not. */
 
-const LABEL_ROOM = 13; // pixels that one line of a label needs
+const [SMALLEST_LABEL, THINNED_LABEL, LARGEST_LABEL] = [10, 12, 14]; // pixels that one line of a label takes
 
 class Axes {
-  constructor(root, onKeyLabel = null, onQueryLabel = null) {
-    Object.assign(this, { root, queries: [], keys: [], known: "" });
-    if (onKeyLabel) this.listen(".keys", onKeyLabel);
-    if (onQueryLabel) this.listen(".queries", onQueryLabel);
+  constructor(root, onKey = null, onQuery = null) {
+    Object.assign(this, { root, names: [], queries: [], keys: [], known: "", line: LARGEST_LABEL });
+    if (onKey) this.listen(".keys", "key", onKey);
+    if (onQuery) this.listen(".queries", "query", onQuery);
   }
 
-  listen(name, onLabel) {
+  listen(name, what, onPlace) {
     const axis = this.root.querySelector(name);
-    const indexOf = (event) => Number(event.target.closest(".label")?.dataset.index ?? -1);
-    axis.addEventListener("pointerover", (event) => indexOf(event) >= 0 && onLabel(indexOf(event), false));
-    axis.addEventListener("click", (event) => indexOf(event) >= 0 && onLabel(indexOf(event), true));
-    axis.addEventListener("pointerleave", () => onLabel(null, false));
+    const point = (event, click) => {
+      const place = this.placeAt(axis, event, what);
+      if (place === this.pointed && !click) return; // the pointer is on its way along one label
+      this.point(axis, what, place);
+      onPlace(place, click);
+    };
+    axis.addEventListener("pointermove", (event) => point(event, false));
+    axis.addEventListener("click", (event) => point(event, true));
+    axis.addEventListener("pointerleave", () => {
+      this.point(axis, what, null);
+      onPlace(null, false);
+    });
+  }
+
+  /* The row or column that an event on an axis is beside. */
+  placeAt(axis, event, what) {
+    const { left, top } = axis.getBoundingClientRect();
+    const offset = what === "key" ? event.clientX - left : event.clientY - top;
+    return Math.min(this.names.length - 1, Math.max(0, Math.floor(offset / this.cell)));
+  }
+
+  /* The label that is pointed at shows in full, whatever else is chosen. */
+  point(axis, what, place) {
+    this.pointed = place;
+    axis.querySelector(".pointed")?.classList.remove("pointed");
+    const label = place === null ? null : (what === "key" ? this.keys : this.queries)[place];
+    label?.classList.add("pointed");
+    axis.title = label ? `${what} ${place} ${legible(this.names[place], 600)}` : "";
   }
 
   /* New names, one for each row and column; of a pair of texts, the class of each too (pairs.js). */
   name(names, kinds = null) {
     const known = JSON.stringify([names, kinds]);
     if (known === this.known) return false;
-    this.known = known;
+    Object.assign(this, { known, names });
     this.queries = this.createLabels(".queries", names, kinds);
     this.keys = this.createLabels(".keys", names, kinds);
     return true;
@@ -56,6 +81,8 @@ class Axes {
 
   place(cell) {
     this.cell = cell;
+    this.line = cell < SMALLEST_LABEL ? THINNED_LABEL : Math.min(LARGEST_LABEL, cell);
+    this.root.style.setProperty("--label", `${this.line}px`);
     this.visible = this.chooseVisible();
     this.placeLabels(this.queries, "top");
     this.placeLabels(this.keys, "left");
@@ -63,7 +90,7 @@ class Axes {
 
   /* Pixels from the start of the axis: the middle of the cell, but the outermost labels do not leave the axis. */
   positionOf(index) {
-    const half = LABEL_ROOM / 2;
+    const half = this.line / 2;
     const end = Math.max(half, this.queries.length * this.cell - half);
     return Math.min(end, Math.max(half, (index + 0.5) * this.cell));
   }
@@ -73,7 +100,7 @@ class Axes {
     const visible = new Set();
     let last = -Infinity;
     for (let index = 0; index < this.queries.length; index += 1) {
-      if (this.positionOf(index) - last < LABEL_ROOM) continue;
+      if (this.positionOf(index) - last < this.line) continue;
       last = this.positionOf(index);
       visible.add(index);
     }
@@ -93,7 +120,7 @@ class Axes {
 
   /* The active label shows in any case, and hides those that it would touch. */
   showLabels(labels, active) {
-    const near = (index) => Math.abs(this.positionOf(index) - this.positionOf(active)) < LABEL_ROOM;
+    const near = (index) => Math.abs(this.positionOf(index) - this.positionOf(active)) < this.line;
     labels.forEach((label, index) => {
       label.classList.toggle("active", index === active);
       label.classList.toggle("thin", !this.visible.has(index) || (active !== null && near(index)));

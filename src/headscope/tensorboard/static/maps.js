@@ -65,6 +65,7 @@ export class Maps {
     this.spoken = !blocks || !constant || !this.nats ? null : { feedforward: Array.from(blocks.values), constant: constant.values[0] };
     this.answer = arrays.get("nats/class")?.values[0] ?? null; // the class that is the answer
     this.check = arrays.get("check")?.values[0] ?? null;
+    this.rounded = arrays.get("rounding")?.values[0] ?? null; // the largest difference to the softmax, recomputed
     this.long = this.layers.length > 0 && "top_keys" in this.layers[0];
   }
 

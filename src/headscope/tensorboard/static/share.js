@@ -115,7 +115,7 @@ export function keepLink(store, isVisible, follow) {
 }
 
 /* A name for a file that is downloaded: letters, digits and dashes of what it shows. */
-function fileName(parts, suffix) {
+export function fileName(parts, suffix) {
   const plain = parts.map((part) => legible(String(part), 40).replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, ""));
   return `${plain.filter(Boolean).join("_") || "heads"}.${suffix}`;
 }

@@ -1,34 +1,135 @@
-/* The numbers of every head: a row a head, a column a number with its standard error; a column's name sorts by it. */
+/* The numbers of every head: a row a head. Which heads matter and what their role is always show; the other columns are
+   in groups that a click on the group's name unfolds. A column's name sorts by it, and all of it can be saved as a file. */
 
 import { build, element, formatNumber, isolated, legible, showError, wordsOf } from "./dom.js";
 import { betweenOf } from "./pairs.js";
+import { fileName } from "./share.js";
 
-/* What a head seems to be, by rules over its numbers. Each rule says in words when it holds. */
-
-const AT_LEAST = (measure, limit) => (numbers) => numbers[measure] !== undefined && numbers[measure] >= limit;
-const AT_MOST = (measure, limit) => (numbers) => numbers[measure] !== undefined && numbers[measure] <= limit;
-
-const RULES = [
-  { name: "previous token", holds: AT_LEAST("previous", 0.4), words: "gives at least 0.4 of its weight to the token before" },
-  { name: "next token", holds: AT_LEAST("next", 0.4), words: "gives at least 0.4 of its weight to the token after" },
-  { name: "itself", holds: AT_LEAST("self", 0.4), words: "each token gives at least 0.4 of its weight to itself" },
-  { name: "first-token sink", holds: AT_LEAST("first", 0.4), words: "gives at least 0.4 of its weight to the first token, such as [CLS]" },
-  { name: "separator sink", holds: AT_LEAST("separator", 0.4), words: "gives at least 0.4 of its weight to separators such as [SEP]" },
-  { name: "across texts", holds: AT_LEAST("crossing", 0.6), words: "tokens of one text of a pair give at least 0.6 of their weight to the other text; about 0.45 if they look everywhere alike" },
-  { name: "last token", holds: (numbers) => numbers.last >= 0.4 && !(numbers.separator >= 0.4), words: "gives at least 0.4 of its weight to the last token, which is no separator" },
-  { name: "same token", holds: AT_LEAST("same_token", 0.4), words: "gives at least 0.4 of its weight to other places where the same token stands" },
-  { name: "position only", holds: AT_LEAST("position_only", 0.9), words: "in at least 0.9 of the texts the place alone tells what a query looks at most, whatever the words are" },
-  { name: "broad", holds: AT_LEAST("entropy_share", 0.9), words: "looks nearly everywhere alike: its entropy is at least 0.9 of the largest there is" },
-  { name: "focused", holds: AT_MOST("entropy_share", 0.3), words: "looks at few tokens: its entropy is at most 0.3 of the largest there is" },
+/* The columns in their order: name, what stands above it, what it shows. Errors of what a head looks at are small, and
+   stand in the title of a number, so that the group fits. What no group names is shown as it comes. */
+const ALWAYS = ["verdict", "loss_zeroed", "accuracy_zeroed", "nats", "role"];
+const LOOKS = [
+  "entropy_share", "entropy", "mean_distance", "self", "previous", "next", "first", "last", "separator", "crossing",
+  "between", "same_token", "position_only",
 ]; // prettier-ignore
+const DEPENDS = ["gate_gradient", "loss_averaged", "accuracy_averaged", "comprehensiveness", "sufficiency"];
+const GROUPS = [
+  ["what it looks at", LOOKS],
+  ["what depends on it", DEPENDS],
+  ["other numbers", null],
+  ["over the steps", ["line"]],
+  ["most like", ["like"]],
+];
+const UNFOLDED = ["what it looks at", "other numbers", "over the steps"]; // while nothing else is known
 
-/* The rules that hold for a head's numbers (measure -> value; what was not measured is missing). */
-function rolesOf(numbers) {
-  return RULES.filter((rule) => rule.holds(numbers));
+const WORDS = {
+  loss_zeroed: "loss rise", accuracy_zeroed: "accuracy change", nats: "nats for the class", mean_distance: "distance",
+  loss_averaged: "loss rise, averaged", accuracy_averaged: "accuracy change, averaged",
+}; // prettier-ignore
+const VERDICTS = { 1: "matters", 0: "does not matter", "-1": "too few texts" };
+const ORDER = { 1: 2, "-1": 1, 0: 0 }; // of verdicts, when sorted by them
+
+/* What a table of words has for a name, which may be any. */
+function wordsIn(table, name) {
+  return Object.hasOwn(table, name) ? table[name] : wordsOf(name);
 }
 
-/* What each known number says, for its column's title. */
+function inOrder(names) {
+  const known = [...ALWAYS, ...LOOKS, ...DEPENDS];
+  return [...known.filter((name) => names.includes(name)), ...names.filter((name) => !known.includes(name))];
+}
+
+/* What is known of heads, as the columns ask for it: numbers with their errors, verdicts, roles, and which is most like. */
+class Known {
+  constructor({ numbers, index, layerNames }, measures) {
+    Object.assign(this, { measures, layerNames, extra: numbers?.extra ?? {} });
+    const { likeness } = this.extra;
+    this.heads = index.heads.flatMap((count, layer) => Array.from({ length: count }, (_, head) => [layer, head]));
+    this.likeness = Array.isArray(likeness) && likeness.length === this.heads.length ? likeness : null;
+  }
+
+  /* Whether any head has it. */
+  has(name) {
+    if (name === "verdict") return Array.isArray(this.extra.verdicts);
+    if (name === "role") return Array.isArray(this.extra.roles);
+    if (name === "like") return this.likeness !== null;
+    return name in this.measures;
+  }
+
+  number(name, layer, head) {
+    return this.measures[name]?.mean?.[layer]?.[head] ?? null;
+  }
+
+  error(name, layer, head) {
+    return this.number(name, layer, head) === null ? null : (this.measures[name].error?.[layer]?.[head] ?? null);
+  }
+
+  verdict(layer, head) {
+    const verdict = this.extra.verdicts?.[layer]?.[head];
+    return verdict in VERDICTS ? verdict : null;
+  }
+
+  role(layer, head) {
+    return this.extra.roles?.[layer]?.[head] || null;
+  }
+
+  score(layer, head) {
+    return this.extra["roles/score"]?.[layer]?.[head] ?? null;
+  }
+
+  /* By what a column sorts; null comes last. */
+  rank(name, layer, head) {
+    if (name === "verdict") return ORDER[this.verdict(layer, head)] ?? null;
+    return name === "role" ? this.role(layer, head) : this.number(name, layer, head);
+  }
+
+  /* The head whose maps are nearest, [layer, head, divergence], or null. */
+  nearest(layer, head) {
+    const at = this.heads.findIndex(([of, number]) => of === layer && number === head);
+    const row = this.likeness?.[at] ?? [];
+    const others = [...row.keys()].filter((other) => other !== at && row[other] !== null);
+    if (others.length === 0) return null;
+    const best = others.reduce((least, other) => (row[other] < row[least] ? other : least));
+    return [...this.heads[best], row[best]];
+  }
+
+  get verdictTitle() {
+    const { studied, "verdicts/smallest": smallest } = this.extra;
+    const over = studied > 0 ? `over ${studied} texts` : "over the texts that were studied";
+    const from = typeof smallest === "number" ? `; a change of the loss counts from ${formatNumber(smallest)} nats` : "";
+    return `whether the loss rises without the head, ${over}: it matters, it does not, or too few texts to say${from}`;
+  }
+}
+
+/* All numbers of all heads as comma-separated values (RFC 4180). Names come from the record of whoever wrote it: one that a
+   spreadsheet would take for a formula is led by an apostrophe. */
+function valuesOf(known) {
+  const cell = (value) => {
+    if (value === null) return "";
+    if (typeof value === "number") return String(Number(value.toPrecision(8))); // a record has them in 32 bits
+    const text = legible(value, 1000).replace(/^[=+\-@＝＋－＠]/, "'$&");
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const columns = [
+    ["layer", (layer) => known.layerNames[layer] ?? `layer ${layer}`], ["head", (_, head) => head],
+    ["verdict", (...at) => VERDICTS[known.verdict(...at)] ?? null], ["role", (...at) => known.role(...at)],
+    ["role_score", (...at) => known.score(...at)],
+  ]; // prettier-ignore
+  for (const name of inOrder(Object.keys(known.measures))) {
+    columns.push([name, (...at) => known.number(name, ...at)], [`${name}_error`, (...at) => known.error(name, ...at)]);
+  }
+  columns.push(["most_like_layer", (...at) => known.layerNames[known.nearest(...at)?.[0]] ?? null]);
+  columns.push(["most_like_head", (...at) => known.nearest(...at)?.[1] ?? null]);
+  columns.push(["most_like_divergence", (...at) => known.nearest(...at)?.[2] ?? null]);
+  const lines = known.heads.map((at) => columns.map(([, value]) => cell(value(...at))));
+  return [columns.map(([name]) => cell(name)), ...lines].map((line) => `${line.join(",")}\r\n`).join("");
+}
+
+/* What each number says, for its column's title. */
 const MEANINGS = {
+  head: "layer and head",
+  role: "what the head does, by rules over its numbers; the score of the rule is in the title",
+  like: "the other head whose maps are nearest, of all layers: Jensen-Shannon divergence in nats",
   entropy: "entropy of a query's weights in nats, mean: 0 if each looks at one key",
   entropy_share: "entropy, as a share of the largest that a text of that length allows",
   mean_distance: "how many tokens away a query looks, mean",
@@ -42,7 +143,7 @@ const MEANINGS = {
   between: "crossing of the shown pair alone, at the shown step",
   same_token: "weight given to the other places where the same token stands",
   position_only: "share of the texts where the place alone tells what a query looks at most",
-  loss_zeroed: "change of the loss when the head's output is set to zero: above 0, the head was of use",
+  loss_zeroed: "by how much the loss rises without the head, its output set to zero, in nats: above 0, the head was of use",
   accuracy_zeroed: "change of the accuracy when the head's output is set to zero: below 0, the head was of use",
   loss_averaged: "change of the loss when the head's output is set to its mean: above 0, the head was of use",
   accuracy_averaged: "change of the accuracy when the head's output is set to its mean: below 0, the head was of use",
@@ -114,22 +215,22 @@ class Spark {
   }
 }
 
-const FIRST = ["entropy", "entropy_share", "crossing", "between", "loss_zeroed", "loss_averaged", "accuracy_zeroed"];
-
-/* The order of the columns: what a reader looks for first, then as they come. */
-function orderOf(measures) {
-  const names = Object.keys(measures);
-  return [...FIRST.filter((name) => names.includes(name)), ...names.filter((name) => !FIRST.includes(name))];
-}
-
 export class HeadTable {
   constructor(section, store) {
-    Object.assign(this, { section, store, column: null, falling: false, rows: [], measures: {}, shape: "", dirty: false, seen: true });
+    Object.assign(this, { section, store, rows: [], columns: [], shape: "", dirty: false, seen: true });
+    this.sorted = null; // the column and direction that the reader chose
+    this.chosen = null; // the groups that the reader left unfolded
     this.table = section.querySelector("table");
     this.error = section.querySelector(".error");
+    this.heading = section.querySelector("h2");
+    const toggle = (name) => this.toggle(name);
+    this.buttons = GROUPS.map(([name]) => build("button", { class: "plain fold", type: "button", onclick: () => toggle(name) }, name));
+    const title = "all numbers of all heads, with errors, as comma-separated values";
+    this.save = build("button", { class: "plain", type: "button", title, onclick: () => this.download() }, "Save CSV");
+    section.querySelector(".tools").append(...this.buttons, this.save);
     store.subscribe(["numbers", "index", "text"], () => this.want());
     store.subscribe(["maps"], () => store.segments !== null && this.want());
-    store.subscribe(["series", "theme"], () => this.drawSparks());
+    store.subscribe(["series", "theme"], () => this.drawLines());
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors"], () => this.showErrors());
     const watcher = new IntersectionObserver(([entry]) => {
@@ -160,124 +261,167 @@ export class HeadTable {
   show() {
     const { store } = this;
     if (store.index === null || store.numbers === null) return;
-    this.measures = this.measured();
-    const columns = orderOf(this.measures);
+    this.known = new Known(store, this.measured());
+    const columns = this.choose();
     const shape = JSON.stringify([columns, store.index.heads, store.layerNames]);
-    if (shape !== this.shape) this.lay(columns);
+    const isNew = shape !== this.shape;
+    if (isNew) this.lay(columns);
     this.shape = shape;
     this.rows.forEach((row) => this.fill(row));
-    this.table.classList.toggle("still", store.steps.length < 2);
-    this.table.classList.toggle("alone", !Array.isArray(store.numbers.extra?.likeness));
-    this.markSparks();
+    const { kept } = store.index;
+    const elsewhere = typeof kept === "number" && kept !== store.numbers.step && !this.known.has("loss_zeroed") && !store.page;
+    const where = elsewhere ? `which heads matter was measured at step ${kept}` : "";
+    this.heading.replaceChildren("Numbers of every head", element("small", "", where));
+    if (isNew) this.drawLines();
+    else this.markLines();
     this.arrange();
   }
 
-  lay(columns) {
-    const { index } = this.store;
-    this.columns = columns;
-    if (!columns.includes(this.column)) this.column = null;
-    const header = [this.headerCell("head", null, "layer and head"), element("th", "", "seems to be")];
-    const [spark, like] = [element("th", "spark-name", "over steps"), element("th", "like-name", "most like")];
-    like.scope = "col";
-    like.title = "the other head whose maps are nearest, of all layers: Jensen-Shannon divergence in nats";
-    header.push(spark, like, ...columns.map((name) => this.headerCell(wordsOf(name), name, MEANINGS[name] ?? wordsOf(name))));
-    header[1].scope = header[2].scope = "col";
-    this.table.tHead.rows[0].replaceChildren(...header);
-    this.rows = index.heads.flatMap((count, layer) => Array.from({ length: count }, (_, head) => this.createRow(layer, head)));
-    this.drawSparks();
+  /* The columns that show. Before it is known which heads matter, what they look at is all that there is to see. */
+  choose() {
+    const { known, store } = this;
+    const measures = Object.keys(known.measures);
+    const grouped = new Set(["head", ...ALWAYS, ...GROUPS.flatMap(([, names]) => names ?? [])]);
+    const of = (names) => {
+      if (names === null) return measures.filter((name) => !grouped.has(name));
+      return names.filter((name) => (name === "line" ? store.steps.length > 1 : known.has(name)));
+    };
+    const waits = (store.index.kept ?? null) === null && !known.has("loss_zeroed");
+    const unfolded = (this.unfolded = this.chosen ?? new Set(waits ? UNFOLDED : []));
+    const groups = GROUPS.map(([name, names]) => [name, of(names)]);
+    groups.forEach(([name, names], at) => {
+      this.buttons[at].hidden = names.length === 0;
+      this.buttons[at].setAttribute("aria-expanded", String(unfolded.has(name)));
+    });
+    const open = groups.filter(([name]) => unfolded.has(name)).map(([, names]) => names);
+    this.starts = new Set(open.map(([first]) => first));
+    return [...of(ALWAYS), ...open.flat()];
   }
 
-  headerCell(text, name, title) {
-    const button = build("button", { type: "button", title, onclick: () => this.sortBy(name) }, text);
-    const cell = build("th", { scope: "col" }, button);
-    cell.measure = name;
+  toggle(name) {
+    this.chosen = new Set(this.unfolded);
+    if (!this.chosen.delete(name)) this.chosen.add(name);
+    this.show();
+  }
+
+  lay(columns) {
+    this.columns = columns;
+    const header = ["head", ...columns].map((name) => this.headerCell(name));
+    this.table.tHead.rows[0].replaceChildren(...header);
+    this.rows = this.known.heads.map(([layer, head]) => this.createRow(layer, head));
+  }
+
+  headerCell(name) {
+    const cell = build("th", { scope: "col", "data-column": name, class: this.classOf(name) });
+    const title = name === "verdict" ? this.known.verdictTitle : wordsIn(MEANINGS, name);
+    if (name === "line") cell.append(element("span", "line-name", "over the steps"));
+    else if (name === "like") cell.append(build("span", { title }, "most like"));
+    else cell.append(build("button", { type: "button", title, onclick: () => this.sortBy(name) }, legible(wordsIn(WORDS, name), 40)));
     return cell;
+  }
+
+  classOf(name) {
+    const kind = ["role", "verdict", "line", "like"].includes(name) ? "words" : LOOKS.includes(name) ? "tight" : "";
+    return this.starts.has(name) ? `${kind} starts` : kind;
   }
 
   createRow(layer, head) {
     const name = this.store.layerNames[layer];
     const button = build("button", { type: "button", "aria-label": `${name}, head ${head}` }, isolated(name), ` · ${head}`);
     const row = build("tr", { onclick: () => this.store.set({ layer, head }) }, build("th", { scope: "row" }, button));
-    const roles = element("td", "roles");
     const spark = new Spark();
-    const cells = this.columns.map(() => build("td", {}, element("span", "value"), element("small", "error-of")));
-    const like = element("td", "like");
-    row.append(roles, build("td", { class: "line-of" }, spark.node), like, ...cells);
-    return { layer, head, node: row, roles, spark, like, cells, numbers: {} };
-  }
-
-  fill(row) {
-    const at = (values) => values?.[row.layer]?.[row.head] ?? null;
-    row.numbers = {};
-    this.columns.forEach((name, place) => {
-      const [mean, error] = [at(this.measures[name]?.mean), at(this.measures[name]?.error)];
-      if (mean !== null) row.numbers[name] = mean;
-      const [value, uncertainty] = row.cells[place].children;
-      value.textContent = formatNumber(mean);
-      uncertainty.textContent = error === null || mean === null ? "" : ` ±${formatNumber(error)}`;
+    const cells = this.columns.map((column) => {
+      const inside = column === "line" ? [spark.node] : [element("span", "value"), element("small", "error-of")];
+      return build("td", { "data-column": column, class: this.classOf(column) }, ...inside);
     });
-    const roles = rolesOf(row.numbers);
-    const names = roles.map((rule) => rule.name).join("\n");
-    if (row.shownRoles !== names) row.roles.replaceChildren(...roles.map((rule) => build("span", { class: "role", title: rule.words }, rule.name)));
-    row.shownRoles = names;
-    row.like.textContent = this.nearest(this.rows.indexOf(row));
+    row.append(...cells);
+    return { layer, head, node: row, spark, cells };
   }
 
-  /* The head that is most like another one, if that was measured: a table of divergences between all heads. */
-  nearest(at) {
-    const divergences = this.store.numbers.extra?.likeness;
-    if (!Array.isArray(divergences) || divergences.length !== this.rows.length) return "";
-    const order = [...divergences[at].keys()].filter((other) => other !== at && divergences[at][other] !== null);
-    const best = order.reduce((least, other) => (divergences[at][other] < divergences[at][least] ? other : least), order[0]);
-    if (best === undefined) return "";
-    const { layer, head } = this.rows[best];
-    return `${legible(this.store.layerNames[layer], 20)} · ${head} (${formatNumber(divergences[at][best])})`;
+  /* Nodes are touched where they change alone: there may be thousands. */
+  fill({ layer, head, cells }) {
+    this.columns.forEach((name, place) => {
+      if (name === "line") return;
+      const cell = cells[place];
+      const [value, small, title] = this.words(name, layer, head);
+      if (cell.firstChild.textContent !== value) cell.firstChild.textContent = value;
+      if (cell.lastChild.textContent !== small) cell.lastChild.textContent = small;
+      if (cell.title !== title) cell.title = title;
+      if (name === "verdict") cell.dataset.verdict = String(this.known.verdict(layer, head));
+      if (name === "role") cell.classList.toggle("quiet", value === "no clear pattern");
+    });
   }
 
-  /* A number is more often looked for at its largest, so the first click sorts downwards; heads start upwards. */
+  /* What a cell says: the thing itself, what stands small beside it, and its title. */
+  words(name, layer, head) {
+    const { known } = this;
+    if (name === "verdict") return [VERDICTS[known.verdict(layer, head)] ?? "–", "", ""];
+    if (name === "role") {
+      const score = known.score(layer, head);
+      return [legible(known.role(layer, head) ?? "–", 40), "", score === null ? "" : `score ${formatNumber(score)}`];
+    }
+    if (name === "like") {
+      const [there, number, divergence] = known.nearest(layer, head) ?? [];
+      if (there === undefined) return ["–", "", ""];
+      return [`${legible(known.layerNames[there], 20)} · ${number}`, ` ${formatNumber(divergence)}`, ""];
+    }
+    const error = known.error(name, layer, head);
+    const after = error === null ? "" : `±${formatNumber(error)}`;
+    const inTitle = LOOKS.includes(name);
+    return [formatNumber(known.number(name, layer, head)), inTitle || !after ? "" : ` ${after}`, inTitle ? after : ""];
+  }
+
+  /* What the rows are sorted by: what the reader chose or, where this step has not got it, by importance. */
+  get order() {
+    const { known } = this;
+    if (this.sorted !== null && (this.sorted.column === "head" || known.has(this.sorted.column))) return this.sorted;
+    return known.has("loss_zeroed") ? { column: "loss_zeroed", falling: true } : { column: "head", falling: false };
+  }
+
+  /* A number is more often looked for at its largest, so the first click sorts downwards; names start upwards. */
   sortBy(column) {
-    this.falling = column === this.column ? !this.falling : column !== null;
-    this.column = column;
-    this.drawSparks();
+    const { order } = this;
+    this.sorted = { column, falling: column === order.column ? !order.falling : !["head", "role"].includes(column) };
+    this.drawLines();
     this.arrange();
   }
 
   /* Heads without the number come last either way; equal ones keep the order of the model. */
   arrange() {
-    const sign = this.falling ? -1 : 1;
-    const value = (row) => (this.column === null ? this.rows.indexOf(row) : (row.numbers[this.column] ?? null));
-    const order = this.rows.map((row) => [value(row), row]);
-    order.sort(([left], [right]) => {
+    const { column, falling } = this.order;
+    const sign = falling ? -1 : 1;
+    const ranked = this.rows.map((row, place) => [column === "head" ? place : this.known.rank(column, row.layer, row.head), row]);
+    ranked.sort(([left], [right]) => {
       if (left === null || right === null) return (left === null) - (right === null);
-      return sign * (left - right);
+      return sign * (typeof left === "string" ? left.localeCompare(right) : left - right);
     });
-    const nodes = order.map(([, row]) => row.node);
+    const nodes = ranked.map(([, row]) => row.node);
     const body = this.table.tBodies[0];
     const same = body.children.length === nodes.length && nodes.every((node, place) => body.children[place] === node);
     if (!same) body.replaceChildren(...nodes);
     for (const cell of this.table.tHead.rows[0].cells) {
-      if (cell.measure === undefined) continue;
-      cell.setAttribute("aria-sort", cell.measure !== this.column ? "none" : this.falling ? "descending" : "ascending");
+      if (cell.querySelector("button") === null) continue;
+      cell.setAttribute("aria-sort", cell.dataset.column !== column ? "none" : falling ? "descending" : "ascending");
     }
     this.showChosen();
   }
 
-  drawSparks() {
+  /* The lines are of what the rows are sorted by, or else of the first number that was measured more than once. */
+  drawLines() {
     const { series } = this.store;
-    const measure = this.column ?? this.columns?.[0] ?? null; // that is sorted by
-    const values = series?.measures[measure] ?? { mean: [] }; // none of what is of the shown text alone
-    const name = this.table.querySelector(".spark-name");
-    if (name) name.textContent = measure ? `${wordsOf(measure)} over steps` : "over steps";
-    if (!series) return;
+    if (!series || !this.columns.includes("line")) return;
+    const often = (name) => (series.measures[name]?.mean ?? []).flat().some((values) => values.filter(finite).length > 1);
+    const measure = [this.order.column, ...inOrder(Object.keys(series.measures))].find(often) ?? null;
+    const values = series.measures[measure] ?? { mean: [] };
+    this.table.querySelector(".line-name").textContent = measure === null ? "over the steps" : `${wordsOf(measure)} over the steps`;
     const range = rangeOf(values);
     const color = getComputedStyle(this.section).getPropertyValue("--bar");
     for (const row of this.rows) row.spark.draw(series.steps, values.mean[row.layer]?.[row.head] ?? [], range, color);
-    this.markSparks();
+    this.markLines();
   }
 
-  markSparks() {
-    const step = this.store.numbers?.step;
-    if (this.store.series) for (const row of this.rows) row.spark.mark(step);
+  markLines() {
+    if (this.columns.includes("line")) for (const row of this.rows) row.spark.mark(this.store.numbers?.step);
   }
 
   showChosen() {
@@ -293,5 +437,16 @@ export class HeadTable {
     const said = errors.numbers && errors.numbers === errors.maps; // above, of the same file
     showError(this.error, said ? "The numbers of this step cannot be read." : (errors.numbers ?? errors.series));
     this.section.querySelector(".table-scroll").hidden = Boolean(errors.numbers);
+    this.save.disabled = Boolean(errors.numbers);
+  }
+
+  download() {
+    const { store } = this;
+    if (store.index === null || store.numbers === null) return;
+    const content = valuesOf(new Known(store, this.measured()));
+    const url = URL.createObjectURL(new Blob([content], { type: "text/csv" }));
+    const parts = store.page ? [document.title] : [store.run, `step ${store.numbers.step}`];
+    build("a", { href: url, download: fileName([...parts, "heads"], "csv") }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10_000);
   }
 }

@@ -10,9 +10,11 @@ import { blocksOf, directionOf } from "./pairs.js";
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
 
+/* The row is one stop of the Tab key, at the token that has the focus or else at the query; keys go on from there. */
+
 class TokenRow {
   constructor(root, store) {
-    Object.assign(this, { root, store, tokens: [], texts: null });
+    Object.assign(this, { root, store, tokens: [], texts: null, marked: [], stop: null });
     this.root.addEventListener("pointerleave", () => store.leave());
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     this.root.addEventListener("pointerover", (event) => this.onToken(event, (index) => store.pointToken(index)));
@@ -30,28 +32,33 @@ class TokenRow {
     if (texts === this.texts) return;
     this.texts = texts;
     this.root.dir = segments === null ? directionOf(whole) : "ltr"; // a pair has a direction for each block
-    this.tokens = texts.map((text, index) =>
-      build("button", { class: "token", type: "button", "data-index": String(index) }, isolated(text)),
-    );
-    this.marked = [];
+    const shared = { class: "token", type: "button", tabindex: "-1", "aria-pressed": "false" };
+    this.tokens = texts.map((text, index) => build("button", { ...shared, "data-index": String(index) }, isolated(text)));
+    Object.assign(this, { marked: [], stop: null });
     this.root.replaceChildren(...blocksOf(this.tokens, texts, segments));
     this.mark();
   }
 
   mark() {
     const { query, key, lock } = this.store;
-    for (const token of this.marked ?? []) {
+    for (const token of this.marked) {
       token.classList.remove("query", "key");
       token.setAttribute("aria-pressed", "false");
-      token.tabIndex = -1;
     }
     const [first, second] = [this.tokens[query], key === null ? undefined : this.tokens[key]];
     this.marked = [first, second].filter(Boolean);
     first?.classList.add("query");
     second?.classList.add("key");
-    if (first) first.tabIndex = 0;
+    this.stopAt(this.tokens.includes(document.activeElement) ? document.activeElement : first);
     first?.setAttribute("aria-pressed", String(lock !== null));
     if (first && !this.root.matches(":hover")) reveal(this.root, first);
+  }
+
+  stopAt(token) {
+    if (!token || token === this.stop) return;
+    if (this.stop) this.stop.tabIndex = -1;
+    this.stop = token;
+    token.tabIndex = 0;
   }
 
   /* Shade each token by its weight; one below zero, of a difference, in the other colour. Where only some are shown, the
@@ -72,17 +79,30 @@ class TokenRow {
 
   onKey(event) {
     const step = STEPS[event.target.closest("[dir]").dir][event.key];
-    if (step === undefined) return;
+    const place = { Home: 0, End: this.tokens.length - 1 }[event.key] ?? this.tokens.indexOf(document.activeElement) + step;
+    if (Number.isNaN(place)) return;
     event.preventDefault();
-    this.tokens[this.tokens.indexOf(document.activeElement) + step]?.focus();
+    this.tokens[place]?.focus();
   }
 }
 
-const [RANKED, RANKED_LONG] = [6, 16];
+const [RANKED, SHOWN] = [16, 6]; // the largest weights, and how many of them show in any case
 
 /* What a query gives to the keys of a long text that are not kept one by one. */
 function restOf(rest) {
   return rest === null ? "" : `the other ${rest.count} keys together: ${rest.mass.toFixed(3)}`;
+}
+
+/* What a head put for the answer of the shown text, and the tokens that it has most of it from: the parts of a sentence,
+   or null where that is not known. */
+export function putOf({ maps, index, text: place }, layer, head) {
+  const put = maps?.putBy(layer, head) ?? null;
+  const text = index?.texts[place];
+  if (put === null || !text) return null;
+  const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+  const answer = isolated(text.answer ?? index.classes[maps.answer] ?? "", "name");
+  const tokens = put.tokens.map(([key, value]) => [isolated(text.tokens[key] ?? "", "name"), ` ${signed(value)}`]);
+  return [`put ${signed(put.value)} nats for `, answer, ...tokens.flatMap((token, at) => [at === 0 ? ": " : ", ", ...token])];
 }
 
 export class TextView {
@@ -119,18 +139,11 @@ export class TextView {
     this.showPooling();
   }
 
-  /* What the head put for the answer, and the tokens that it has most of it from. */
   showPut() {
-    const { store, text } = this;
-    const put = store.maps?.putBy(store.layer, store.head) ?? null;
+    const said = putOf(this.store, this.store.layer, this.store.head);
     const place = this.section.querySelector(".put");
-    place.hidden = put === null;
-    if (put === null) return;
-    const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
-    const answer = isolated(text.answer ?? store.index.classes[store.maps.answer] ?? "", "name");
-    const tokens = put.tokens.map(([key, value]) => [isolated(text.tokens[key] ?? "", "name"), ` ${signed(value)}`]);
-    const list = tokens.flatMap((token, at) => [at === 0 ? ": " : ", ", ...token]);
-    place.replaceChildren(`put ${signed(put.value)} nats for `, answer, ...list);
+    place.hidden = said === null;
+    place.replaceChildren(...(said ?? []));
   }
 
   showWeights(reading) {
@@ -147,7 +160,8 @@ export class TextView {
     const scale = largest(row);
     const size = (index) => (Number.isNaN(row[index]) ? -1 : Math.abs(row[index]));
     const order = [...row.keys()].filter((index) => size(index) >= 0).sort((a, b) => size(b) - size(a) || a - b);
-    const ranked = order.slice(0, reading.maps.long ? RANKED_LONG : RANKED);
+    const ranked = order.slice(0, RANKED);
+    list.style.setProperty("--rows", String(Math.min(SHOWN, tokens.length)));
     list.replaceChildren(...ranked.map((index) => {
       const line = barLine(tokens[index], size(index) / scale, formatWeight(row[index], scale).replace("-", "−"));
       line.title = `token ${index}`;

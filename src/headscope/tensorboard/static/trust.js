@@ -16,15 +16,24 @@ function withError({ falls, error }) {
   return error > 0 ? `${formatNumber(falls)} ±${formatNumber(error)}` : formatNumber(falls);
 }
 
-/* The sentence about the prediction, and whether it warns: unless it falls by more than two standard errors more without
-   the tokens that are pointed at than without as many by chance. Null where that was not measured. */
+/* How much more the prediction falls without the tokens that are pointed at than without as many by chance: paired by text
+   where that was recorded, so that texts whose prediction falls in any case do not blur it. */
+function overChance(extra, held, chance) {
+  const [mean, error] = extra["faithfulness/rollout_less_chance"] ?? [];
+  if (typeof mean === "number" && typeof error === "number") return { falls: mean, error, paired: true };
+  return { falls: held.falls - chance.falls, error: Math.hypot(held.error, chance.error), paired: false };
+}
+
+const ADVICE = "Read the maps as where the heads look, not as why the model decides.";
+
+/* The sentence about the prediction, and whether it warns: where it was shown, by more than two standard errors, that the
+   tokens that are pointed at count for no more than others. `warns` is null where nothing was measured. */
 export function faithfulness(extra, measures) {
   const chosen = (name) => parse(extra[`faithfulness/${name}`]);
   const [chance, rollout, gradient] = [chosen("chance"), chosen("rollout"), chosen("gradient") ?? chosen("gradient_input")];
   const heads = (measures.comprehensiveness?.mean ?? []).flat().filter((value) => value !== null);
   if (chance === null || (rollout === null && heads.length === 0)) {
-    const advice = "read the maps as where the heads look, not as why the model decides.";
-    return { warns: null, text: `Whether the prediction hangs on what the heads point at was not measured at this step: ${advice}` };
+    return { warns: null, text: `Whether the prediction hangs on what the heads point at was not measured at this step. ${ADVICE}` };
   }
   const held = rollout ?? { falls: Math.max(...heads), error: 0 };
   const what = rollout ? "the tokens that the heads point at together (rollout)" : "the tokens of the best head";
@@ -33,10 +42,13 @@ export function faithfulness(extra, measures) {
   const better = heads.filter((value) => value > chance.falls).length;
   if (heads.length > 0) parts.push(` ${better} of ${heads.length} heads alone do better than chance.`);
   if (gradient) parts.push(` Gradient × input: ${withError(gradient)}.`);
-  const warns = held.falls - chance.falls <= 2 * Math.hypot(held.error, chance.error);
-  if (!warns) return { warns, text: parts.join("") };
-  parts.unshift("It was not shown that the prediction hangs on what the heads point at: the difference to chance is within two standard errors. ");
-  parts.push(" Read the maps as where the heads look, not as why the model decides.");
+  const more = overChance(rollout ? extra : {}, held, chance);
+  const [hangs, warns] = [more.falls > 2 * more.error, more.falls < -2 * more.error];
+  const by = `${withError(more)} more than by chance${more.paired ? ", paired by text" : ""}`;
+  if (hangs) parts.unshift(`The prediction hangs on what the heads point at (${by}). `);
+  else if (warns) parts.unshift(`The prediction does not hang on what the heads point at (${by}). `);
+  else parts.unshift(`Too few texts to say whether the prediction hangs on what the heads point at (${by}). `);
+  if (!hangs) parts.push(` ${ADVICE}`);
   return { warns, text: parts.join("") };
 }
 
@@ -68,7 +80,7 @@ export class TrustView {
     facts.push(...this.notes(index.notes));
     this.list.replaceChildren(...facts);
     this.badge.hidden = verdict?.warns !== true;
-    this.badge.textContent = "heads not shown to matter";
+    this.badge.textContent = "the prediction does not hang on these maps";
     this.badge.title = verdict?.text ?? "";
   }
 
@@ -76,7 +88,7 @@ export class TrustView {
   showAbout(text, maps, verdict) {
     this.section.querySelector("h2").textContent = "About this text";
     const facts = [this.fact("Text", build("bdi", {}, text.text)), ...this.notes({ ...text.notes, ...this.store.index.notes })];
-    if (maps !== null && maps.check !== null) facts.push(this.check(maps));
+    if (maps !== null && (maps.check !== null || maps.rounded !== null)) facts.push(this.check(maps));
     if (verdict !== null && verdict.warns !== null) facts.push(this.fact("Prediction", verdict.text, verdict.warns ? "warns" : ""));
     this.list.replaceChildren(...facts, this.fact("Maps", this.storage(maps)));
   }
@@ -89,15 +101,24 @@ export class TrustView {
   check(maps) {
     const { precision, dropout } = this.store.index.notes;
     const how = `dropout ${legible(String(dropout ?? "not noted"))}, precision ${legible(String(precision ?? "not noted"))}`;
-    if (maps === null || maps.check === null || Number.isNaN(maps.check)) {
+    const [rounded, sums] = [maps?.rounded, maps?.check].map((value) => (Number.isFinite(value) ? value : null));
+    if (rounded === null && sums === null) {
       return this.fact("Check", `Whether the maps are those that the model used: not measured at this step (${how}).`);
     }
-    const shown = maps.check === 0 ? "0" : maps.check.toExponential(1);
+    const strong = (value) => element("strong", "", value === 0 ? "0" : value.toExponential(1));
     const text = element("span");
-    // 5 % more: two digits alone may be less than the number.
-    text.append("Largest difference between the sums that the heads went on with and the same sums made with these maps: ",
-      element("strong", "", shown), ` (${how}). The weights shown are rounded, by at most ${(1.05 * maps.rounding).toExponential(1)}.`); // prettier-ignore
-    return this.fact("Check", text, maps.check > 1e-2 ? "warns" : "");
+    if (rounded === null) {
+      const most = (1.05 * maps.rounding).toExponential(1); // 5 % more: two digits alone may be less than the number
+      text.append(`The weights shown are rounded, by at most ${most}. `);
+    } else {
+      const bits = maps.layers[0]?.weights ? "16 bits or more" : "8 bits";
+      const what = `a weight shown, kept in ${bits}, and the softmax recomputed from the model’s parameters`;
+      text.append(`Largest difference between ${what}: `, strong(rounded), ". ");
+    }
+    const pair = "the sums that the kernel gave and the same sums made with these maps, unrounded";
+    if (sums === null) text.append(`The kernel was not checked (${how}).`);
+    else text.append(`Largest difference between ${pair}: `, strong(sums), ` (${how}).`);
+    return this.fact("Check", text, Math.max(rounded, sums) > 1e-2 ? "warns" : "");
   }
 
   storage(maps) {
