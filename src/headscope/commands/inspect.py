@@ -185,6 +185,7 @@ def _record_study(run: Run, data: TextDataModule, study: Study, device: torch.de
         keep_readings(recorder, step, readings, study.numbers)
         write_marker(run.folder)
     recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
+    recorder.index.kept = step
     return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
 
 

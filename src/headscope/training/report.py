@@ -35,6 +35,7 @@ from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 
 # Of the facts of training.
 PUT = "nats put for the predicted class"
+ANSWER = "which heads matter"
 WITHOUT = "loss without a head"  # head -> by how much it rises, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
@@ -161,6 +162,7 @@ def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study:
     """Add what a study of a step's weights found beyond the usual to that step's record, and write it as scalars."""
     found = beyond_the_usual(study)
     recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
+    recorder.index.kept = step
     recorder.amend(step, numbers_of(found), study.extra())
     write_numbers(writer, found, step)
 
