@@ -20,9 +20,10 @@ from headscope.data.columns import cell_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, listed
 from headscope.inspection.attribution import ONLY_FIRST
-from headscope.inspection.callback import keep_readings, new_recorder, numbers_of, write_numbers, write_reading
+from headscope.inspection.callback import keep_readings, new_recorder, record_study, write_numbers, write_reading
 from headscope.inspection.faithfulness import BINS
 from headscope.inspection.probes import Probe, Reading, choose_probes, make_probe, read_probe, shortened
+from headscope.inspection.show import head_numbers, page_text, reading_numbers
 from headscope.inspection.study import Study, causes, sample, special_tokens
 from headscope.tensorboard.page import page, write_page
 from headscope.tensorboard.record import FOLDER, INDEX, RecordError, label_text, read_index
@@ -30,8 +31,7 @@ from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
 from headscope.training.folder import HEADS, Run, best_device, load_run, save_json, training_fact
-from headscope.training.most_wrong import head_numbers, page_text, reading_numbers
-from headscope.training.report import beyond_the_usual, write_labelled
+from headscope.training.report import write_labelled
 
 # Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
 SHOWN = {
@@ -184,8 +184,7 @@ def _record_study(run: Run, data: TextDataModule, study: Study, device: torch.de
         readings = [read_probe(run.model, probe, run.labels, device, run.objective) for probe in probes]
         keep_readings(recorder, step, readings, study.numbers)
         write_marker(run.folder)
-    recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
-    return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
+    return record_study(recorder, step, study)
 
 
 def _kept_step(run: Run) -> int:

@@ -26,10 +26,19 @@ from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.inspection.capture import ATTENTION, Kind, capture, now, observe
-from headscope.inspection.causes import evaluating
-from headscope.inspection.measures import POOLING_MEASURES, Examples, HeadStatistics, Summary, TopTexts
+from headscope.inspection.causes import device_of, evaluating
+from headscope.inspection.measures import (
+    MEASURES,
+    PAIR_MEASURES,
+    POOLING_MEASURES,
+    TOKEN_MEASURES,
+    Examples,
+    HeadStatistics,
+    Summary,
+    TopTexts,
+)
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
-from headscope.inspection.study import SpecialTokens, sample
+from headscope.inspection.study import SpecialTokens, Study, sample
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import add_picture, head_grid
 from headscope.tensorboard.record import Text, encodable
@@ -182,7 +191,7 @@ class HeadLogger(AtValidation):
         start = now(pl_module.device)
         if at == "between":  # of the averaged weights if there are any
             with self.averaged(pl_module):
-                self._keep(trainer.global_step, pl_module.model, pl_module.device)  # type: ignore[arg-type]
+                record_probes(self.recorder, trainer.global_step, pl_module.model, self.subjects)  # type: ignore[arg-type]
         else:
             if at == "start":
                 self._look(trainer, pl_module)
@@ -232,26 +241,15 @@ class HeadLogger(AtValidation):
 
     def _write(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer, step, model = _writer(trainer), trainer.global_step, pl_module.model
-        summary: Summary = {}
         if self._watch is not None:
             self._watch.close()
-            summary = self._watch.statistics.summary()
-            write_numbers(writer, summary, step)
+            write_numbers(writer, self._watch.statistics.summary(), step)
             for name, ((mean,), _) in chain(*(found.items() for found in self._watch.pooling.summary().values())):
                 writer.add_scalar(f"pooling/{name}", mean, step)
-        readings = self._keep(step, model, pl_module.device, summary)  # type: ignore[arg-type]
+        readings = record_probes(self.recorder, step, model, self.subjects, self._watch)  # type: ignore[arg-type]
         for number, (probe, reading) in enumerate(zip(self.subjects.probes, readings, strict=True)):
             shown = shortened(probe, reading, self.config.max_tokens)
             write_reading(writer, f"probe_{number}", *shown, step, self.config.font)
-
-    def _keep(self, step: int, model: nn.Module, device: torch.device, summary: Summary | None = None) -> list[Reading]:
-        """Keep the probes' maps, and the numbers and examples if there are any."""
-        labels, objective = self.subjects.labels, self.subjects.objective
-        readings = [read_probe(model, probe, labels, device, objective) for probe in self.subjects.probes]
-        if readings:
-            extra = examples_of(self._watch.examples, self.subjects.text_of) if summary and self._watch else {}
-            keep_readings(self.recorder, step, readings, summary, extra)
-        return readings
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Let go of the layers."""
@@ -346,11 +344,40 @@ def new_recorder(
 ) -> HeadRecorder:
     """Return the recorder of a run, or go on with the one that a resumed run had."""
     texts = [
-        Text(f"probe_{number}", probe.tokens, probe.text, probe.label, probe.segments)
+        Text(f"probe_{number}", probe.tokens, probe.text, probe.label, probe.segments, probe.special, probe.readout)
         for number, probe in enumerate(probes)
     ]
     is_exact = config.precision == "float16"
     return HeadRecorder(folder, texts, labels, config.budget * MIB, config.max_tokens, is_exact, notes)
+
+
+def record_probes(
+    recorder: HeadRecorder, step: int, model: nn.Module, subjects: Subjects, watch: HeadWatch | None = None
+) -> list[Reading]:
+    """Record the probes' maps as the model reads them now, and the numbers and examples that a watch saw, if any."""
+    device = device_of(model)
+    readings = [read_probe(model, probe, subjects.labels, device, subjects.objective) for probe in subjects.probes]
+    if readings:
+        summary = {} if watch is None else watch.statistics.summary()
+        extra = {} if watch is None else examples_of(watch.examples, subjects.text_of)
+        keep_readings(recorder, step, readings, summary, extra)
+    return readings
+
+
+def record_study(recorder: HeadRecorder, step: int, study: Study) -> bool:
+    """Add what a study found beyond the usual to the step whose weights were kept; False if that was thinned out."""
+    recorder.index.kept = step
+    recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
+    return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
+
+
+def beyond_the_usual(study: Study) -> Summary:
+    """Return a study's numbers without those that every record has."""
+    usual = {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
+    return {
+        layer: {name: values for name, values in measures.items() if name not in usual}
+        for layer, measures in study.numbers.items()
+    }
 
 
 def keep_readings(

@@ -39,6 +39,8 @@ class Probe:
     # For pairs, the text that each token is of, 0 or 1; None for special tokens
     segments: list[int | None] | None = None
     evidence: Evidence | None = None  # the tokens' n-grams, where the model reads them
+    special: list[int] | None = None  # places of tokens that are no words, such as [CLS]; None if not known
+    readout: int | None = None  # the place that the classifier reads its answer from, where it is one
 
     @property
     def text(self) -> str:

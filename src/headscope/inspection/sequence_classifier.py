@@ -78,10 +78,10 @@ class SequenceClassifier(nn.Module):
             raise ValueError(f"{type(self.model).__name__} gives no logits for {len(self.labels)} classes: {TAKES}")
         return logits
 
-    def probe(self, name_or_text: Given, label: str | None = None) -> Probe:
+    def probe(self, text: Given, label: str | None = None) -> Probe:
         """Return a text or a pair, encoded; its tokens are shown as the piece of the text that each is made of."""
-        texts = (name_or_text,) if isinstance(name_or_text, str) else tuple(name_or_text)
-        found = self._encoded([name_or_text], return_special_tokens_mask=True)
+        texts = (text,) if isinstance(text, str) else tuple(text)
+        found = self._encoded([text], None, return_special_tokens_mask=True)
         (ids,), (mask,) = found["input_ids"], found["special_tokens_mask"]
         if found.encodings:  # of a tokenizer in Rust
             segments = list(found.encodings[0].sequence_ids)
@@ -108,7 +108,9 @@ class SequenceClassifier(nn.Module):
         """
         with evaluating(self), torch.inference_mode(False), torch.enable_grad():
             try:
-                inputs = [None if part is None else part.to(self.device) for part in (probe.token_ids, probe.segment_ids)]
+                inputs = [
+                    None if part is None else part.to(self.device) for part in (probe.token_ids, probe.segment_ids)
+                ]
                 segments = {} if inputs[1] is None or not self._takes_segments else {"token_type_ids": inputs[1]}
                 output = self.model(input_ids=inputs[0], output_hidden_states=True, **segments)
                 last = output.hidden_states[-1]
