@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.command_config import InspectConfig
 from headscope.commands.evaluate import data_of
+from headscope.commands.inspect_model import inspect_model
 from headscope.data.batching import TextBatches
 from headscope.data.columns import cell_labels
 from headscope.data.datamodule import TextDataModule
@@ -46,9 +47,11 @@ SHOWN = {
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path; without a text, `measure`."""
+    if config.model is not None:
+        return inspect_model(config, console)
     if config.text is None:
         return measure(config, console)
-    console, run = terminal(console), load_run(Path(config.run))
+    console, run = terminal(console), load_run(Path(str(config.run)))
     probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.evidence)
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
@@ -144,7 +147,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     Raises:
         RunError, DataError: if the run or its data cannot be read.
     """
-    console, run = terminal(console), load_run(Path(config.run))
+    console, run = terminal(console), load_run(Path(str(config.run)))
     device = best_device(config.accelerator)
     run.model.to(device)
     data = data_of(run)
