@@ -229,7 +229,7 @@ class _Nothing(headscope.RecordHeads):
     def __init__(self) -> None:
         super().__init__(SHOWN, [TOKEN_IDS])
 
-    def _record_maps(self, *args: object) -> None:
+    def record(self, *args: object) -> None:
         pass
 
 

@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -120,6 +120,10 @@ def _run(name: str, words: Sequence[str]) -> int:
     has_no_data = any(entry.name == "data" and entry.default is None for entry in fields(schema))
     if has_no_data and "data" not in keys and any(key.startswith("data.") for key in keys):
         given.append("data=files")  # keys of other data, for a command that has none unless it is told
+    # Hydra takes `model=...` for a choice among the files of configs/model, also where it is a plain key of the command.
+    aside = [entry for entry in overrides if entry.key_or_group == "model" and schema is InspectConfig]
+    plain = {entry.key_or_group: entry.value() for entry in aside}
+    given = [word for word in given if word not in {entry.input_line for entry in aside}]
     try:
         if "--help" in options:
             print("\n".join(_help(name, given)))
@@ -137,7 +141,7 @@ def _run(name: str, words: Sequence[str]) -> int:
                 )
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
-        job = Job(run, schema, [entry.key_or_group for entry in overrides if not entry.is_sweep_override()])
+        job = Job(run, schema, [entry.key_or_group for entry in overrides if not entry.is_sweep_override()], plain)
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(job)()
     except Exception as error:  # of Hydra, in composing: those of the job do not come this way
         is_hydras = isinstance(error, HydraException) or refused_by_machine(error) is None
@@ -153,8 +157,9 @@ def _run(name: str, words: Sequence[str]) -> int:
 class Job:
     """One run, or one of a sweep's, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, run: str, schema: type, fixed: Sequence[str]) -> None:
+    def __init__(self, run: str, schema: type, fixed: Sequence[str], plain: Mapping[str, Any]) -> None:
         self.run, self.schema, self.fixed = run, schema, fixed  # fixed: keys with one value for all jobs
+        self.plain = plain  # keys that Hydra would not take
         self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
 
     def __call__(self, composed: DictConfig) -> None:
@@ -162,6 +167,8 @@ class Job:
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
         try:
+            for key, value in self.plain.items():
+                composed[key] = value
             config = self._config(composed)
             with signals_taken(end):
                 run = pkgutil.resolve_name(self.run)

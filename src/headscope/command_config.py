@@ -121,22 +121,41 @@ class ExportConfig:
 
 @dataclass
 class InspectConfig:
-    """Show what every head does: with one text, or, without one, over a sample of the run's validation texts."""
+    """Show what every head does: with one text, or, without one, over a sample of labelled texts."""
 
-    run: str = setting(MISSING, "run folder")
-    text: str | None = setting(None, "the text; null measures every head over a sample of validation texts")
-    texts: int = setting(300, "without a text: how many validation texts, drawn by the run's seed", minimum=1)
-    text_pair: str | None = setting(None, "the second text, if the run was trained on pairs")
+    run: str | None = setting(None, "run folder")
+    model: str | None = setting(
+        None, "instead of a run: a sequence classifier of transformers, a folder or Hub id; safetensors alone"
+    )
+    text: str | None = setting(None, "the text; null measures every head over a sample of labelled texts")
+    texts: int = setting(300, "how many labelled texts are drawn: of the run's validation split, or of data", minimum=1)
+    data: OtherDataConfig | None = setting(
+        None, "for model=: labelled texts, the test split or the only one, on which each head is switched off in turn"
+    )
+    text_pair: str | None = setting(None, "the second text, if the model was trained on pairs")
     label: str | None = setting(None, "its class, if known (several as in the data); shown beside the prediction")
     max_tokens: int = setting(256, "cut the text to so many tokens", minimum=2)
-    output: str | None = setting(None, "the HTML file; below the run folder's inspect/ if null")
+    output: str | None = setting(
+        None, "the HTML file; below the run folder's inspect/ if null, or for model= below outputs/inspect/"
+    )
     overwrite: bool = setting(False, "replace the output if it is there already")
     font: str | None = setting(None, "font file for token names")
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
 
     def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
-        yield from _run_conflicts(self.run)
+        if self.run is not None:
+            yield from _run_conflicts(self.run)
+        if self.run is None and self.model is None:
+            yield "run", "is missing; give it as run=outputs/..., or a classifier of transformers as model=..."
+        elif self.run is not None and self.model is not None:
+            yield "model", f"got {self.model!r} and run={self.run}; takes one of the two"
+        elif self.run is not None and self.data is not None:
+            yield "data", "is for model=...; a run has its own texts, so leave every data.* out"
+        elif self.model is not None and self.text is None and self.data is None:
+            yield "text", "is missing; give a text, or labelled texts to rank the heads: data.path=..."
+        if self.data is not None and not self.data.path:
+            yield "data.path", "is missing; takes labelled texts"
         for key, text in (("text", self.text), ("text_pair", self.text_pair)):
             if text is not None and not text.strip():
                 yield key, "is empty; takes a text"

@@ -1,7 +1,8 @@
 """Lightning callbacks that record every head while a model trains: any model's maps, and all that is known of ours.
 
-`RecordHeads` is for any LightningModule, `HeadLogger` for headscope's own runs, whose validation `HeadWatch` watches;
-below them is what they write. Shape letters: B texts, L layers, H heads, Q queries, K keys, T tokens.
+`AtValidation` says when. `RecordHeads` is for any LightningModule, `HeadLogger` for headscope's own runs, whose
+validation `HeadWatch` watches; below them is what they write, which the callback for transformers.Trainer writes too.
+Shape letters: B texts, L layers, H heads, Q queries, K keys, T tokens.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,10 +26,20 @@ from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.inspection.capture import ATTENTION, Kind, capture, now, observe
-from headscope.inspection.causes import evaluating
-from headscope.inspection.measures import POOLING_MEASURES, Examples, HeadStatistics, Summary, TopTexts
+from headscope.inspection.causes import device_of, evaluating
+from headscope.inspection.measures import (
+    MEASURES,
+    PAIR_MEASURES,
+    POOLING_MEASURES,
+    TOKEN_MEASURES,
+    Examples,
+    HeadStatistics,
+    Summary,
+    TopTexts,
+)
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
-from headscope.inspection.study import SpecialTokens, sample
+from headscope.inspection.study import SpecialTokens, Study, sample
+from headscope.inspection.verdicts import role_arrays
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import add_picture, head_grid
 from headscope.tensorboard.record import Text, encodable
@@ -36,10 +47,44 @@ from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, probe_markdown, write_marker
 
 NUMBERS_AT_ONCE = 2**22  # 16 MiB: a batch of long texts under many heads must not fill the memory
+Occasion = Literal["start", "validation", "between"]
 MIB, LONGEST_EXAMPLE = 2**20, 160  # bytes; characters of an example's text that are kept
 
 
-class RecordHeads(Callback):
+class AtValidation(Callback):
+    """Record at step 0, at every validation but the sanity check, and every n steps if that is asked for."""
+
+    def __init__(self, every_n_steps: int | None = None) -> None:
+        self.every_n_steps = every_n_steps
+        self._last_step = -1
+
+    def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
+        """Record the model as it is now."""
+        raise NotImplementedError
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record step 0, which a resumed run has already."""
+        if trainer.global_step == 0:
+            self.record(trainer, pl_module, "start")
+        self._last_step = trainer.global_step
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record what validation saw."""
+        if not trainer.sanity_checking:
+            self._last_step = trainer.global_step
+            self.record(trainer, pl_module, "validation")
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Record between validations, if it is asked for."""
+        every, step = self.every_n_steps, trainer.global_step
+        if every is not None and step % every == 0 and step != self._last_step:
+            self._last_step = step
+            self.record(trainer, pl_module, "between")
+
+
+class RecordHeads(AtValidation):
     """Record every head's maps of the same texts while any LightningModule trains, for TensorBoard's Heads tab.
 
         trainer = Trainer(callbacks=[RecordHeads([Text("cat", ["the", "cat", "sat"], "the cat sat")], [token_ids])])
@@ -67,10 +112,9 @@ class RecordHeads(Callback):
         folder: str | Path | None = None,
         layers: Kind = ATTENTION,
     ) -> None:
-        self.texts, self.inputs, self.every_n_steps = list(texts), tuple(inputs), every_n_steps
-        self.folder, self.layers = folder, layers
+        super().__init__(every_n_steps)
+        self.texts, self.inputs, self.folder, self.layers = list(texts), tuple(inputs), folder, layers
         self.recorder: HeadRecorder
-        self._last_step = -1
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell TensorBoard that this run has a record, which the Heads tab shows."""
@@ -79,28 +123,8 @@ class RecordHeads(Callback):
             self.recorder = HeadRecorder(folder, self.texts)
             write_marker(folder)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Record step 0, which a resumed run has already."""
-        if trainer.global_step == 0:
-            self._record_maps(trainer, pl_module)
-        self._last_step = trainer.global_step
-
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Record what validation saw."""
-        if not trainer.sanity_checking:
-            self._record_maps(trainer, pl_module)
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Record between validations, if it is asked for."""
-        every, step = self.every_n_steps, trainer.global_step
-        if every is not None and step % every == 0 and step != self._last_step:
-            self._record_maps(trainer, pl_module)
-
-    def _record_maps(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
         """Keep the maps of the texts as the model reads them now."""
-        self._last_step = trainer.global_step
         if not trainer.is_global_zero:
             return
         with torch.no_grad(), evaluating(pl_module), capture(pl_module, kind=self.layers) as maps:
@@ -129,7 +153,7 @@ class Subjects:
     objective: Objective = ONE_CLASS
 
 
-class HeadLogger(RecordHeads):
+class HeadLogger(AtValidation):
     """Record at step 0 and at every validation, whose own forward passes give the numbers.
 
     The numbers are those of the same validation texts at every record, `config.texts` of them, drawn by the run's seed:
@@ -146,9 +170,8 @@ class HeadLogger(RecordHeads):
         recorder: HeadRecorder,
         averaged: Callable[[LightningModule], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        super().__init__(recorder.index.texts, (), config.every)
-        self.averaged = averaged
-        self.subjects, self.config, self.recorder = subjects, config, recorder
+        super().__init__(config.every)
+        self.subjects, self.config, self.recorder, self.averaged = subjects, config, recorder, averaged
         self.seconds = 0.0
         self._watch: HeadWatch | None = None
         self._texts: Tensor | None = None  # rows of the texts that are measured; None for all
@@ -160,17 +183,31 @@ class HeadLogger(RecordHeads):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draw the texts that are measured, and record step 0, which a resumed run has already."""
         start = now(pl_module.device)
-        batches = self._draw(trainer.datamodule)  # type: ignore[attr-defined]
-        if trainer.global_step == 0:
-            self._begin(pl_module)
-            if self._watch is not None:  # as validation would
-                with torch.no_grad(), evaluating(pl_module), trainer.precision_plugin.val_step_context():
-                    for batch in map(trainer.strategy.batch_to_device, batches):
-                        self._watch.look_at(batch)
-                        pl_module(batch)
-            self._write(trainer, pl_module)
-        self._last_step = trainer.global_step  # which a resumed run has recorded, with numbers
+        self._sample = self._draw(trainer.datamodule)  # type: ignore[attr-defined]
         self.seconds += now(pl_module.device) - start
+        super().on_train_start(trainer, pl_module)
+
+    def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
+        """Write what validation saw; before training what it would see; between validations the maps alone."""
+        start = now(pl_module.device)
+        if at == "between":  # of the averaged weights if there are any
+            with self.averaged(pl_module):
+                record_probes(self.recorder, trainer.global_step, pl_module.model, self.subjects)  # type: ignore[arg-type]
+        else:
+            if at == "start":
+                self._look(trainer, pl_module)
+            self._write(trainer, pl_module)
+            self.seconds += 0 if at == "start" or self._watch is None else self._watch.seconds
+        self.seconds += now(pl_module.device) - start
+
+    def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Pass the texts that are measured through the model, as validation would."""
+        self._begin(pl_module)
+        if self._watch is not None:
+            with torch.no_grad(), evaluating(pl_module), trainer.precision_plugin.val_step_context():
+                for batch in map(trainer.strategy.batch_to_device, self._sample):
+                    self._watch.look_at(batch)
+                    pl_module(batch)
 
     def _draw(self, data: TextDataModule) -> Iterable[Batch]:
         """Choose the texts that are measured, note that in the record, and return batches of them."""
@@ -203,46 +240,17 @@ class HeadLogger(RecordHeads):
         if self._watch is not None:
             self._watch.look_at(batch)
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write what was seen."""
-        if trainer.sanity_checking:
-            return
-        start = now(pl_module.device)
-        self._write(trainer, pl_module)
-        self.seconds += now(pl_module.device) - start + (0 if self._watch is None else self._watch.seconds)
-
     def _write(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer, step, model = _writer(trainer), trainer.global_step, pl_module.model
-        summary: Summary = {}
         if self._watch is not None:
             self._watch.close()
-            summary = self._watch.statistics.summary()
-            write_numbers(writer, summary, step)
+            write_numbers(writer, self._watch.statistics.summary(), step)
             for name, ((mean,), _) in chain(*(found.items() for found in self._watch.pooling.summary().values())):
                 writer.add_scalar(f"pooling/{name}", mean, step)
-        readings = self._record(step, model, pl_module.device, summary)  # type: ignore[arg-type]
+        readings = record_probes(self.recorder, step, model, self.subjects, self._watch)  # type: ignore[arg-type]
         for number, (probe, reading) in enumerate(zip(self.subjects.probes, readings, strict=True)):
             shown = shortened(probe, reading, self.config.max_tokens)
             write_reading(writer, f"probe_{number}", *shown, step, self.config.font)
-
-    def _record_maps(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Record maps between validations, of the averaged weights if there are any."""
-        start = now(pl_module.device)
-        with self.averaged(pl_module):
-            self._record(trainer.global_step, pl_module.model, pl_module.device)  # type: ignore[arg-type]
-        self.seconds += now(pl_module.device) - start
-
-    def _record(
-        self, step: int, model: nn.Module, device: torch.device, summary: Summary | None = None
-    ) -> list[Reading]:
-        """Keep the probes' maps, and the numbers and examples if there are any."""
-        self._last_step = step
-        labels, objective = self.subjects.labels, self.subjects.objective
-        readings = [read_probe(model, probe, labels, device, objective) for probe in self.subjects.probes]
-        if readings:
-            extra = examples_of(self._watch.examples, self.subjects.text_of) if summary and self._watch else {}
-            keep_readings(self.recorder, step, readings, summary, extra)
-        return readings
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Let go of the layers."""
@@ -337,11 +345,50 @@ def new_recorder(
 ) -> HeadRecorder:
     """Return the recorder of a run, or go on with the one that a resumed run had."""
     texts = [
-        Text(f"probe_{number}", probe.tokens, probe.text, probe.label, probe.segments)
+        Text(f"probe_{number}", probe.tokens, probe.text, probe.label, probe.segments, probe.special, probe.readout)
         for number, probe in enumerate(probes)
     ]
     is_exact = config.precision == "float16"
     return HeadRecorder(folder, texts, labels, config.budget * MIB, config.max_tokens, is_exact, notes)
+
+
+def record_probes(
+    recorder: HeadRecorder, step: int, model: nn.Module, subjects: Subjects, watch: HeadWatch | None = None
+) -> list[Reading]:
+    """Record the probes' maps as the model reads them now, and the numbers and examples that a watch saw, if any."""
+    device = device_of(model)
+    readings = [read_probe(model, probe, subjects.labels, device, subjects.objective) for probe in subjects.probes]
+    if readings:
+        summary = {} if watch is None else watch.statistics.summary()
+        extra = {} if watch is None else examples_of(watch.examples, subjects.text_of)
+        keep_readings(recorder, step, readings, summary, extra)
+    return readings
+
+
+def record_study(
+    recorder: HeadRecorder, step: int, study: Study, without: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+) -> bool:
+    """Add what a study found beyond the usual to the step whose weights were kept; False if that was thinned out.
+
+    `without` are the probabilities of each recorded text without a head or a layer: see `without_each`.
+    """
+    off = {
+        f"text_{place}/without/{name}": values.astype(np.float32)
+        for place, both in enumerate(without)
+        for name, values in zip(("heads", "layers"), both, strict=True)
+    }
+    recorder.index.kept = step
+    recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
+    return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra() | off)
+
+
+def beyond_the_usual(study: Study) -> Summary:
+    """Return a study's numbers without those that every record has."""
+    usual = {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
+    return {
+        layer: {name: values for name, values in measures.items() if name not in usual}
+        for layer, measures in study.numbers.items()
+    }
 
 
 def keep_readings(
@@ -357,6 +404,9 @@ def keep_readings(
     """
     members = dict(extra or {})
     for place, reading in enumerate(readings):
+        for number, layer in enumerate(reading.maps):
+            if layer in reading.norms:
+                members[f"text_{place}/layer_{number}/value_norms"] = reading.norms[layer].astype(np.float32)
         classes = list(reading.probabilities)
         if not isinstance(reading.answer, str):
             given = [name in reading.answer for name in classes]
@@ -372,7 +422,7 @@ def keep_readings(
         [reading.pooling for reading in readings],
         [np.array(list(reading.probabilities.values())) for reading in readings],
         [reading.difference for reading in readings],
-        members,
+        members | role_arrays(summary or {}),
     )
 
 

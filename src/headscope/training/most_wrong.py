@@ -10,26 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscope.data.columns import texts_among
-from headscope.inspection.measures import HeadStatistics, Summary
-from headscope.inspection.probes import Probe, Reading, encoded_probe, read_probe, shortened
+from headscope.inspection.probes import Probe, Reading, encoded_probe, read_at, read_probe, shortened
+from headscope.inspection.show import head_numbers, page_text, reading_numbers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.page import PageText, page, write_page
-from headscope.tensorboard.record import (
-    Arrays,
-    Spoken,
-    Text,
-    label_text,
-    levels_of,
-    notes_of,
-    numbers_of_pair,
-    quadrants,
-)
+from headscope.tensorboard.record import Spoken, label_text, quadrants
 from headscope.tensorboard.summaries import table_markdown
 from headscope.training.folder import MOST_WRONG
 from headscope.training.report import Report
 from headscope.training.session import Session
 
-EXACT = 2**16  # weights of all maps of a text, up to which a page has them in float32
 MOST_BYTES = 10 * 2**20  # of all maps on the page
 ON_THE_PAGE, IN_THE_TABLE = 4_000, 160  # characters of a text that are shown
 COLUMNS = ("", "loss", "label", "its probability", "prediction", "its probability", "text")
@@ -90,10 +80,9 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
     columns = texts_among(found)
     classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
     (label,) = session.objective.names(classes, data.corpus.labels)
-    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label), data.evidence)
-    reading = read_probe(
-        session.module.model, probe, data.corpus.labels, session.device, session.objective, report.temperature
-    )
+    both, model = tuple(found[column] for column in columns), session.module.model
+    probe = encoded_probe(data.tokenizer, both, label_text(label), data.evidence, read_at(model))
+    reading = read_probe(model, probe, data.corpus.labels, session.device, session.objective, report.temperature)
     reading = replace(reading, spoken=_against_the_label(probe, reading, label), attribution=None)
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
@@ -148,63 +137,3 @@ def _named(answer: Answer, reading: Reading) -> tuple[str, str]:
 def clipped(text: str, length: int) -> str:
     """Return a text of at most `length` characters, the last of which says that there are more."""
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def reading_numbers(reading: Reading) -> Summary:
-    """Return the numbers of every head over this one text."""
-    statistics = HeadStatistics()
-    for layer, maps in reading.maps.items():
-        statistics.update(layer, torch.from_numpy(maps)[None])  # [1, H, T, T]
-    return statistics.summary()
-
-
-def head_numbers(summary: Summary, reading: Reading, segments: list[int | None] | None) -> list[list[dict[str, float]]]:
-    """Return each measure's mean, layer by layer and head by head.
-
-    Of a pair, whose segments say which text each token is of, also what goes from one text to the other; and, where it
-    can be said, what the head put for the answer in nats.
-    """
-    numbers = []
-    for layer, (measures, maps) in enumerate(zip(summary.values(), reading.maps.values(), strict=True)):
-        heads = zip(*(means for means, _ in measures.values()), strict=True)
-        numbers.append([
-            dict(zip(measures, values, strict=True))
-            | numbers_of_pair(maps[head], segments)
-            | ({} if reading.spoken is None else {"nats": float(reading.spoken.heads[layer, head])})
-            for head, values in enumerate(heads)
-        ])  # fmt: skip
-    return numbers
-
-
-def page_text(
-    name: str,
-    probe: Probe,
-    reading: Reading,
-    numbers: list[list[dict[str, float]]],
-    notes: dict[str, str],
-    shares: list[np.ndarray] | None = None,
-) -> PageText:
-    """Return what a page shows of a text, with the numbers of its heads and notes on where all this comes from.
-
-    Weights are exact in float32 where they are few; else they are kept as the record keeps them, in one byte. Of a
-    reading that is cut, `shares` say layer by layer how a pair's texts divide each head's whole map [H, 2, 2].
-    """
-    arrays: Arrays = {"probabilities": np.array(list(reading.probabilities.values()), dtype=np.float32)}
-    is_exact = sum(maps.size for maps in reading.maps.values()) <= EXACT
-    for number, maps in enumerate(reading.maps.values()):
-        if is_exact:
-            arrays[f"layer_{number}/weights"] = maps.astype(np.float32)
-        else:
-            arrays[f"layer_{number}/levels"], arrays[f"layer_{number}/scales"] = levels_of(maps)
-        if probe.segments is not None:
-            whole = quadrants(maps, probe.segments) if shares is None else shares[number]
-            arrays[f"layer_{number}/quadrants"] = whole.astype(np.float32)
-    if reading.pooling is not None:
-        arrays["pooling"] = reading.pooling.astype(np.float32)
-    if not isinstance(reading.answer, str):
-        arrays["given"] = np.array([name in reading.answer for name in reading.probabilities], dtype=np.uint8)
-    said = reading.spoken
-    arrays |= {} if said is None else said.arrays()
-    measures = {measure: [[head.get(measure) for head in heads] for heads in numbers] for measure in numbers[0][0]}
-    text = Text(name, probe.tokens, probe.text, probe.label, probe.segments)
-    return PageText(text, arrays, measures, notes_of(said) | notes, None if said is None else said.answer)

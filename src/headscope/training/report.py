@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.config import InspectionConfig, TrainConfig
-from headscope.inspection.callback import Subjects, numbers_of, write_numbers
-from headscope.inspection.measures import MEASURES, PAIR_MEASURES, TOKEN_MEASURES, Summary
+from headscope.inspection.callback import Subjects, beyond_the_usual, record_study, write_numbers
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
 from headscope.inspection.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
@@ -35,6 +35,7 @@ from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 
 # Of the facts of training.
 PUT = "nats put for the predicted class"
+ANSWER = "which heads matter"
 WITHOUT = "loss without a head"  # head -> by how much it rises, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
@@ -157,18 +158,13 @@ def write_labelled(
         add_picture(writer, f"tokens/{name}/pooling", picture, step)
 
 
-def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study: Study) -> None:
+def write_study(
+    writer: SummaryWriter,
+    recorder: HeadRecorder,
+    step: int,
+    study: Study,
+    without: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+) -> None:
     """Add what a study of a step's weights found beyond the usual to that step's record, and write it as scalars."""
-    found = beyond_the_usual(study)
-    recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
-    recorder.amend(step, numbers_of(found), study.extra())
-    write_numbers(writer, found, step)
-
-
-def beyond_the_usual(study: Study) -> Summary:
-    """Return a study's numbers without those that every record has."""
-    usual = {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
-    return {
-        layer: {name: values for name, values in measures.items() if name not in usual}
-        for layer, measures in study.numbers.items()
-    }
+    record_study(recorder, step, study, without)
+    write_numbers(writer, beyond_the_usual(study), step)
