@@ -23,7 +23,9 @@ def test_the_notebook_runs_and_shows_its_page(browser: Any, tmp_path: Path, monk
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(NOTEBOOK.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(NOTEBOOK.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    )
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     outputs = {kind: output for cell in notebook.cells for output in cell.get("outputs", ())
                for kind in output.get("data", {output.output_type: 0})}  # fmt: skip

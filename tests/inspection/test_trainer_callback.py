@@ -58,7 +58,9 @@ def test_the_training_is_the_same_to_the_last_digit(options: dict[str, Any], tmp
     assert all(torch.equal(tensor, without[name]) for name, tensor in with_it.state_dict().items())
     assert with_it.config._attn_implementation == "eager"
     folder, index = record_of(recorded)
-    steps = {0: [0, 24], 5: [0, 5, 10, 15, 20, 24], 3: [0, 4, 8]}[options.get("eval_steps", 3 if "bf16" in options else 0)]
+    steps = {0: [0, 24], 5: [0, 5, 10, 15, 20, 24], 3: [0, 4, 8]}[
+        options.get("eval_steps", 3 if "bf16" in options else 0)
+    ]
     assert [step.step for step in index.steps] == steps
     assert index.kept == steps[-1]
     # Beside the Trainer's own event file, where TensorBoard finds it; in its output_dir if it writes none.
@@ -71,8 +73,15 @@ def test_the_record_has_maps_numbers_and_what_depends_on_each_head(tmp_path: Pat
     folder, index = record_of(recorded)
     assert folder == tmp_path / "record/heads"
     assert list((tmp_path / "record").glob("events.out.tfevents.*"))
-    assert (index.layers, index.heads, index.classes) == (["layer 0", "layer 1", "layer 2"], [3] * 3, ["blame", "praise"])
-    assert [(text.tokens[1], text.special, text.readout) for text in index.texts] == [("the", [0, 6], 0), ("good", [0, 2], 0)]
+    assert (index.layers, index.heads, index.classes) == (
+        ["layer 0", "layer 1", "layer 2"],
+        [3] * 3,
+        ["blame", "praise"],
+    )
+    assert [(text.tokens[1], text.special, text.readout) for text in index.texts] == [
+        ("the", [0, 6], 0),
+        ("good", [0, 2], 0),
+    ]
     first, last = (read_step(folder / step.file) for step in index.steps)
     model, tokenizer = trainer.model.eval(), trainer.processing_class
     with torch.no_grad():
@@ -91,7 +100,13 @@ def test_the_record_has_maps_numbers_and_what_depends_on_each_head(tmp_path: Pat
 
 def test_the_best_weights_are_studied_where_they_are_kept(tmp_path: Path) -> None:
     recorded = callback()
-    options = {"eval_strategy": "steps", "eval_steps": 6, "save_strategy": "steps", "save_steps": 6, "learning_rate": 0.05}
+    options = {
+        "eval_strategy": "steps",
+        "eval_steps": 6,
+        "save_strategy": "steps",
+        "save_steps": 6,
+        "learning_rate": 0.05,
+    }
     trainer = fine_tuned(tmp_path, [recorded], load_best_model_at_end=True, **options)
     folder, index = record_of(recorded)
     assert trainer.state.best_model_checkpoint.endswith(f"-{index.kept}")

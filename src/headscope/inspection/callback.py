@@ -39,6 +39,7 @@ from headscope.inspection.measures import (
 )
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
 from headscope.inspection.study import SpecialTokens, Study, sample
+from headscope.inspection.verdicts import role_arrays
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import add_picture, head_grid
 from headscope.tensorboard.record import Text, encodable
@@ -359,7 +360,7 @@ def record_probes(
     readings = [read_probe(model, probe, subjects.labels, device, subjects.objective) for probe in subjects.probes]
     if readings:
         summary = {} if watch is None else watch.statistics.summary()
-        extra = {} if watch is None else examples_of(watch.examples, subjects.text_of)
+        extra = {} if watch is None else examples_of(watch.examples, subjects.text_of) | role_arrays(summary)
         keep_readings(recorder, step, readings, summary, extra)
     return readings
 

@@ -42,9 +42,19 @@ def ablation(
     Raises:
         ValueError: if a text's class is not known, or there are no texts.
     """
+    return {
+        layer: {measure: mean_and_error(values) for measure, values in measures.items()}
+        for layer, measures in ablated(model, batches, means, objective).items()
+    }
+
+
+def ablated(
+    model: nn.Module, batches: Iterable[Batch], means: Means | None = None, objective: Objective = ONE_CLASS
+) -> dict[str, dict[str, Float[Tensor, "N H"]]]:
+    """Return `ablation` text by text: layer -> measure -> the change of each text, without each head."""
     sample = _labelled(batches)
     means = mean_outputs(model, sample) if means is None else means
-    result: Summary = {}
+    result: dict[str, dict[str, Float[Tensor, "N H"]]] = {}
     with evaluating(model), torch.no_grad():
         whole = _outcomes(model, sample, objective)  # [N, 2]
         for name, layer in headed_layers(model).items():
@@ -54,9 +64,23 @@ def ablation(
                     with intervene(model, {(name, head): change}, means):
                         differences.append(_outcomes(model, sample, objective) - whole)
                 loss, accuracy = torch.stack(differences, dim=-1).transpose(0, 1)  # [N, 2, H] -> [2, N, H]
-                result.setdefault(name, {})[f"loss_{suffix}"] = mean_and_error(loss)
-                result[name][f"accuracy_{suffix}"] = mean_and_error(accuracy)
+                measured = {f"loss_{suffix}": loss, f"accuracy_{suffix}": accuracy}
+                result.setdefault(name, {}).update(measured)
     return result
+
+
+def losses(model: nn.Module, batches: Iterable[Batch], objective: Objective = ONE_CLASS) -> Float[Tensor, " N"]:
+    """Return the loss of each text, in nats."""
+    with evaluating(model), torch.no_grad():
+        return _outcomes(model, _labelled(batches), objective)[:, 0]
+
+
+def losses_without(
+    model: nn.Module, batches: Iterable[Batch], head: tuple[str, int], objective: Objective = ONE_CLASS
+) -> Float[Tensor, " N"]:
+    """Return the loss of each text, in nats, where one head, (layer, number), gives nothing."""
+    with intervene(model, {head: "zero"}):
+        return losses(model, batches, objective)
 
 
 def gate_gradient(model: nn.Module, batches: Iterable[Batch], objective: Objective = ONE_CLASS) -> Summary:

@@ -43,6 +43,8 @@ class Faithfulness:
     heads: Summary  # layer -> measure -> (mean of each head, standard error of each head)
     # "rollout", "gradient" or "chance" -> measure -> (mean, standard error)
     choosers: dict[str, dict[str, tuple[float, float]]]
+    # Comprehensiveness of rollout less that of chance, text by text: mean and standard error
+    rollout_less_chance: tuple[float, float]
     texts: int  # how many texts were measured
 
 
@@ -222,4 +224,5 @@ def _result(model: nn.Module, values: Float[Tensor, "2 C N"]) -> Faithfulness:
         for row, measure in enumerate(QUANTITIES):
             (mean,), (error,) = mean_and_error(value[row].T)
             choosers.setdefault(name, {})[measure] = mean, error
-    return Faithfulness(heads, choosers, values.shape[-1])
+    (mean,), (error,) = mean_and_error((rolled - chance.mean(dim=1, keepdim=True))[0].T)
+    return Faithfulness(heads, choosers, (mean, error), values.shape[-1])

@@ -6,6 +6,7 @@ Shape letters: B texts, N heads of all layers together, L layers, H heads of eac
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.inspection.attribution import attributable, attribution, for_class
 from headscope.inspection.capture import capture
-from headscope.inspection.causes import ablation, device_of, evaluating, gate_gradient, headed_layers, logits_of
+from headscope.inspection.causes import ablated, device_of, evaluating, gate_gradient, headed_layers, logits_of
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
 from headscope.inspection.measures import (
     MEASURES,
@@ -33,9 +34,11 @@ from headscope.inspection.measures import (
     mean_over_queries,
     row_entropy,
 )
+from headscope.inspection.verdicts import Head, Verdict, judged, role_arrays, verdict_arrays
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 
+LOOKS = 4  # at most 8 times the first texts
 Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # hands batches on, and may show how far they have come
 
 
@@ -89,6 +92,7 @@ class Study:
     faithfulness: Faithfulness | None  # None where no text has two words
     likeness: Likeness
     texts: int  # how many were measured
+    verdicts: dict[Head, Verdict]  # whether each head matters
 
     def without_heads(self) -> dict[str, tuple[float, float]]:
         """Return by how much the loss rises without each head alone, in nats, and the standard error of that."""
@@ -98,6 +102,10 @@ class Study:
             for head, found in enumerate(zip(*measures["loss_zeroed"], strict=True))
         }
 
+    def verdict_of(self, layer: int, head: int) -> Verdict:
+        """Return whether a head matters."""
+        return self.verdicts[list(self.numbers)[layer], head]
+
     def extra(self) -> dict[str, np.ndarray]:
         """Return what belongs to no single head, as the record keeps it."""
         known = {} if self.faithfulness is None else self.faithfulness.choosers
@@ -105,10 +113,11 @@ class Study:
         choosers = {
             f"faithfulness/{name}": np.array(list(found.values()), dtype=np.float32) for name, found in known.items()
         }
-        return choosers | {
-            "likeness": self.likeness.divergence.float().numpy(),
-            "studied": np.array(self.texts, dtype=np.int32),
-        }
+        if self.faithfulness is not None:
+            paired = np.array(self.faithfulness.rollout_less_chance, dtype=np.float32)
+            choosers["faithfulness/rollout_less_chance"] = paired
+        known = choosers | {"likeness": self.likeness.divergence.float().numpy()}
+        return known | verdict_arrays(self.verdicts) | role_arrays(self.numbers)
 
 
 def causes(
@@ -118,6 +127,7 @@ def causes(
     shares: Sequence[float],
     objective: Objective = ONE_CLASS,
     watch: Watch = iter,
+    more: Sequence[Sequence[Batch]] = (),
 ) -> Study:
     """Measure a sample of texts: patterns, ablation, gates, nats, likeness, and which tokens the prediction needs.
 
@@ -128,9 +138,14 @@ def causes(
         shares: of a text's tokens, for `faithfulness`; fewer are faster.
         objective: what the labels are.
         watch: sees the batches pass by in `faithfulness`, by far the longest part.
+        more: further texts, look by look, for the heads of which it cannot be said yet whether they matter.
     """
-    patterns, likeness = _patterns(model, batches, special)
-    effects = [ablation(model, batches, objective=objective), gate_gradient(model, batches, objective)]
+    patterns, likeness = patterns_of(model, batches, special)
+    changes = ablated(model, batches, objective=objective)
+    rises = {(name, head): values for name, measures in changes.items()
+             for head, values in enumerate(measures["loss_zeroed"].unbind(dim=1))}  # fmt: skip
+    verdicts = judged(model, rises, more, objective)
+    effects: list[Summary] = [_with_verdicts(changes, verdicts), gate_gradient(model, batches, objective)]
     if attributable(model):
         put = put_for_answers(model, batches, objective).heads.unbind(dim=1)  # [N, H] of each layer
         named = zip(headed_layers(model), put, strict=True)
@@ -141,7 +156,17 @@ def causes(
         found = None
     for effect in [*effects, {} if found is None else found.heads]:
         patterns = {layer: measures | effect.get(layer, {}) for layer, measures in patterns.items()}
-    return Study(patterns, found, likeness, sum(len(batch.labels) for batch in batches))
+    return Study(patterns, found, likeness, sum(len(batch.labels) for batch in batches), verdicts)
+
+
+def _with_verdicts(changes: Mapping[str, Mapping[str, Tensor]], verdicts: Mapping[Head, Verdict]) -> Summary:
+    """Return means and errors of the changes; of the loss without a head those of all texts that it was judged by."""
+    found = {}
+    for layer, measures in changes.items():
+        found[layer] = {name: mean_and_error(values) for name, values in measures.items()}
+        own = [verdicts[layer, head] for head in range(measures["loss_zeroed"].shape[1])]
+        found[layer]["loss_zeroed"] = [each.rise for each in own], [each.error for each in own]
+    return found
 
 
 @dataclass(frozen=True)
@@ -172,7 +197,8 @@ def put_for_answers(model: TextClassifier, batches: Iterable[Batch], objective: 
     return Put(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
+def patterns_of(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
+    """Return what every head looks at, and how far any two look apart."""
     statistics = HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES)
     likeness = HeadLikeness()
     with evaluating(model), torch.no_grad():
@@ -229,9 +255,17 @@ def divergences(maps: Float[Tensor, "B N Q T"], padding: Padding = None) -> Floa
     return found
 
 
-def sample(batches: TextBatches, count: int, tokens_per_batch: int, seed: int) -> list[Batch]:
-    """Return batches of `count` texts drawn without replacement, or of all if there are no more."""
+def looks(batches: TextBatches, count: int, tokens_per_batch: int, seed: int) -> list[list[Batch]]:
+    """Return batches of `count` texts, then of as many again as there were before, up to LOOKS times; no text twice."""
+    ends = [
+        count * 2**look for look in range(LOOKS) if look == 0 or count * 2 ** (look - 1) < len(batches.texts.lengths)
+    ]
+    return [sample(batches, end, tokens_per_batch, seed, begin) for begin, end in pairwise([0, *ends])]
+
+
+def sample(batches: TextBatches, count: int, tokens_per_batch: int, seed: int, first: int = 0) -> list[Batch]:
+    """Return batches of `count` texts drawn without replacement, or of all if there are no more; from the `first` on."""
     total = len(batches.texts.lengths)
-    rows = np.sort(np.random.default_rng(seed).permutation(total)[:count])
+    rows = np.sort(np.random.default_rng(seed).permutation(total)[first:count])
     sampler = TokenBudgetSampler(batches.texts.lengths[rows], tokens_per_batch)
     return [batches[rows[chosen].tolist()] for chosen in sampler]

@@ -107,7 +107,7 @@ class HeadsCallback(TrainerCallback):
         if state.global_step != self._last_step and kept == state.global_step:
             self._record(state.global_step)
         if self.labels:
-            self.study = which_matter(self._classifier, self._batches)
+            self.study = which_matter(self._classifier, self.texts, self.labels)
             record_study(self.recorder, kept, self.study)
 
     def _record(self, step: int) -> None:

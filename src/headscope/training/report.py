@@ -34,6 +34,7 @@ from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 
 # Of the facts of training.
 PUT = "nats put for the predicted class"
+ANSWER = "which heads matter"
 WITHOUT = "loss without a head"  # head -> by how much it rises, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")

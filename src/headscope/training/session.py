@@ -23,7 +23,8 @@ from headscope.errors import RunError
 from headscope.inspection.attribution import attributable
 from headscope.inspection.callback import HeadLogger, Subjects, new_recorder
 from headscope.inspection.probes import JOIN, choose_probes
-from headscope.inspection.study import causes, put_for_answers, sample, special_tokens
+from headscope.inspection.study import causes, looks, put_for_answers, special_tokens
+from headscope.inspection.verdicts import answer
 from headscope.model.objective import AnyClasses
 from headscope.model.pretrained import Checkpoint, load_weights
 from headscope.signals import Stopped, signals_taken
@@ -41,7 +42,16 @@ from headscope.training.callbacks import (
 from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
 from headscope.training.module import ClassifierModule, chosen_precision, freeze
 from headscope.training.predict import split_logits
-from headscope.training.report import PUT, WITHOUT, Report, write_calibration, write_probes, write_scores, write_study
+from headscope.training.report import (
+    ANSWER,
+    PUT,
+    WITHOUT,
+    Report,
+    write_calibration,
+    write_probes,
+    write_scores,
+    write_study,
+)
 from headscope.training.resume import LAST, check_weights
 from headscope.training.scores import best_thresholds
 
@@ -189,23 +199,24 @@ class Session:
         inspection = self.config.inspection
         if self.head_logger is None or not inspection.causes:
             return {}
-        texts, special = self._validation_texts(inspection.causes), self.head_logger.subjects.special
-        found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective)
+        special = self.head_logger.subjects.special
+        texts, *more = self._validation_texts(inspection.causes)
+        found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective, more=more)
         write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
-        return {WITHOUT: {"texts": found.texts, "heads": found.without_heads()}}
+        return {WITHOUT: {"texts": found.texts, "heads": found.without_heads()}, ANSWER: answer(found.verdicts)}
 
     def put(self) -> dict[str, object]:
         """Return what every head put for the predicted class of some validation texts, where that can be said."""
         model = self.module.model
         if not attributable(model):
             return {}
-        return {PUT: put_for_answers(model, self._validation_texts(PUT_TEXTS), self.objective).facts()}
+        return {PUT: put_for_answers(model, self._validation_texts(PUT_TEXTS)[0], self.objective).facts()}
 
-    def _validation_texts(self, count: int) -> list[Batch]:
-        """Return `count` validation texts, and put the model where it computes."""
+    def _validation_texts(self, count: int) -> list[list[Batch]]:
+        """Return `count` validation texts and further ones (see `looks`), and put the model where it computes."""
         self.module.model.to(self.device)
         batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
-        return sample(batches, count, self.config.data.tokens_per_batch, self.config.seed)
+        return looks(batches, count, self.config.data.tokens_per_batch, self.config.seed)
 
     def write_closing(self, report: Report) -> None:
         """Write TensorBoard's closing entries."""
