@@ -149,6 +149,7 @@ def which_matter(classifier: SequenceClassifier, texts: Sequence[Given], labels:
     Every head is switched off on FIRST_LOOK of the texts, drawn always the same; those of which it cannot be said yet
     whether they matter on further ones, as long as there are any. What takes much longer is left out: `causes` has it.
     """
+    classifier.batches(texts, labels)  # what is wrong with any of them is said before anything is measured
     order = np.random.default_rng(0).permutation(len(texts))
     ends = [0, FIRST_LOOK]
     while ends[-1] < len(texts):
