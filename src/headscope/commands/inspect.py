@@ -23,11 +23,12 @@ from headscope.errors import ConfigError, listed
 from headscope.inspection.attribution import ONLY_FIRST
 from headscope.inspection.callback import keep_readings, new_recorder, record_study, write_numbers, write_reading
 from headscope.inspection.faithfulness import BINS
-from headscope.inspection.probes import Probe, Reading, choose_probes, make_probe, read_probe, shortened
-from headscope.inspection.show import head_numbers, page_text, reading_numbers
-from headscope.inspection.study import Study, causes, sample, special_tokens
+from headscope.inspection.probes import JOIN, Probe, Reading, choose_probes, make_probe, read_at, read_probe, shortened
+from headscope.inspection.show import head_numbers, page_text, reading_numbers, without_each
+from headscope.inspection.study import Study, causes, looks, special_tokens
+from headscope.inspection.verdicts import MATTERS, NOTHING, UNKNOWN, answer, role
 from headscope.tensorboard.page import page, write_page
-from headscope.tensorboard.record import FOLDER, INDEX, RecordError, label_text, read_index
+from headscope.tensorboard.record import FOLDER, INDEX, RecordError, Text, label_text, read_index
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
@@ -45,6 +46,10 @@ SHOWN = {
 }
 
 
+MOST_HEADS = 24  # in a table
+WORDS = {MATTERS: "matters", NOTHING: "does nothing", UNKNOWN: "too few texts"}
+
+
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     """Write maps and numbers of a text and return the HTML file's path; without a text, `measure`."""
     if config.model is not None:
@@ -52,7 +57,9 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     if config.text is None:
         return measure(config, console)
     console, run = terminal(console), load_run(Path(str(config.run)))
-    probe = make_probe(run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.evidence)
+    probe = make_probe(
+        run.tokenizer, _texts(config, run), _label(config, run), config.max_tokens, run.evidence, read_at(run.model)
+    )
     device = best_device(config.accelerator)
     reading = read_probe(run.model.to(device), probe, run.labels, device, run.objective, run.temperature)
     summary = reading_numbers(reading)
@@ -152,13 +159,13 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     run.model.to(device)
     data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
-    texts = sample(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
+    texts, *more = looks(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
     # The time left is shown as soon as it can be told, and the line is gone at the end.
     look = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn())
     with Progress(*look, console=console, transient=True) as progress:
         count = sum(len(batch.labels) for batch in texts)
         watch = partial(progress.track, task_id=progress.add_task(f"measuring every head on {count} texts", total=None))
-        study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective, watch)
+        study = causes(run.model, texts, special_tokens(run.tokenizer), BINS, run.objective, watch, more)
     path = run.folder / HEADS
     save_json(path, _content(study))
     recorded = ", and in the run's record" if _record_study(run, data, study, device) else ""
@@ -180,14 +187,22 @@ def _record_study(run: Run, data: TextDataModule, study: Study, device: torch.de
         recorder = HeadRecorder(run.folder, index.texts, index.classes, index.budget, notes=index.notes)
     except RecordError:
         (run.folder / FOLDER / INDEX).unlink(missing_ok=True)
-        probes = choose_probes(data, run.config.inspection, run.objective)
+        probes = choose_probes(data, run.config.inspection, run.model, run.objective)
         if not probes:
             return False
         recorder = new_recorder(run.folder, probes, run.labels, run.config.inspection, {"dropout": "off"})
         readings = [read_probe(run.model, probe, run.labels, device, run.objective) for probe in probes]
         keep_readings(recorder, step, readings, study.numbers)
         write_marker(run.folder)
-    return record_study(recorder, step, study)
+    probes = [_as_probe(text, run) for text in recorder.index.texts]
+    without = [without_each(run.model, probe, run.objective) for probe in probes]
+    return record_study(recorder, step, study, without)
+
+
+def _as_probe(text: Text, run: Run) -> Probe:
+    """Return a recorded text as it was encoded."""
+    texts = tuple(text.text.split(JOIN)) if text.segments is not None else (text.text,)
+    return make_probe(run.tokenizer, texts, text.label, len(text.tokens), run.evidence, text.readout)
 
 
 def _kept_step(run: Run) -> int:
@@ -212,6 +227,7 @@ def _content(study: Study) -> dict[str, object]:
     }
     choosers = None if study.faithfulness is None else study.faithfulness.choosers
     return {
+        "answer": answer(study.verdicts),
         "texts": study.texts,
         "heads": heads,
         "choosers": choosers,
@@ -222,7 +238,29 @@ def _content(study: Study) -> dict[str, object]:
     }
 
 
+def _show_answer(console: Console, study: Study) -> None:
+    """Print which heads matter and what they do, the most important first; of many heads the first of them."""
+    _say(console, answer(study.verdicts))
+    layers = list(study.numbers)
+    order = sorted(study.verdicts, key=lambda head: -abs(study.verdicts[head].rise))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("layer", "head", "loss without it", "error", "texts"):
+        table.add_column(heading, justify="right")
+    for heading in ("", "role"):
+        table.add_column(heading)
+    for layer, head in order[:MOST_HEADS]:
+        found = study.verdicts[layer, head]
+        means = {name: mean[head] for name, (mean, _) in study.numbers[layer].items()}
+        name, score = role(means)
+        cells = (f"{found.rise:+.4f}", f"{found.error:.4f}", str(found.texts), WORDS[found.verdict])
+        table.add_row(str(layers.index(layer)), str(head), *cells, f"{name} {score:.2f}")
+    console.print(table)
+    if len(order) > MOST_HEADS:
+        _say(console, f"{len(order) - MOST_HEADS} more heads: in heads.json and in the Heads tab")
+
+
 def _show_study(console: Console, study: Study) -> None:
+    _show_answer(console, study)
     numbers = [
         [{name: mean[head] for name, (mean, *_) in measures.items()} for head in range(len(measures["entropy"][0]))]
         for measures in study.numbers.values()

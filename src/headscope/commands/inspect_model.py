@@ -20,7 +20,7 @@ from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
 from headscope.inspection.callback import Subjects, new_recorder, record_probes, record_study
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
-from headscope.inspection.show import shown, which_matter
+from headscope.inspection.show import shown, which_matter, without_each
 from headscope.inspection.study import Study
 from headscope.inspection.verdicts import MATTERS, NOTHING, UNKNOWN, answer
 from headscope.model.objective import AnyClasses
@@ -69,7 +69,8 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     cut = ", to which it was cut" if classifier.is_cut(given[0][0]) else ""
     _say(console, f"{len(probes[0].tokens)} tokens{cut}; prediction: {shares}")
     if study is not None:
-        record_study(recorder, 0, study)
+        without = [without_each(classifier, probe, classifier.objective) for probe in probes]
+        record_study(recorder, 0, study, without)
         _rank(console, study)
     _say(console, f"page:       {path}")
     console.print(f"now look:   [bold]tensorboard --logdir {escape(str(folder))}[/], tab Heads", soft_wrap=True)

@@ -360,16 +360,26 @@ def record_probes(
     readings = [read_probe(model, probe, subjects.labels, device, subjects.objective) for probe in subjects.probes]
     if readings:
         summary = {} if watch is None else watch.statistics.summary()
-        extra = {} if watch is None else examples_of(watch.examples, subjects.text_of) | role_arrays(summary)
+        extra = {} if watch is None else examples_of(watch.examples, subjects.text_of)
         keep_readings(recorder, step, readings, summary, extra)
     return readings
 
 
-def record_study(recorder: HeadRecorder, step: int, study: Study) -> bool:
-    """Add what a study found beyond the usual to the step whose weights were kept; False if that was thinned out."""
+def record_study(
+    recorder: HeadRecorder, step: int, study: Study, without: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+) -> bool:
+    """Add what a study found beyond the usual to the step whose weights were kept; False if that was thinned out.
+
+    `without` are the probabilities of each recorded text without a head or a layer: see `without_each`.
+    """
+    off = {
+        f"text_{place}/without/{name}": values.astype(np.float32)
+        for place, both in enumerate(without)
+        for name, values in zip(("heads", "layers"), both, strict=True)
+    }
     recorder.index.kept = step
     recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
-    return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra())
+    return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra() | off)
 
 
 def beyond_the_usual(study: Study) -> Summary:
@@ -394,6 +404,9 @@ def keep_readings(
     """
     members = dict(extra or {})
     for place, reading in enumerate(readings):
+        for number, layer in enumerate(reading.maps):
+            if layer in reading.norms:
+                members[f"text_{place}/layer_{number}/value_norms"] = reading.norms[layer].astype(np.float32)
         classes = list(reading.probabilities)
         if not isinstance(reading.answer, str):
             given = [name in reading.answer for name in classes]
@@ -409,7 +422,7 @@ def keep_readings(
         [reading.pooling for reading in readings],
         [np.array(list(reading.probabilities.values())) for reading in readings],
         [reading.difference for reading in readings],
-        members,
+        members | role_arrays(summary or {}),
     )
 
 

@@ -20,8 +20,9 @@ from headscope.data.evidence import Evidence, EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.inspection.attribution import Attribution, attributable, attribution, for_class
 from headscope.inspection.capture import observe
-from headscope.inspection.causes import evaluating
+from headscope.inspection.causes import evaluating, headed_layers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
+from headscope.model.pooling import Pooler, first_pooling
 from headscope.tensorboard.record import Spoken, label_text
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
@@ -57,6 +58,7 @@ class Reading:
     answer: Answer  # what the text is given
     # Weight of each token in the text's vector, where the pooling attends
     pooling: Float[np.ndarray, " T"] | None = None
+    norms: dict[str, Float[np.ndarray, "H T"]] = field(default_factory=dict)  # layer name -> lengths, see `value_norms`
     difference: float = 0.0  # the largest one between the sums that a layer went on with and the maps times the values
     logits: Float[Tensor, " C"] = field(default_factory=lambda: torch.zeros(0))  # of the whole model, as they are
     attribution: Attribution | None = None  # what every part put into them, where that can be said
@@ -68,11 +70,14 @@ class Reading:
         return label_text(self.answer)
 
 
-def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Objective = ONE_CLASS) -> list[Probe]:
+def choose_probes(
+    data: TextDataModule, config: InspectionConfig, model: nn.Module, objective: Objective = ONE_CLASS
+) -> list[Probe]:
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
+    readout = read_at(model)
     if config.probes:  # as long as the model reads them
         length = data.config.max_length
-        return [make_probe(data.tokenizer, (text,), None, length, data.evidence) for text in config.probes]
+        return [make_probe(data.tokenizer, (text,), None, length, data.evidence, readout) for text in config.probes]
     split, labels = data.corpus.splits["validation"], data.labels("validation")
     lengths = data.encoded["validation"].lengths
     # The longest that fit come first; where none fits, the shortest, which are then cut.
@@ -82,7 +87,7 @@ def choose_probes(data: TextDataModule, config: InspectionConfig, objective: Obj
     texts = [tuple(split[row][column] for column in columns) for row in chosen]
     classes = objective.has(torch.from_numpy(labels[chosen]), len(data.corpus.labels))
     return [
-        make_probe(data.tokenizer, text, label_text(name), config.max_tokens, data.evidence)
+        make_probe(data.tokenizer, text, label_text(name), config.max_tokens, data.evidence, readout)
         for text, name in zip(texts, objective.names(classes, data.corpus.labels), strict=True)
     ]
 
@@ -101,27 +106,40 @@ def make_probe(
     label: str | None,
     max_tokens: int,
     evidence: EvidenceVocabulary | None = None,
+    readout: int | None = None,
 ) -> Probe:
-    """Encode a text or pair, cut to max_tokens."""
+    """Encode a text or pair, cut to max_tokens; `readout` is the place that its answer is read from, see `read_at`."""
     cutting = copied(tokenizer)
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     cutting.enable_truncation(limit)
-    return encoded_probe(cutting, texts, label, evidence)
+    return encoded_probe(cutting, texts, label, evidence, readout)
 
 
 def encoded_probe(
-    tokenizer: Tokenizer, texts: tuple[str, ...], label: str | None, evidence: EvidenceVocabulary | None = None
+    tokenizer: Tokenizer,
+    texts: tuple[str, ...],
+    label: str | None,
+    evidence: EvidenceVocabulary | None = None,
+    readout: int | None = None,
 ) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts."""
     encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
     is_pair = len(texts) == 2
     types, segments = (torch.tensor([encoding.type_ids]), encoding.sequence_ids) if is_pair else (None, None)
+    special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
     token_ids, known = torch.tensor([encoding.ids]), None
     if evidence is not None:
         ids = encode_texts(tokenizer, [texts], evidence)
         assert ids.evidence is not None
         known = ids.evidence.of([0], ids.starts[:1], ids.lengths, len(ids.ids))
-    return Probe(texts, shown_tokens(tokenizer, encoding, texts), token_ids, types, label, segments, known)
+    tokens = shown_tokens(tokenizer, encoding, texts)
+    return Probe(texts, tokens, token_ids, types, label, segments, known, special, readout)
+
+
+def read_at(model: nn.Module) -> int | None:
+    """Return the place that a classifier of ours reads its answer from: 0, that of [CLS]; None if it reads all."""
+    pool = getattr(model, "pool", None)
+    return 0 if pool is first_pooling or isinstance(pool, Pooler) else None
 
 
 def read_probe(
@@ -136,10 +154,14 @@ def read_probe(
     maps: dict[str, np.ndarray] = {}
     pooled: list[np.ndarray] = []
     differences: list[float] = []
+    norms: dict[str, np.ndarray] = {}
+    layers = headed_layers(model)
 
     def keep(name: str, seen: Seen) -> None:
         maps[name] = seen.weights()[0].cpu().numpy()
         differences.append(seen.difference())
+        if seen.values is not None and isinstance(layers.get(name), HeadedAttention):
+            norms[name] = value_norms(layers[name], seen.values)[0].cpu().numpy()
 
     def keep_pooling(name: str, seen: Seen) -> None:
         pooled.append(seen.weights()[0, 0, 0].cpu().numpy())
@@ -161,7 +183,21 @@ def read_probe(
     probabilities = dict(zip(labels, found[0].tolist(), strict=True))
     difference = max(differences, default=0.0)
     pooling = pooled[0] if pooled else None
-    return Reading(maps, probabilities, answer, pooling, difference, logits[0], split, said)
+    return Reading(maps, probabilities, answer, pooling, norms, difference, logits[0], split, said)
+
+
+@torch.no_grad()
+def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K"]:
+    """Return || W^O_h v_hk ||: the length of what key k adds to a query's vector for each unit of its weight.
+
+    Times the weight, that is how much the key really adds: a head may look at a token whose value is next to nothing
+    (Kobayashi et al. 2020, Attention is Not Only a Weight, section 3). In float32.
+    """
+    columns = layer.output_projection.weight.float().unflatten(1, (layer.num_heads, -1))  # [D, H, E]
+    squares = torch.einsum("dhe,dhf->hef", columns, columns)
+    vectors = values.float()
+    with torch.autocast(values.device.type, enabled=False):
+        return torch.einsum("bhke,hef,bhkf->bhk", vectors, squares, vectors).clamp_min(0).sqrt()
 
 
 def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Reading]:
@@ -170,7 +206,10 @@ def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Readi
         return probe, reading
     # Copies, so that the whole maps can be let go.
     maps = {layer: weights[:, :tokens, :tokens].copy() for layer, weights in reading.maps.items()}
+    norms = {layer: lengths[:, :tokens] for layer, lengths in reading.norms.items()}
     pooling = None if reading.pooling is None else reading.pooling[:tokens]
     segments = None if probe.segments is None else probe.segments[:tokens]
-    cut = replace(probe, tokens=probe.tokens[:tokens], segments=segments)
-    return cut, replace(reading, maps=maps, pooling=pooling)
+    special = None if probe.special is None else [place for place in probe.special if place < tokens]
+    readout = probe.readout if probe.readout is not None and probe.readout < tokens else None
+    cut = replace(probe, tokens=probe.tokens[:tokens], segments=segments, special=special, readout=readout)
+    return cut, replace(reading, maps=maps, norms=norms, pooling=pooling)

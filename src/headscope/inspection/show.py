@@ -5,7 +5,7 @@ Shape letters: L layers, H heads, T tokens, C classes.
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
+from headscope.inspection.callback import beyond_the_usual, numbers_of
 from headscope.inspection.causes import (
     device_of,
     evaluating,
@@ -30,8 +31,9 @@ from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.probes import Probe, Reading, read_probe
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
 from headscope.inspection.study import Study, patterns_of
-from headscope.inspection.verdicts import answer, judged, role
+from headscope.inspection.verdicts import answer, judged, role, role_arrays
 from headscope.model.objective import Objective
+from headscope.tensorboard.bundle import nested
 from headscope.tensorboard.page import PageText, page, write_page
 from headscope.tensorboard.record import Arrays, Text, levels_of, notes_of, numbers_of_pair, quadrants
 
@@ -186,6 +188,17 @@ def shown(
     layers = [f"layer {number}" for number in range(len(reading.maps))]
     on_the_page = page_text("text", probe, reading, head_numbers(numbers, reading, probe.segments), dict(notes or {}))
     heads, whole = without_each(model, probe, objective, temperature)
+    off = {"without/heads": heads.astype(np.float32), "without/layers": whole.astype(np.float32)}
+    measured = numbers if study is None else study.numbers
+    extra = role_arrays(measured) | ({} if study is None else study.extra())
+    effects = {} if study is None else numbers_of(beyond_the_usual(study))
+    errors = {name: {"mean": nested(mean), "error": nested(error)} for name, (mean, error) in effects.items()}
+    on_the_page = replace(
+        on_the_page,
+        arrays=on_the_page.arrays | off,
+        numbers={**on_the_page.numbers, **errors},
+        extra={name: nested(array) for name, array in extra.items()},
+    )
     content = page("Attention heads", layers, labels, [on_the_page])
     return Shown(probe.tokens, reading.maps, reading.probabilities, heads, whole, numbers, study, content)
 
@@ -257,12 +270,15 @@ def page_text(
     reading that is cut, `shares` say layer by layer how a pair's texts divide each head's whole map [H, 2, 2].
     """
     arrays: Arrays = {"probabilities": np.array(list(reading.probabilities.values()), dtype=np.float32)}
+    norms = list(reading.norms.values())
     is_exact = sum(maps.size for maps in reading.maps.values()) <= EXACT
     for number, maps in enumerate(reading.maps.values()):
         if is_exact:
             arrays[f"layer_{number}/weights"] = maps.astype(np.float32)
         else:
             arrays[f"layer_{number}/levels"], arrays[f"layer_{number}/scales"] = levels_of(maps)
+        if number < len(norms):
+            arrays[f"layer_{number}/value_norms"] = norms[number].astype(np.float32)
         if probe.segments is not None:
             whole = quadrants(maps, probe.segments) if shares is None else shares[number]
             arrays[f"layer_{number}/quadrants"] = whole.astype(np.float32)
@@ -273,5 +289,5 @@ def page_text(
     said = reading.spoken
     arrays |= {} if said is None else said.arrays()
     measures = {measure: [[head.get(measure) for head in heads] for heads in numbers] for measure in numbers[0][0]}
-    text = Text(name, probe.tokens, probe.text, probe.label, probe.segments)
+    text = Text(name, probe.tokens, probe.text, probe.label, probe.segments, probe.special, probe.readout)
     return PageText(text, arrays, measures, notes_of(said) | notes, None if said is None else said.answer)

@@ -102,22 +102,16 @@ class Study:
             for head, found in enumerate(zip(*measures["loss_zeroed"], strict=True))
         }
 
-    def verdict_of(self, layer: int, head: int) -> Verdict:
-        """Return whether a head matters."""
-        return self.verdicts[list(self.numbers)[layer], head]
-
     def extra(self) -> dict[str, np.ndarray]:
         """Return what belongs to no single head, as the record keeps it."""
-        known = {} if self.faithfulness is None else self.faithfulness.choosers
-        # [measure, (mean, standard error)], measures in their order: comprehensiveness, sufficiency
-        choosers = {
-            f"faithfulness/{name}": np.array(list(found.values()), dtype=np.float32) for name, found in known.items()
-        }
+        found = {"likeness": self.likeness.divergence.float().numpy()}
         if self.faithfulness is not None:
-            paired = np.array(self.faithfulness.rollout_less_chance, dtype=np.float32)
-            choosers["faithfulness/rollout_less_chance"] = paired
-        known = choosers | {"likeness": self.likeness.divergence.float().numpy()}
-        return known | verdict_arrays(self.verdicts) | role_arrays(self.numbers)
+            # [measure, (mean, standard error)], measures in their order: comprehensiveness, sufficiency
+            for name, both in self.faithfulness.choosers.items():
+                found[f"faithfulness/{name}"] = np.array(list(both.values()), dtype=np.float32)
+            paired = self.faithfulness.rollout_less_chance
+            found["faithfulness/rollout_less_chance"] = np.array(paired, dtype=np.float32)
+        return found | verdict_arrays(self.verdicts) | role_arrays(self.numbers)
 
 
 def causes(
@@ -264,7 +258,7 @@ def looks(batches: TextBatches, count: int, tokens_per_batch: int, seed: int) ->
 
 
 def sample(batches: TextBatches, count: int, tokens_per_batch: int, seed: int, first: int = 0) -> list[Batch]:
-    """Return batches of `count` texts drawn without replacement, or of all if there are no more; from the `first` on."""
+    """Return batches of the `first` to the `count`-th of the texts in random order, or to the last."""
     total = len(batches.texts.lengths)
     rows = np.sort(np.random.default_rng(seed).permutation(total)[first:count])
     sampler = TokenBudgetSampler(batches.texts.lengths[rows], tokens_per_batch)

@@ -1,6 +1,6 @@
-"""What a reader asks first of a head: does it matter, and what does it do?
+"""Whether a head matters, and what it does: what a reader asks first.
 
-Whether it matters is read from d_t, by how much the loss of text t rises when the head gives nothing. Over n texts the
+The first is read from d_t: by how much the loss of text t rises when the head gives nothing. Over n texts the
 mean m has the standard error s = std(d) / sqrt(n), and the interval m +- q s holds the true mean with 95 %: q is the
 quantile of Student's t with n - 1 degrees of freedom, corrected for the number of heads and of looks (Bonferroni).
 Against the smallest rise that counts, delta = 0.01 nats, there are three verdicts:
@@ -9,7 +9,7 @@ Against the smallest rise that counts, delta = 0.01 nats, there are three verdic
     does nothing    it lies wholly between -delta and delta (the two one-sided tests of Schuirmann 1987)
     not known       neither: more texts are needed
 
-What it does is told by rules over its numbers: the first of `RULES` that holds names its role.
+The second is told by rules over its numbers: the first of `RULES` that holds names its role.
 
 Shape letters: n texts, L layers, H heads of a layer.
 """
@@ -80,10 +80,11 @@ def verdict(rises: Sequence[float], tests: int = 1, smallest: float = SMALLEST) 
     if texts < FEWEST:
         return Verdict(UNKNOWN, float(mean), float(error), texts)
     reach = student.ppf(1 - LEVEL / (2 * tests), texts - 1) * error
+    said = UNKNOWN
     if abs(mean) - reach > smallest:
         said = MATTERS
-    else:
-        said = NOTHING if abs(mean) + reach < smallest else UNKNOWN
+    elif abs(mean) + reach < smallest:
+        said = NOTHING
     return Verdict(said, float(mean), float(error), texts)
 
 

@@ -19,6 +19,7 @@ from headscope.tensorboard.record import (
     quadrants,
     read_index,
     read_step,
+    weights_from,
     write_index,
     write_step,
 )
@@ -75,7 +76,7 @@ class HeadRecorder:
         )
         if here == there:
             self.index.layers, self.index.heads, self.index.steps = before.layers, before.heads, before.steps
-            self.index.recorded, self.index.every = before.recorded, before.every
+            self.index.recorded, self.index.every, self.index.kept = before.recorded, before.every, before.kept
             self._ordinals = [place * before.every for place in range(len(before.steps) - 1)]
             self._ordinals += [before.recorded - 1] if before.steps else []
         else:
@@ -108,9 +109,13 @@ class HeadRecorder:
         self.index.heads = [len(weights) for weights in maps[0].values()]
         arrays: Arrays = {}
         for place, layers in enumerate(maps):
+            rounding = 0.0
             for number, weights in enumerate(layers.values()):
-                stored = self._stored(np.asarray(weights, dtype=np.float32), self.index.texts[place])
+                exact = np.asarray(weights, dtype=np.float32)
+                stored = self._stored(exact, self.index.texts[place])
+                rounding = max(rounding, _rounding(exact, stored))
                 arrays |= {f"text_{place}/layer_{number}/{name}": values for name, values in stored.items()}
+            arrays[f"text_{place}/rounding"] = np.array(rounding, dtype=np.float32)
         for name, values in (("pooling", pooling), ("probabilities", probabilities), ("check", checks)):
             arrays |= {f"text_{place}/{name}": np.asarray(value, dtype=np.float32)
                        for place, value in enumerate(values) if value is not None}  # fmt: skip
@@ -140,10 +145,13 @@ class HeadRecorder:
         if len(maps) != len(self.index.texts) or not maps:
             raise ValueError(f"{len(maps)} texts have maps, {len(self.index.texts)} texts were announced")
         for text, layers in zip(self.index.texts, maps, strict=True):
+            if not layers:
+                raise ValueError(f"{text.name}: has no maps; give those of at least one layer, [H, T, T]")
             for layer, weights in layers.items():
                 tokens = len(text.tokens)
-                if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens):
+                if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens) or not len(weights):
                     raise ValueError(f"{text.name}, {layer}: a map of shape {weights.shape} for {tokens} tokens")
+                _check_weights(np.asarray(weights, dtype=np.float32), f"{text.name}, {layer}")
 
     def _stored(self, weights: np.ndarray, text: Text) -> Arrays:
         """Return what is kept of a layer's maps [H, Q, K]; of a pair of texts, the shares of its quadrants too."""
@@ -186,6 +194,30 @@ class HeadRecorder:
             if len(kept) <= 2 or (size <= self.index.budget and len(kept) <= MOST["steps"]):
                 return
             self.index.every *= 2
+
+
+def _check_weights(weights: np.ndarray, where: str) -> None:
+    """Check that weights [H, Q, K] are those of a softmax; ValueError that names the first head that is not."""
+    sums = weights.sum(axis=-1)
+    # A query that may look nowhere gives no weight: its row sums to 0. bfloat16 rounds a weight by up to 1/256 of it.
+    fine = (weights >= 0).all(axis=-1) & ((np.abs(sums - 1) < 0.01) | (sums == 0))
+    if fine.all():
+        return
+    head, query = np.argwhere(~fine)[0]
+    row = weights[head, query]
+    has = "a NaN" if np.isnan(row).any() else "a weight below 0" if (row < 0).any() else f"a sum of {row.sum():.4g}"
+    raise ValueError(f"{where}, head {head}: the row of query {query} has {has}; takes weights that sum to 1")
+
+
+def _rounding(weights: np.ndarray, stored: Arrays) -> float:
+    """Return how far the stored weights are from the true ones at most; 0 where a part of them alone is kept."""
+    if "levels" in stored:
+        shown = weights_from(stored["levels"], stored["scales"])
+    elif "weights" in stored:
+        shown = stored["weights"].astype(np.float32)
+    else:
+        return 0.0
+    return float(np.abs(shown - weights).max())
 
 
 def _members(numbers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Arrays:

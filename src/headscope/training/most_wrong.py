@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscope.data.columns import texts_among
-from headscope.inspection.probes import Probe, Reading, encoded_probe, read_probe, shortened
+from headscope.inspection.probes import Probe, Reading, encoded_probe, read_at, read_probe, shortened
 from headscope.inspection.show import head_numbers, page_text, reading_numbers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.tensorboard.page import PageText, page, write_page
@@ -80,10 +80,9 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
     columns = texts_among(found)
     classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
     (label,) = session.objective.names(classes, data.corpus.labels)
-    probe = encoded_probe(data.tokenizer, tuple(found[column] for column in columns), label_text(label), data.evidence)
-    reading = read_probe(
-        session.module.model, probe, data.corpus.labels, session.device, session.objective, report.temperature
-    )
+    both, model = tuple(found[column] for column in columns), session.module.model
+    probe = encoded_probe(data.tokenizer, both, label_text(label), data.evidence, read_at(model))
+    reading = read_probe(model, probe, data.corpus.labels, session.device, session.objective, report.temperature)
     reading = replace(reading, spoken=_against_the_label(probe, reading, label), attribution=None)
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))

@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -157,7 +158,13 @@ def write_labelled(
         add_picture(writer, f"tokens/{name}/pooling", picture, step)
 
 
-def write_study(writer: SummaryWriter, recorder: HeadRecorder, step: int, study: Study) -> None:
+def write_study(
+    writer: SummaryWriter,
+    recorder: HeadRecorder,
+    step: int,
+    study: Study,
+    without: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+) -> None:
     """Add what a study of a step's weights found beyond the usual to that step's record, and write it as scalars."""
-    record_study(recorder, step, study)
+    record_study(recorder, step, study, without)
     write_numbers(writer, beyond_the_usual(study), step)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headscope.errors import listed
 from headscope.tensorboard.record import nats
-from headscope.training.report import PUT, WITHOUT, Report
+from headscope.training.report import ANSWER, PUT, WITHOUT, Report
 from headscope.training.scores import SCORES, MultiLabelScores, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
@@ -120,20 +120,15 @@ def _show_put(console: Console, facts: dict[str, Any]) -> None:
 
 
 def _show_without(console: Console, facts: dict[str, Any]) -> None:
-    """Say for which heads the loss rises, or falls, beyond twice its error when they alone are switched off."""
+    """Say which heads matter, and by how much the loss rises without each of the first of them."""
     if (found := facts.get(WITHOUT)) is None:
         return
+    _line(console, facts[ANSWER])
     heads = found["heads"]
     order = sorted(heads, key=lambda name: -abs(heads[name][0]))
-    matter = [name for name in order if abs(heads[name][0]) > 2 * heads[name][1]]
-    parts = [f"without {name} {heads[name][0]:+.2g} ± {heads[name][1]:.1g}" for name in matter[:MOST_HEADS]]
-    idle = [name for name in order if name not in matter]
-    words = (
-        f"{len(matter)} of {len(heads)} heads matter alone; change of the loss without one, over {found['texts']} texts"
-    )
-    _line(console, f"{words}: {', '.join(parts) or 'none'}")
-    if idle:
-        _line(console, f"not shown to matter (other heads can stand in for one): {listed(idle)}")
+    parts = [f"{name} {heads[name][0]:+.2g} ± {heads[name][1]:.1g}" for name in order[:MOST_HEADS]]
+    words = "change of the loss without one head alone, for which others can stand in"
+    _line(console, f"{words}: {', '.join(parts)}")
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:

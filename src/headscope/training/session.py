@@ -23,6 +23,7 @@ from headscope.errors import RunError
 from headscope.inspection.attribution import attributable
 from headscope.inspection.callback import HeadLogger, Subjects, new_recorder
 from headscope.inspection.probes import JOIN, choose_probes
+from headscope.inspection.show import without_each
 from headscope.inspection.study import causes, looks, put_for_answers, special_tokens
 from headscope.inspection.verdicts import answer
 from headscope.model.objective import AnyClasses
@@ -119,7 +120,7 @@ class Session:
         data, inspection, labels = self.data, self.config.inspection, self.data.corpus.labels
         split, special = data.corpus.splits["validation"], special_tokens(data.tokenizer)
         columns = texts_among(split.column_names)
-        probes = choose_probes(data, inspection, self.objective)
+        probes = choose_probes(data, inspection, self.module.model, self.objective)
         # Maps are made outside of Lightning's context for mixed precision, in the weights' own type.
         notes = {"precision": "32-true", "dropout": "off", "trained in": chosen_precision(self.config.trainer)}
 
@@ -202,7 +203,9 @@ class Session:
         special = self.head_logger.subjects.special
         texts, *more = self._validation_texts(inspection.causes)
         found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective, more=more)
-        write_study(self.writer, self.head_logger.recorder, self.kept_step, found)
+        probes = self.head_logger.subjects.probes
+        without = [without_each(self.module.model, probe, self.objective) for probe in probes]
+        write_study(self.writer, self.head_logger.recorder, self.kept_step, found, without)
         return {WITHOUT: {"texts": found.texts, "heads": found.without_heads()}, ANSWER: answer(found.verdicts)}
 
     def put(self) -> dict[str, object]:
