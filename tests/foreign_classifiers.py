@@ -3,9 +3,12 @@
 import random
 from typing import Any
 
+import pytest
 import transformers
 
 import bert_family
+
+pytest.importorskip("headscope.inspection.huggingface")  # what looks into transformers' attention
 
 SPECIAL = {
     "pad_token": "[PAD]",

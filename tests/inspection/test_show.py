@@ -166,7 +166,7 @@ def test_what_cannot_be_shown_is_refused_with_what_to_do() -> None:
     with pytest.raises(ValueError, match="text: is empty"):
         headscope.show(model, tokenizer, " ")
     for label in ("paise", 2, -1, 0.5, None):
-        with pytest.raises(DataError, match="knows no class .*; takes blame, praise, or a number from 0 on"):
+        with pytest.raises(DataError, match=r"knows no class .*; takes blame, praise, or a number from 0 on"):
             headscope.show(model, tokenizer, TEXT, texts=[TEXT], labels=[label])
     with pytest.raises(DataError, match="there are 1, and 2 texts"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0])
