@@ -61,7 +61,9 @@ class SequenceClassifier(nn.Module):
         empty = tokenizer("")["input_ids"]
         self.special = SpecialTokens(tuple(empty[1:]), tuple(empty))
         self.max_tokens = min(max_tokens, _most_tokens(model, tokenizer))
-        self._takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
+        takes = inspect.signature(model.forward).parameters
+        # Some tokenizers know the segments of a pair and hand none to the model, which then takes them for zeros.
+        self._takes_segments = "token_type_ids" in takes and "token_type_ids" in tokenizer.model_input_names
 
     def forward(
         self,

@@ -134,7 +134,7 @@ def causes(
         watch: sees the batches pass by in `faithfulness`, by far the longest part.
         more: further texts, look by look, for the heads of which it cannot be said yet whether they matter.
     """
-    patterns, likeness = _patterns(model, batches, special)
+    patterns, likeness = patterns_of(model, batches, special)
     changes = ablated(model, batches, objective=objective)
     rises = {(name, head): values for name, measures in changes.items()
              for head, values in enumerate(measures["loss_zeroed"].unbind(dim=1))}  # fmt: skip
@@ -191,7 +191,8 @@ def put_for_answers(model: TextClassifier, batches: Iterable[Batch], objective: 
     return Put(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
+def patterns_of(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
+    """Return what every head looks at, and how far any two look apart."""
     statistics = HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES)
     likeness = HeadLikeness()
     with evaluating(model), torch.no_grad():

@@ -46,7 +46,7 @@ class PageText:
 
     text: Text  # with its tokens
     arrays: Arrays  # as in docs/record-format.md, without the text_t/ before their names; or weights in float32
-    # Measure -> its mean for each layer and head, None where there is none
+    # Measure -> its mean for each layer and head, None where there is none; or {"mean": ..., "error": ...}
     numbers: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)  # where all this comes from, and what is said of the text
     answer: str | None = None  # what the heads put nats for, where that is no single class
@@ -63,7 +63,9 @@ def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Seque
         raise ValueError("a page needs at least one text, and the maps of each")
     encoded_texts, first = [], texts[0].arrays
     for shown in texts:
-        measures = {name: {"mean": mean} for name, mean in shown.numbers.items()}
+        measures = {
+            name: found if isinstance(found, Mapping) else {"mean": found} for name, found in shown.numbers.items()
+        }
         maps = base64.b64encode(pack(shown.arrays)).decode("ascii")
         encoded_texts.append({"maps": maps, "numbers": {"measures": measures, "extra": dict(shown.extra)}})
     heads = [
@@ -78,6 +80,8 @@ def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Seque
         "steps": [{"step": 0, "time": 0}],
         "notes": {},
     }
+    if all("verdicts" in shown.extra for shown in texts):
+        index["kept"] = 0  # the step that says which heads matter
     data = {"title": encodable(title), "index": index, "texts": encoded_texts}
     script, style = bundled("index.js") + "modules.index.render();\n", (STATIC / "heads.css").read_text("utf-8")
     return TEMPLATE.format(
