@@ -2,7 +2,9 @@
 
     run = headscope.load("outputs/first")     a finished run: run.predict([...]), run.explain("..."), run.model
     with headscope.capture(model) as maps:    the weights of every head of a torch module
-    headscope.RecordHeads(...)                the same for any LightningModule, at every validation, for TensorBoard
+    headscope.show(model, tokenizer, text)    every head of a transformers classifier, in a notebook
+    headscope.RecordHeads(...)                the weights of any LightningModule, at every validation, for TensorBoard
+    headscope.HeadsCallback(...)              the heads of a classifier that transformers.Trainer fine-tunes
 
 The folders are stages, and each imports only what stands above it in this list:
 
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from headscope.errors import UserError as UserError
     from headscope.inspection.callback import RecordHeads as RecordHeads
     from headscope.inspection.capture import capture as capture
+    from headscope.inspection.show import Shown as Shown
+    from headscope.inspection.show import show as show
+    from headscope.inspection.trainer_callback import HeadsCallback as HeadsCallback
     from headscope.model.classifier import TextClassifier as TextClassifier
     from headscope.tensorboard.record import Text as Text
     from headscope.tensorboard.recorder import HeadRecorder as HeadRecorder
@@ -52,12 +57,15 @@ _MODULES = {
     "model.classifier": ("TextClassifier",),
     "training.folder": ("Explanation", "Prediction", "Run", "load"),
     "inspection.callback": ("RecordHeads",),
+    "inspection.show": ("Shown", "show"),
+    "inspection.trainer_callback": ("HeadsCallback",),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadedAttention", "MultiHeadAttention", "Prediction",
-    "RecordHeads", "Run", "RunError", "Text", "TextClassifier", "UserError", "__version__", "capture", "load",
+    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadedAttention", "HeadsCallback", "MultiHeadAttention",
+    "Prediction", "RecordHeads", "Run", "RunError", "Shown", "Text", "TextClassifier", "UserError", "__version__",
+    "capture", "load", "show",
 ]  # fmt: skip
 
 

@@ -120,7 +120,7 @@ def _run(name: str, words: Sequence[str]) -> int:
     has_no_data = any(entry.name == "data" and entry.default is None for entry in fields(schema))
     if has_no_data and "data" not in keys and any(key.startswith("data.") for key in keys):
         given.append("data=files")  # keys of other data, for a command that has none unless it is told
-    # Hydra takes `model=...` for a choice among the files of configs/model, also where it is a plain key of the command.
+    # Hydra takes `model=...` for a choice among the files of configs/model, also where it is a plain key.
     aside = [entry for entry in overrides if entry.key_or_group == "model" and schema is InspectConfig]
     plain = {entry.key_or_group: entry.value() for entry in aside}
     given = [word for word in given if word not in {entry.input_line for entry in aside}]

@@ -20,14 +20,16 @@ from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
 from headscope.inspection.callback import Subjects, new_recorder, record_probes, record_study
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
-from headscope.inspection.show import shown, which_matter
+from headscope.inspection.show import shown, which_matter, without_each
 from headscope.inspection.study import Study
+from headscope.inspection.verdicts import MATTERS, NOTHING, UNKNOWN, answer
 from headscope.model.objective import AnyClasses
 from headscope.tensorboard.summaries import write_marker
 from headscope.terminal import terminal
 from headscope.training.folder import best_device
 
 NEEDED = "model: needs transformers, which is not installed: pip install 'transformers>=4.56'"
+SAID = {MATTERS: "matters", NOTHING: "does nothing", UNKNOWN: "too few texts to say"}
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
 FOLDER = Path("outputs/inspect")
 
@@ -51,7 +53,7 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     study = None
     if texts:
         with console.status(f"measuring every head on {len(texts)} texts"):
-            study = which_matter(classifier, classifier.batches(texts, labels))
+            study = which_matter(classifier, texts, labels)
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     path = Path(config.output) if config.output else stem.with_name(f"{stem.name}.html")
@@ -67,7 +69,8 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     cut = ", to which it was cut" if classifier.is_cut(given[0][0]) else ""
     _say(console, f"{len(probes[0].tokens)} tokens{cut}; prediction: {shares}")
     if study is not None:
-        record_study(recorder, 0, study)
+        without = [without_each(classifier, probe, classifier.objective) for probe in probes]
+        record_study(recorder, 0, study, without)
         _rank(console, study)
     _say(console, f"page:       {path}")
     console.print(f"now look:   [bold]tensorboard --logdir {escape(str(folder))}[/], tab Heads", soft_wrap=True)
@@ -75,7 +78,7 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
 
 
 def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
-    """Load a fine-tuned classifier and its tokenizer from a folder or the Hub: safetensors alone, and no code of theirs.
+    """Load a fine-tuned classifier and its tokenizer from a folder or the Hub: safetensors alone, no code.
 
     Raises:
         ConfigError: if transformers or the folder is missing, the weights are pickled, or it is no trained classifier.
@@ -157,8 +160,10 @@ def _rank(console: Console, study: Study) -> None:
         title=f"every head, over {study.texts} labelled texts: how far the loss rises without it, in nats",
         title_justify="left", box=box.SIMPLE_HEAD,
     )  # fmt: skip
-    for heading in ("head", "rise of the loss", "standard error"):
+    for heading in ("head", "rise of the loss", "standard error", "the head"):
         table.add_column(heading, justify="right")
-    for head, (mean, error) in sorted(study.without_heads().items(), key=lambda entry: -entry[1][0]):
-        table.add_row(head, f"{mean:+.4f}", f"{error:.4f}")
+    named = zip(study.without_heads(), study.verdicts.values(), strict=True)
+    for name, found in sorted(named, key=lambda entry: -entry[1].rise):
+        table.add_row(name, f"{found.rise:+.4f}", f"{found.error:.4f}", SAID[found.verdict])
     console.print(table)
+    _say(console, answer(study.verdicts))

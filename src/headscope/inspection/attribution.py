@@ -23,14 +23,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import Seen
 from headscope.attention.multi_head import HeadedAttention
+from headscope.data.batching import Batch
 from headscope.inspection.capture import observe
-from headscope.inspection.causes import evaluating
+from headscope.inspection.interventions import device_of, evaluating, headed_layers, intervening, logits_of
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses, Objective
 from headscope.model.pooling import first_pooling
@@ -223,6 +225,55 @@ class _Back:
     def put(self, vectors: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
         """Return what a vector of each text adds to its logits."""
         return vectors @ self.toward.T / self.scale[:, None]
+
+
+@dataclass(frozen=True)
+class GateAttribution:
+    """What every head of any model put for an answer about one text, by integrated gradients; in nats.
+
+    `heads` sum to `whole` less `none`, what the model says of the text with all heads and with none, up to `error`.
+    """
+
+    heads: list[Float[Tensor, " H"]]  # of each layer, in the order of `headed_layers`
+    whole: float
+    none: float
+
+    @property
+    def error(self) -> float:
+        """Return how far the sum is off, which more points would bring down."""
+        return abs(float(sum(heads.sum() for heads in self.heads)) - (self.whole - self.none))
+
+
+POINTS = 16  # of the path from no head to all
+
+
+def gate_attribution(model: nn.Module, batch: Batch, weights: Float[Tensor, " C"]) -> GateAttribution:
+    """Split what any model says of one text among its heads, where it is no sum: by gates that open together.
+
+    A gate g multiplies what each head gives. From g = 0, no head at all, to g = 1, the model itself, what is said, s,
+    changes by the sum over the heads of the integral of ds / dg_h along the way: integrated gradients (Sundararajan et
+    al. 2017, Axiomatic Attribution for Deep Networks, section 3), here at the points of Gauss and Legendre, as a batch.
+
+    Args:
+        model: called with token ids, key padding mask and segment ids; returns logits.
+        batch: one text, without padding.
+        weights: of the classes in what is said: see `for_class`.
+    """
+    layers, device = headed_layers(model), device_of(model)
+    places, shares = np.polynomial.legendre.leggauss(POINTS)
+    # Behind the points stand the ends of the path, g = 0 and g = 1.
+    path = torch.tensor([*(places + 1) / 2, 0.0, 1.0], dtype=torch.float64, device=device)
+    gates = {name: path[:, None].repeat(1, layer.num_heads).requires_grad_() for name, layer in layers.items()}
+    changes = {name: lambda sums, gate=gate: sums * gate.to(sums.dtype)[:, :, None, None]
+               for name, gate in gates.items()}  # fmt: skip
+    segments = None if batch.segment_ids is None else batch.segment_ids.repeat(len(path), 1)
+    repeated = batch._replace(token_ids=batch.token_ids.repeat(len(path), 1), segment_ids=segments)
+    with evaluating(model), torch.inference_mode(False), torch.enable_grad(), intervening(model, changes):
+        said = logits_of(model, repeated).double() @ weights.to(device)
+        gradients = torch.autograd.grad(said.sum(), list(gates.values()))
+    factors = torch.tensor([*shares / 2, 0.0, 0.0], dtype=torch.float64, device=device)
+    heads = [(factors @ gradient).cpu() for gradient in gradients]
+    return GateAttribution(heads, float(said[-1]), float(said[-2]))
 
 
 @contextmanager

@@ -18,9 +18,17 @@ from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import Evidence, EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
-from headscope.inspection.attribution import Attribution, attributable, attribution, for_class
-from headscope.inspection.capture import observe
-from headscope.inspection.causes import evaluating, headed_layers
+from headscope.inspection.attribution import (
+    Attribution,
+    GateAttribution,
+    attributable,
+    attribution,
+    for_class,
+    gate_attribution,
+)
+from headscope.inspection.capture import HEADED, observe
+from headscope.inspection.huggingface import foreign_models
+from headscope.inspection.interventions import evaluating, headed_layers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
 from headscope.tensorboard.record import Spoken, label_text
@@ -160,8 +168,9 @@ def read_probe(
     def keep(name: str, seen: Seen) -> None:
         maps[name] = seen.weights()[0].cpu().numpy()
         differences.append(seen.difference())
-        if seen.values is not None and isinstance(layers.get(name), HeadedAttention):
-            norms[name] = value_norms(layers[name], seen.values)[0].cpu().numpy()
+        layer = layers.get(name)
+        if seen.values is not None and isinstance(layer, HeadedAttention):
+            norms[name] = value_norms(layer, seen.values)[0].cpu().numpy()
 
     def keep_pooling(name: str, seen: Seen) -> None:
         pooled.append(seen.weights()[0, 0, 0].cpu().numpy())
@@ -171,13 +180,17 @@ def read_probe(
     with (
         torch.no_grad(),
         evaluating(model),
-        observe(model, keep, HeadedAttention),
+        observe(model, keep, HEADED),
         observe(model, keep_pooling, ScoredAttention),
     ):
         logits = model(*batch.inputs).float().cpu()
     split = attribution(model, *batch.inputs)[0] if attributable(model) else None
     likeliest = labels[int(logits[0].argmax())]
     said = None if split is None else split.said(for_class(split.logits, objective), likeliest, probe.tokens)
+    if said is None and foreign_models(model) and layers:
+        said = _said_by_gates(
+            gate_attribution(model, batch, for_class(logits[0].double(), objective)), likeliest, probe
+        )
     found = objective.probabilities(logits / temperature)  # [1, C]
     (answer,) = objective.names(objective.given(found), labels)
     probabilities = dict(zip(labels, found[0].tolist(), strict=True))
@@ -198,6 +211,15 @@ def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Flo
     vectors = values.float()
     with torch.autocast(values.device.type, enabled=False):
         return torch.einsum("bhke,hef,bhkf->bhk", vectors, squares, vectors).clamp_min(0).sqrt()
+
+
+def _said_by_gates(found: GateAttribution, answer: str, probe: Probe) -> Spoken:
+    """Return what the heads put; the constant is what is said without any head, feed-forward blocks among it."""
+    layers, width = len(found.heads), max(map(len, found.heads))
+    heads, none = np.zeros((layers, width)), np.zeros((layers, width, 0))
+    for layer, values in enumerate(found.heads):
+        heads[layer, : len(values)] = values.numpy()
+    return Spoken(answer, probe.tokens, heads, none.astype(np.int32), none, np.zeros(layers), found.none)
 
 
 def shortened(probe: Probe, reading: Reading, tokens: int) -> tuple[Probe, Reading]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headscope.data.batching import Batch
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import DataError
-from headscope.inspection.causes import evaluating
+from headscope.inspection.interventions import evaluating
 from headscope.inspection.probes import Probe
 from headscope.inspection.study import SpecialTokens
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
@@ -61,7 +61,9 @@ class SequenceClassifier(nn.Module):
         empty = tokenizer("")["input_ids"]
         self.special = SpecialTokens(tuple(empty[1:]), tuple(empty))
         self.max_tokens = min(max_tokens, _most_tokens(model, tokenizer))
-        self._takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
+        takes = inspect.signature(model.forward).parameters
+        # Some tokenizers know the segments of a pair and hand none to the model, which then takes them for zeros.
+        self._takes_segments = "token_type_ids" in takes and "token_type_ids" in tokenizer.model_input_names
 
     def forward(
         self,

@@ -5,7 +5,8 @@ Shape letters: L layers, H heads, T tokens, C classes.
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
-from headscope.inspection.causes import device_of, evaluating, headed_layers, intervening, logits_of
+from headscope.inspection.callback import beyond_the_usual, numbers_of
+from headscope.inspection.causes import gate_gradient, losses, losses_without
+from headscope.inspection.interventions import device_of, evaluating, headed_layers, intervening, logits_of
 from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.probes import Probe, Reading, read_probe
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
-from headscope.inspection.study import Study, causes
+from headscope.inspection.study import Study, patterns_of
+from headscope.inspection.verdicts import answer, judged, role, role_arrays
 from headscope.model.objective import Objective
+from headscope.tensorboard.bundle import nested
 from headscope.tensorboard.page import PageText, page, write_page
 from headscope.tensorboard.record import Arrays, Text, levels_of, notes_of, numbers_of_pair, quadrants
 
+FIRST_LOOK = 100  # texts
 EXACT = 2**16  # weights of all maps of a text, up to which a page has them in float32
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the notebook around it.
 FRAME = (
@@ -57,9 +63,23 @@ class Shown:
     html: str = field(default="", repr=False)
 
     @property
-    def prediction(self) -> str:
-        """The likeliest class."""
-        return max(self.probabilities, key=lambda name: self.probabilities[name])
+    def roles(self) -> list[list[str]]:
+        """What each head of each layer seems to do in this text, by rule: see `headscope.inspection.verdicts`."""
+        return [
+            [
+                role({name: means[head] for name, (means, _) in measures.items()})[0]
+                for head in range(len(measures["self"][0]))
+            ]
+            for measures in self.numbers.values()
+        ]
+
+    def __str__(self) -> str:
+        """Say what the model says, and which heads matter if that was measured."""
+        said = ", ".join(f"{name} {share:.3f}" for name, share in self.probabilities.items())
+        known = (
+            "which heads matter is measured on labelled texts" if self.study is None else answer(self.study.verdicts)
+        )
+        return f"{len(self.tokens)} tokens; {said}; {known}"
 
     def save(self, path: str | Path) -> Path:
         """Write the page into one HTML file, which needs neither a server nor a network."""
@@ -110,16 +130,39 @@ def show(
     given = text if text_pair is None else (text, text_pair)
     probe, study = classifier.probe(given), None
     if texts is not None and labels is not None:
-        study = which_matter(classifier, classifier.batches(texts, labels))
+        study = which_matter(classifier, texts, labels)
     notes = {"model": f"{type(model).__name__} {getattr(model, 'name_or_path', '')}".strip()}
     if classifier.is_cut(given):
         notes["shown"] = f"the first {len(probe.tokens)} tokens, which are all that the model was given"
     return shown(classifier, probe, classifier.labels, classifier.objective, study, notes)
 
 
-def which_matter(classifier: SequenceClassifier, batches: Sequence[Batch]) -> Study:
-    """Return what depends on each head, over labelled texts."""
-    return causes(classifier, batches, classifier.special, (0.2,), classifier.objective)
+def which_matter(classifier: SequenceClassifier, texts: Sequence[Given], labels: Sequence[Any]) -> Study:
+    """Return which heads matter, over labelled texts: patterns, ablation with verdicts, gates and likeness.
+
+    Every head is switched off on FIRST_LOOK of the texts, drawn always the same; those of which it cannot be said yet
+    whether they matter on further ones, as long as there are any. What takes much longer is left out: `causes` has it.
+    """
+    classifier.batches(texts, labels)  # what is wrong with any of them is said before anything is measured
+    order = np.random.default_rng(0).permutation(len(texts))
+    ends = [0, FIRST_LOOK]
+    while ends[-1] < len(texts):
+        ends.append(2 * ends[-1])
+    first, *more = (
+        classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
+        for rows in (order[begin:end] for begin, end in pairwise(ends))
+    )
+    objective = classifier.objective
+    numbers, likeness = patterns_of(classifier, first, classifier.special)
+    heads = [(name, head) for name, layer in headed_layers(classifier).items() for head in range(layer.num_heads)]
+    whole = losses(classifier, first, objective)
+    rises = {head: losses_without(classifier, first, head, objective) - whole for head in heads}
+    verdicts = judged(classifier, rises, more, objective)
+    gates = gate_gradient(classifier, first, objective)
+    for name, measures in numbers.items():
+        own = [found for (layer, _), found in verdicts.items() if layer == name]
+        measures |= {"loss_zeroed": ([found.rise for found in own], [found.error for found in own])} | gates[name]
+    return Study(numbers, None, likeness, max(found.texts for found in verdicts.values()), verdicts)
 
 
 def shown(
@@ -137,6 +180,17 @@ def shown(
     layers = [f"layer {number}" for number in range(len(reading.maps))]
     on_the_page = page_text("text", probe, reading, head_numbers(numbers, reading, probe.segments), dict(notes or {}))
     heads, whole = without_each(model, probe, objective, temperature)
+    off = {"without/heads": heads.astype(np.float32), "without/layers": whole.astype(np.float32)}
+    measured = numbers if study is None else study.numbers
+    extra = role_arrays(measured) | ({} if study is None else study.extra())
+    effects = {} if study is None else numbers_of(beyond_the_usual(study))
+    on_the_page = replace(
+        on_the_page,
+        arrays=on_the_page.arrays | off,
+        numbers={**on_the_page.numbers, **{name: nested(mean) for name, (mean, _) in effects.items()}},
+        errors={name: nested(error) for name, (_, error) in effects.items()},
+        extra={name: nested(array) for name, array in extra.items()},
+    )
     content = page("Attention heads", layers, labels, [on_the_page])
     return Shown(probe.tokens, reading.maps, reading.probabilities, heads, whole, numbers, study, content)
 

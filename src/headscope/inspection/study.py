@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.inspection.attribution import attributable, attribution, for_class
-from headscope.inspection.capture import capture
-from headscope.inspection.causes import ablated, device_of, evaluating, gate_gradient, headed_layers, logits_of
+from headscope.inspection.capture import HEADED, capture
+from headscope.inspection.causes import ablated, gate_gradient
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
+from headscope.inspection.interventions import device_of, evaluating, headed_layers, logits_of
 from headscope.inspection.measures import (
     MEASURES,
     RARE_MEASURES,
@@ -134,7 +134,7 @@ def causes(
         watch: sees the batches pass by in `faithfulness`, by far the longest part.
         more: further texts, look by look, for the heads of which it cannot be said yet whether they matter.
     """
-    patterns, likeness = _patterns(model, batches, special)
+    patterns, likeness = patterns_of(model, batches, special)
     changes = ablated(model, batches, objective=objective)
     rises = {(name, head): values for name, measures in changes.items()
              for head, values in enumerate(measures["loss_zeroed"].unbind(dim=1))}  # fmt: skip
@@ -191,12 +191,13 @@ def put_for_answers(model: TextClassifier, batches: Iterable[Batch], objective: 
     return Put(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _patterns(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
+def patterns_of(model: nn.Module, batches: Sequence[Batch], special: SpecialTokens) -> tuple[Summary, Likeness]:
+    """Return what every head looks at, and how far any two look apart."""
     statistics = HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES)
     likeness = HeadLikeness()
     with evaluating(model), torch.no_grad():
         for batch in batches:
-            with capture(model, kind=HeadedAttention) as maps:
+            with capture(model, kind=HEADED) as maps:
                 logits_of(model, batch)
             device = next(iter(maps.values())).device
             padding = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)

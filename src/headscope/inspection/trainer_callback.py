@@ -13,10 +13,10 @@ import torch
 
 from headscope.config import InspectionConfig
 from headscope.inspection.callback import HeadWatch, Subjects, new_recorder, record_probes, record_study
-from headscope.inspection.causes import evaluating, logits_of
+from headscope.inspection.interventions import evaluating, logits_of
 from headscope.inspection.probes import JOIN
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
-from headscope.inspection.show import which_matter
+from headscope.inspection.show import FIRST_LOOK, which_matter, without_each
 from headscope.inspection.study import Study
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import write_marker
@@ -44,7 +44,8 @@ class HeadsCallback(TrainerCallback):
     Args:
         tokenizer: the model's own.
         shown: texts, or pairs (text, text_pair), whose maps are recorded; a few.
-        texts: labelled texts that the numbers are measured on; the shown ones, and no effects, if None.
+        texts: labelled texts, on which it is measured which heads matter; 400 are enough for a first answer. The other
+            numbers are of the first 100. If None: those of the shown texts, and no effects.
         labels: the class of each of them, a name or a number.
         folder: of the record. If None: the Trainer's TensorBoard folder where it has one, else its output_dir.
         max_tokens: longer texts are cut.
@@ -80,11 +81,13 @@ class HeadsCallback(TrainerCallback):
         if not self._is_recording:
             return
         self._classifier = SequenceClassifier(model, self.tokenizer, self.max_tokens)
-        self._batches = self._classifier.batches(self.texts, self.labels)
+        self._classifier.batches(self.texts, self.labels)  # what is wrong with any of them is said now
+        self._batches = self._classifier.batches(self.texts[:FIRST_LOOK])
         labels, probes = self._classifier.labels, [self._classifier.probe(text) for text in self.shown]
         self._subjects = Subjects(probes, labels, self._classifier.special, self._text_of, self._classifier.objective)
         folder = Path(self.folder) if self.folder is not None else _folder_of(args, self._begun)
-        notes = {"dropout": "off", "numbers": f"over {len(self.texts)} {'labelled' if self.labels else 'shown'} texts"}
+        measured = f"{min(FIRST_LOOK, len(self.texts))} {'of the labelled' if self.labels else 'shown'} texts"
+        notes = {"dropout": "off", "numbers": f"over {measured}"}
         self.recorder = new_recorder(folder, probes, labels, InspectionConfig(max_tokens=self.max_tokens), notes)
         write_marker(folder)
         self._watch: HeadWatch | None = None
@@ -107,8 +110,10 @@ class HeadsCallback(TrainerCallback):
         if state.global_step != self._last_step and kept == state.global_step:
             self._record(state.global_step)
         if self.labels:
-            self.study = which_matter(self._classifier, self._batches)
-            record_study(self.recorder, kept, self.study)
+            self.study = which_matter(self._classifier, self.texts, self.labels)
+            subjects = self._subjects
+            without = [without_each(self._classifier, probe, subjects.objective) for probe in subjects.probes]
+            record_study(self.recorder, kept, self.study, without)
 
     def _record(self, step: int) -> None:
         """Measure the texts, as the model is now, and keep maps and numbers."""

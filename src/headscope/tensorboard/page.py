@@ -79,6 +79,8 @@ def page(title: str, layers: Sequence[str], classes: Sequence[str], texts: Seque
         "steps": [{"step": 0, "time": 0}],
         "notes": {},
     }
+    if all("verdicts" in shown.extra for shown in texts):
+        index["kept"] = 0  # the step that says which heads matter
     data = {"title": encodable(title), "index": index, "texts": encoded_texts}
     script, style = bundled("index.js") + "modules.index.render();\n", (STATIC / "heads.css").read_text("utf-8")
     return TEMPLATE.format(

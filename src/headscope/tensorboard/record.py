@@ -288,13 +288,18 @@ class Spoken:
         if left := self.heads.size - len(order):
             rest = self.heads.sum() - self.heads.flat[order].sum()
             parts.append(f"the other {f'{left} heads' if left > 1 else 'head'} {nats(rest)}")
-        parts.append(f"the feed-forward blocks {nats(self.feedforward.sum())}")
-        parts.append(f"whatever the text says (constant) {nats(self.constant)}")
+        if self.keys.shape[-1]:
+            parts.append(f"the feed-forward blocks {nats(self.feedforward.sum())}")
+            parts.append(f"whatever the text says (constant) {nats(self.constant)}")
+        else:
+            parts.append(f"all that is not attention {nats(self.constant)}")
         return f"{'; '.join(parts)}; together {nats(self.total)}"
 
     def _source(self, at: tuple[int, int]) -> str:
         """Name the token that a head has most of it from, if one pulled the way that the head did."""
         value = self.heads[at]
+        if not self.keys.shape[-1]:  # not known
+            return ""
         place = int((self.by_key[at] * np.sign(value)).argmax())
         token, share = self.tokens[self.keys[at][place]], self.by_key[at][place]
         if share * np.sign(value) > abs(value) / 2:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -50,6 +50,9 @@ from headscope.model.pretrained import Architecture, architecture_json, load_arc
 from headscope.settings import described, read_config, structured
 from headscope.tensorboard.record import Spoken, label_text
 from headscope.training.predict import probabilities
+
+if TYPE_CHECKING:
+    from headscope.inspection.show import Shown
 
 CONFIG, TOKENIZER, LABELS, WEIGHTS = "config.yaml", "tokenizer.json", "labels.json", "model.safetensors"
 ENCODER, EVIDENCE, THRESHOLDS = "encoder.json", "evidence.safetensors", "thresholds.json"
@@ -181,6 +184,16 @@ class Run:
         put = (found.tokens @ weights).numpy()  # [L, H, T, C] @ [C]
         (prediction,) = self.predict([text])
         return Explanation(label, prediction.probabilities, tokens, put, found.said(weights, label, tokens))
+
+    def show(self, text: TextOrPair) -> "Shown":
+        """Show what every head does with a text; last in a notebook's cell, its page. Errors as in `predict`."""
+        from headscope.inspection.probes import make_probe  # brings Lightning, which predicting does without
+        from headscope.inspection.show import shown
+
+        (parts,) = self._parts([text])
+        probe = make_probe(self.tokenizer, parts, None, self.config.data.max_length, self.evidence)
+        notes = {"run": str(self.folder)}
+        return shown(self.model, probe, self.labels, self.objective, None, notes, self.temperature)
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
         count = 2 if self.config.data.text_pair_column else 1

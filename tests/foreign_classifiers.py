@@ -1,0 +1,42 @@
+"""Tiny sequence classifiers of `transformers` with tokenizers of their own, and texts that a head has to read."""
+
+import random
+from typing import Any
+
+import pytest
+import transformers
+
+import bert_family
+
+pytest.importorskip("headscope.inspection.huggingface")  # what looks into transformers' attention
+
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "unk_token": "[UNK]",
+    "mask_token": "[MASK]",
+}
+ROBERTA = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>"}
+NOUNS = ["film", "book", "song", "soup", "day"]
+
+
+def made_up(count: int, seed: int = 0) -> tuple[list[str], list[int]]:
+    """Return texts such as "the soup was not good", and whether each is praise: no single word tells."""
+    draw, texts, labels = random.Random(seed), [], []
+    for _ in range(count):
+        is_good, is_denied = draw.random() < 0.5, draw.random() < 0.5
+        texts.append(f"the {draw.choice(NOUNS)} was{' not' if is_denied else ''} {'good' if is_good else 'bad'}")
+        labels.append(int(is_good != is_denied))
+    return texts, labels
+
+
+def classifier(family: str = "bert", **options: Any) -> tuple[Any, Any]:
+    """Return a model with random weights, in eval mode and with eager attention, and its tokenizer."""
+    texts, _ = made_up(60)
+    names = ROBERTA if "roberta" in family else SPECIAL
+    made = bert_family.train_tokenizer(family, texts)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"] if family == "bert" else ["input_ids", "attention_mask"]
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_input_names=inputs, **names)
+    sizes = {"hidden_size": 24, "vocab_size": len(tokenizer), "id2label": {0: "blame", 1: "praise"}}
+    return bert_family.peer(family, "ForSequenceClassification", **(sizes | options)), tokenizer
