@@ -216,7 +216,7 @@ def test_the_heads_of_any_lightning_module_are_recorded(layer: str, tmp_path: Pa
 @pytest.mark.parametrize("layer", LAYERS)
 def test_recording_changes_nothing_of_a_training(layer: str, tmp_path: Path) -> None:
     weights = []
-    for callback in (headscope.RecordHeads(SHOWN, [TOKEN_IDS], every_n_steps=1), _Nothing()):
+    for callback in (headscope.RecordHeads(SHOWN, (TOKEN_IDS, TOKEN_IDS == 0), every_n_steps=1), _Nothing()):
         torch.manual_seed(0)
         module = Foreign(LAYERS[layer]())
         fitted(module, callback, tmp_path / type(callback).__name__)
