@@ -8,7 +8,7 @@ from headscope.attention.multi_head import HeadedAttention
 from headscope.config import ModelConfig
 from headscope.data.evidence import Evidence
 from headscope.inspection.capture import capture
-from headscope.inspection.causes import headed_layers, intervene
+from headscope.inspection.interventions import headed_layers, intervene
 from headscope.model.classifier import TextClassifier, TokenEvidence
 
 NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7

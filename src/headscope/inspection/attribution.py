@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from headscope.attention.functional import Seen
 from headscope.attention.multi_head import HeadedAttention
 from headscope.inspection.capture import observe
-from headscope.inspection.causes import evaluating
+from headscope.inspection.interventions import evaluating
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses, Objective
 from headscope.model.pooling import first_pooling

@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.attention.functional import Seen
-from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.inspection.capture import ATTENTION, Kind, capture, now, observe
-from headscope.inspection.causes import device_of, evaluating
+from headscope.inspection.capture import ATTENTION, HEADED, Kind, capture, now, observe
+from headscope.inspection.interventions import device_of, evaluating
 from headscope.inspection.measures import (
     MEASURES,
     PAIR_MEASURES,
@@ -284,7 +283,7 @@ class HeadWatch:
         self.statistics, self.pooling = HeadStatistics(), HeadStatistics(POOLING_MEASURES)
         self.examples = Examples(before=before)
         self._stack = ExitStack()
-        self._stack.enter_context(observe(model, self._count, HeadedAttention))
+        self._stack.enter_context(observe(model, self._count, HEADED))
         self._stack.enter_context(observe(model, self._count_pooling, ScoredAttention))
 
     def look_at(self, batch: Batch) -> None:

@@ -4,22 +4,26 @@ Every function runs the model in eval mode and leaves weights, gradients and mod
 Shape letters: B texts of a batch, N texts in all, C classes, H heads, Q queries, T tokens, E head width.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Literal
+from collections.abc import Iterable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscope.attention.multi_head import HeadedAttention, Intervention
-from headscope.data.batching import Batch, moved
+from headscope.data.batching import Batch
+from headscope.inspection.interventions import (
+    CHANGES,
+    Means,
+    device_of,
+    evaluating,
+    headed_layers,
+    intervene,
+    intervening,
+    logits_of,
+    mean_outputs,
+)
 from headscope.inspection.measures import Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
-
-Change = Literal["zero", "mean"]
-CHANGES: dict[str, Change] = {"zeroed": "zero", "averaged": "mean"}
-Means = dict[str, Float[Tensor, "H E"]]
 
 
 def ablation(
@@ -129,125 +133,3 @@ def _labelled(batches: Iterable[Batch]) -> list[Batch]:
     if not found or any((batch.labels < 0).any() for batch in found):
         raise ValueError("needs texts, and the class of each of them")
     return found
-
-
-def headed_layers(model: nn.Module) -> dict[str, HeadedAttention]:
-    """Return the model's attention layers that have heads, by name, in the order of their registration."""
-    return {name: layer for name, layer in model.named_modules() if isinstance(layer, HeadedAttention)}
-
-
-def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
-    """Run the model on a batch, on the device of its parameters."""
-    logits: Float[Tensor, "B C"] = model(*moved(batch, device_of(model)).inputs)
-    return logits
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Return where the model computes; the CPU, if it has no parameters."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode; afterwards each of its modules is again in the mode it was in."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-@contextmanager
-def intervening(model: nn.Module, interventions: Mapping[str, Intervention]) -> Iterator[None]:
-    """Change the sums [B, H, Q, E] of some layers, after what may change them already; ValueError if there is none."""
-    layers = headed_layers(model)
-    if unknown := set(interventions) - set(layers):
-        raise ValueError(f"no layer with heads is called {sorted(unknown)[0]!r}; there are {list(layers)}")
-    before = {name: layers[name].intervention for name in interventions}
-    try:
-        for name, intervention in interventions.items():
-            earlier = before[name]
-            layers[name].intervention = intervention if earlier is None else _chained(earlier, intervention)
-        yield
-    finally:
-        for name, earlier in before.items():
-            layers[name].intervention = earlier
-
-
-def _chained(earlier: Intervention, later: Intervention) -> Intervention:
-    return lambda sums: later(earlier(sums))
-
-
-@contextmanager
-def intervene(
-    model: nn.Module, changes: Mapping[tuple[str, int], Change], means: Means | None = None
-) -> Iterator[None]:
-    """Replace what some heads give, at every query, until the block is left.
-
-        with intervene(model, {("encoder.blocks.0.attention", 2): "zero"}):
-            model(token_ids, key_padding_mask)
-
-    Other heads' sums stay the same to the last digit; the output projection and its bias act as before.
-
-    Args:
-        model: any module with our attention layers in it.
-        changes: from a layer's name and a head's number to "zero", the head gives nothing, or "mean", it gives every
-            query its mean output, which keeps what is the same for all texts (mean ablation).
-        means: of each layer, for "mean"; from `mean_outputs`.
-
-    Raises:
-        ValueError: if there is no such layer, head or change, or its mean is not given.
-    """
-    layers = headed_layers(model)
-    chosen: dict[str, dict[int, Float[Tensor, " E"]]] = {}
-    for (name, head), change in changes.items():
-        if name not in layers or not 0 <= head < layers[name].num_heads:
-            raise ValueError(f"there is no head {head} in a layer {name!r}; the layers with heads are {list(layers)}")
-        if change not in CHANGES.values():
-            raise ValueError(f"a head is changed to 'zero' or to 'mean', not to {change!r}")
-        if change == "mean" and (means is None or name not in means):
-            raise ValueError(f"the mean of {name!r} is needed: pass means=mean_outputs(model, batches)")
-        vector = means[name][head] if change == "mean" and means else torch.zeros(layers[name].head_dim)
-        chosen.setdefault(name, {})[head] = vector
-    with intervening(model, {name: _replacing(layers[name], heads) for name, heads in chosen.items()}):
-        yield
-
-
-def mean_outputs(model: nn.Module, batches: Iterable[Batch]) -> Means:
-    """Return, for each layer, the mean over all tokens of all texts of what each head gives, padding left out.
-
-    For self-attention, where a layer's queries are the batch's tokens. In float64, on the model's device.
-    """
-    sums: Means = {}
-    tokens = 0
-
-    def adding(name: str, kept: Bool[Tensor, "B T"]) -> Intervention:
-        """Return what adds a layer's sums over all tokens to those it had, and changes nothing."""
-
-        def add(given: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
-            found = torch.einsum("bhqe,bq->he", given.double(), kept.double())
-            sums[name] = sums[name] + found if name in sums else found
-            return given
-
-        return add
-
-    with evaluating(model), torch.no_grad():
-        for batch in batches:
-            mask = batch.key_padding_mask
-            kept = torch.ones_like(batch.token_ids, dtype=torch.bool) if mask is None else ~mask
-            kept = kept.to(device_of(model))
-            with intervening(model, {name: adding(name, kept) for name in headed_layers(model)}):
-                logits_of(model, batch)
-            tokens += int(kept.sum())
-    return {name: total / tokens for name, total in sums.items()}
-
-
-def _replacing(layer: HeadedAttention, heads: Mapping[int, Float[Tensor, " E"]]) -> Intervention:
-    """Return what puts these vectors [E] in the place of these heads' sums at every query."""
-    values = torch.zeros(layer.num_heads, 1, layer.head_dim, dtype=torch.float64)
-    changed = torch.zeros(layer.num_heads, 1, 1, dtype=torch.bool)
-    for head, value in heads.items():
-        values[head, 0], changed[head] = value.to(values), True
-    return lambda sums: torch.where(changed.to(sums.device), values.to(sums), sums)

@@ -19,10 +19,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import Batch, moved
-from headscope.inspection.capture import capture
-from headscope.inspection.causes import device_of, evaluating, headed_layers
+from headscope.inspection.capture import HEADED, capture
+from headscope.inspection.interventions import device_of, evaluating, headed_layers
 from headscope.inspection.measures import Maps, Padding, Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
 
@@ -112,7 +111,7 @@ class _Inputs:
 
 def _scores(model: nn.Module, inputs: _Inputs, embedding: nn.Module, objective: Objective) -> Float[Tensor, "C B T"]:
     """Return how each head, rollout and gradient x input rank the tokens."""
-    with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HeadedAttention) as maps:
+    with torch.enable_grad(), _leaf(embedding) as leaves, capture(model, kind=HEADED) as maps:
         logits = model(*inputs.batch._replace(key_padding_mask=inputs.padding).inputs)
         likeliest = objective.log_probabilities(logits).amax(dim=-1).sum()
     gradient = torch.autograd.grad(likeliest, leaves[0])[0]

@@ -19,8 +19,8 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import Evidence, EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.inspection.attribution import Attribution, attributable, attribution, for_class
-from headscope.inspection.capture import observe
-from headscope.inspection.causes import evaluating, headed_layers
+from headscope.inspection.capture import HEADED, observe
+from headscope.inspection.interventions import evaluating, headed_layers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
 from headscope.tensorboard.record import Spoken, label_text
@@ -160,8 +160,9 @@ def read_probe(
     def keep(name: str, seen: Seen) -> None:
         maps[name] = seen.weights()[0].cpu().numpy()
         differences.append(seen.difference())
-        if seen.values is not None and isinstance(layers.get(name), HeadedAttention):
-            norms[name] = value_norms(layers[name], seen.values)[0].cpu().numpy()
+        layer = layers.get(name)
+        if seen.values is not None and isinstance(layer, HeadedAttention):
+            norms[name] = value_norms(layer, seen.values)[0].cpu().numpy()
 
     def keep_pooling(name: str, seen: Seen) -> None:
         pooled.append(seen.weights()[0, 0, 0].cpu().numpy())
@@ -171,7 +172,7 @@ def read_probe(
     with (
         torch.no_grad(),
         evaluating(model),
-        observe(model, keep, HeadedAttention),
+        observe(model, keep, HEADED),
         observe(model, keep_pooling, ScoredAttention),
     ):
         logits = model(*batch.inputs).float().cpu()

@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.inspection.attribution import attributable, attribution, for_class
-from headscope.inspection.capture import capture
-from headscope.inspection.causes import ablated, device_of, evaluating, gate_gradient, headed_layers, logits_of
+from headscope.inspection.capture import HEADED, capture
+from headscope.inspection.causes import ablated, gate_gradient
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
+from headscope.inspection.interventions import device_of, evaluating, headed_layers, logits_of
 from headscope.inspection.measures import (
     MEASURES,
     RARE_MEASURES,
@@ -197,7 +197,7 @@ def patterns_of(model: nn.Module, batches: Sequence[Batch], special: SpecialToke
     likeness = HeadLikeness()
     with evaluating(model), torch.no_grad():
         for batch in batches:
-            with capture(model, kind=HeadedAttention) as maps:
+            with capture(model, kind=HEADED) as maps:
                 logits_of(model, batch)
             device = next(iter(maps.values())).device
             padding = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)

@@ -154,7 +154,7 @@ NO_PATTERN = "no clear pattern"
 def role(numbers: Mapping[str, float]) -> tuple[str, float]:
     """Return what a head seems to do, by its numbers (measure -> mean), and the number by which it is called so.
 
-    Where no rule holds, the number is the one that comes nearest to its rule. Measures that are missing are passed over.
+    Where no rule holds, the number is the one nearest to its rule. Measures that are missing are passed over.
     """
     known = {**numbers, **({"focus": 1 - numbers["entropy_share"]} if "entropy_share" in numbers else {})}
     rules = [rule for rule in RULES if rule.measure in known]

@@ -27,7 +27,8 @@ LAYER = {
     "overview": "u HGG", "overview_scales": "f HG", "quadrants": "f H22", "value_norms": "f HT",
 }  # fmt: skip
 TEXT = {
-    "pooling": "f T", "probabilities": "f C", "given": "u C", "check": "f ", "rounding": "f ", "nats/class": "i ", "nats/heads": "f LW",
+    "pooling": "f T", "probabilities": "f C", "given": "u C", "check": "f ", 
+    "rounding": "f ", "nats/class": "i ", "nats/heads": "f LW",
     "nats/keys": "i LWN", "nats/by_key": "f LWN", "nats/feedforward": "f L", "nats/constant": "f ",
     "without/heads": "f LWC", "without/layers": "f LC",
 }  # fmt: skip
