@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,6 +26,7 @@ CHANGES: dict[str, Change] = {"zeroed": "zero", "averaged": "mean"}
 Means = dict[str, Float[Tensor, "H E"]]
 
 
+@runtime_checkable
 class Heads(Protocol):
     """An attention layer that has heads, of whatever make."""
 
