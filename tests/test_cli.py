@@ -74,7 +74,7 @@ def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
         assert f"\n  {key}" in shown
         assert meaning in shown
     assert ("experiment: attention" in shown) == (name == "train")
-    assert ("data: ag_news" in shown) == (name in ("train", "evaluate"))
+    assert ("data: ag_news" in shown) == (name in ("train", "evaluate", "inspect"))
 
 
 def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,6 +126,16 @@ def test_what_every_head_put_sums_to_the_logit(folder: Path) -> None:
     assert len(lines) == 6  # a line for each head
 
 
+def test_a_run_shows_its_heads_in_a_notebook(folder: Path) -> None:
+    run = headscope.load(folder)
+    shown, (predicted,) = run.show(TEXTS[1]), run.predict([TEXTS[1]])
+    assert shown.prediction == predicted.label
+    assert shown.probabilities == pytest.approx(predicted.probabilities, abs=1e-6)
+    assert shown.without_heads.shape == (2, 2, len(LABELS))
+    assert np.abs(shown.without_layers - list(shown.probabilities.values())).max() > 1e-4
+    assert "<iframe" in shown._repr_html_()
+
+
 def test_a_model_that_needs_more_than_ids_refuses_to_be_called_without(folder: Path, tmp_path: Path) -> None:
     ids = torch.tensor([headscope.load(folder).tokenizer.encode(TEXTS[0]).ids])
     with pytest.raises(ValueError, match="reads n-grams beside token ids"):
@@ -216,7 +226,7 @@ def test_the_heads_of_any_lightning_module_are_recorded(layer: str, tmp_path: Pa
 @pytest.mark.parametrize("layer", LAYERS)
 def test_recording_changes_nothing_of_a_training(layer: str, tmp_path: Path) -> None:
     weights = []
-    for callback in (headscope.RecordHeads(SHOWN, [TOKEN_IDS], every_n_steps=1), _Nothing()):
+    for callback in (headscope.RecordHeads(SHOWN, (TOKEN_IDS, TOKEN_IDS == 0), every_n_steps=1), _Nothing()):
         torch.manual_seed(0)
         module = Foreign(LAYERS[layer]())
         fitted(module, callback, tmp_path / type(callback).__name__)

@@ -62,6 +62,21 @@ def test_without_a_head_is_without_its_columns_of_the_output_projection() -> Non
         np.testing.assert_allclose(shown.without_layers[layer], without(layer, [0, 1, 2]), atol=1e-6)
 
 
+def test_what_the_heads_put_sums_to_what_all_of_them_change() -> None:
+    model, tokenizer = classifier()
+    shown = headscope.show(model, tokenizer, TEXT)
+
+    def margin() -> float:
+        logits = logits_of(model, tokenizer, TEXT).logits[0]
+        return float((logits - logits.mean())[list(shown.probabilities).index(shown.prediction)])
+
+    whole = margin()
+    for layer in model.bert.encoder.layer:
+        layer.attention.output.dense.weight.data.zero_()
+    assert shown.contributions.shape == (3, 3)
+    assert shown.contributions.sum() == pytest.approx(whole - margin(), abs=1e-4)
+
+
 def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_head() -> None:
     model, tokenizer = classifier()
     texts, labels = made_up(20)

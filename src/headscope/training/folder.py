@@ -187,11 +187,11 @@ class Run:
 
     def show(self, text: TextOrPair) -> "Shown":
         """Show what every head does with a text; last in a notebook's cell, its page. Errors as in `predict`."""
-        from headscope.inspection.probes import make_probe  # brings Lightning, which predicting does without
+        from headscope.inspection.probes import make_probe, read_at  # brings Lightning, which predicting does without
         from headscope.inspection.show import shown
 
         (parts,) = self._parts([text])
-        probe = make_probe(self.tokenizer, parts, None, self.config.data.max_length, self.evidence)
+        probe = make_probe(self.tokenizer, parts, None, self.config.data.max_length, self.evidence, read_at(self.model))
         notes = {"run": str(self.folder)}
         return shown(self.model, probe, self.labels, self.objective, None, notes, self.temperature)
 
