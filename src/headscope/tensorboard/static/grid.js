@@ -20,7 +20,7 @@ export class Grid {
     this.root.before(this.key);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     store.subscribe(["maps", "other", "compare", "scale", "theme", "index", "part"], () => this.draw());
-    store.subscribe(["numbers", "answer", "order", "filter", "shown"], () => this.arrange());
+    store.subscribe(["numbers", "answer", "order", "filter"], () => this.arrange());
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors", "compare"], () => this.showErrors());
   }
@@ -149,12 +149,13 @@ export class Grid {
   showKey(importance, own) {
     const parts = [];
     if (own && importance.here && importance.judged) {
-      for (const verdict of [1, 0, -1]) parts.push(build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SHORT[verdict]}`));
+      const mark = (verdict) => build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SHORT[verdict]}`);
+      parts.push(...[1, 0, -1].map(mark));
     }
     const effect = own && importance.here && importance.heads.some((each) => each.effect !== null);
     if (effect) parts.push("beneath: rise of the loss without it ± standard error, in nats");
     else if (own && importance.heads.some((each) => each.nats !== null)) parts.push("beneath: nats that it put for the answer");
-    parts.push(build("span", { class: "of-readout" }, "framed row: where the answer is read"));
+    parts.push(build("span", { class: "of-readout" }, "marked row: where the answer is read"));
     parts.push(build("span", { class: "of-special" }, "ticks: special tokens, where a head may rest"));
     this.key.replaceChildren(...parts.map((part) => (typeof part === "string" ? element("span", "", part) : part)));
   }
