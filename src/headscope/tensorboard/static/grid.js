@@ -3,7 +3,7 @@
 
 import { MARKS, MEANS, importanceOf, labelOf } from "./answer.js";
 import { build, element, isolated, showError } from "./dom.js";
-import { captionOf, isDifference, otherOf, readingOf } from "./reading.js";
+import { captionOf, counterpart, isDifference, otherOf, readingOf } from "./reading.js";
 import { markBorder } from "./pairs.js";
 
 const SHORT = { 1: "matters", 0: "does nothing", "-1": "cannot be said" };
@@ -130,7 +130,8 @@ export class Grid {
       const each = byPlace.get(`${layer} ${head}`);
       const caption = captionOf(this.store, this.side, layer, head);
       const label = own && each ? labelOf(importance, each) : { mark: "", mean: "", error: "", role: "", said: [] };
-      const name = this.flows && this.side === "main" ? `${layer}·${head}` : "";
+      const there = this.side === "main" ? head : counterpart(this.store, layer, head);
+      const name = this.flows && there !== null ? `${layer}·${there}` : "";
       const words = [`${label.mark} ${name}`.trim(), label.mean, label.error, label.role];
       const title = [caption, ...label.said].join("\n");
       const known = JSON.stringify([words, title]);
@@ -142,7 +143,7 @@ export class Grid {
       map.setAttribute("aria-label", caption);
       [...map.lastChild.children].forEach((part, at) => (part.textContent = words[at]));
     }
-    this.showKey(importance, own);
+    if (this.side === "main") this.showKey(importance, own);
   }
 
   /* What the marks and the numbers mean. */
