@@ -119,6 +119,16 @@ def test_a_link_keeps_order_filter_colours_and_lock(open_tab: Opener, runs: Path
 
 
 @pytest.mark.slow
+def test_another_run_stands_in_the_same_order(open_tab: Opener, runs: Path) -> None:
+    tab = open_tab(runs, "#p.heads.compare=a_former%2Cnearest%2Cbeside%2Cown")
+    tab.drawn(200)
+    tab.wait("() => document.querySelectorAll('.other-grid .map .name').length === 8")
+    assert [each.get_attribute("aria-label") for each in tab.find(".other-grid .map").all()] == RANKED
+    assert beneath(tab, "layer 1, head 3").startswith("● 1·3")
+    assert tab.find(".other-grid .under").all_inner_texts()[:2] == ["1·1", "1·3"]  # its effects are not known
+
+
+@pytest.mark.slow
 def test_arrows_go_through_the_maps_as_they_stand(open_tab: Opener, runs: Path) -> None:
     tab = open_tab(runs)
     tab.drawn(200)

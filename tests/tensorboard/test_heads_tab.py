@@ -211,7 +211,7 @@ def test_what_a_head_put_for_the_class_is_shown_in_the_tab_and_on_its_page(open_
     tab = open_tab(tmp_path)
     tab.drawn(0)
     assert tab.text(".put").startswith("put +1.50 nats for cats: film +1.50, ")
-    tab.find(".grid [role=radio] >> nth=1").click()
+    tab.find(".grid .map >> nth=1").click()
     tab.wait("() => document.querySelector('.put').textContent.startsWith('put −0.25 nats for cats: a −0.25, ')")
     open_its_page(tab)
     tab.says(".put", "put +1.50 nats for cats: film +1.50, ")

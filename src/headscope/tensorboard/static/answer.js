@@ -62,7 +62,8 @@ export function nats(value) {
 export function labelOf(importance, each) {
   const effect = importance.here && each.effect !== null;
   const said = [];
-  if (effect) said.push(`without it the loss ${each.effect < 0 ? "falls" : "rises"} by ${withError(Math.abs(each.effect), each.error)} nats (${ERROR})`);
+  const way = each.effect < 0 ? "falls" : "rises";
+  if (effect) said.push(`without it the loss ${way} by ${withError(Math.abs(each.effect), each.error)} nats (${ERROR})`);
   if (importance.here && each.verdict !== null) said.push(MEANS[each.verdict]);
   if (each.nats !== null) said.push(`it put ${nats(each.nats)} nats for the answer of this text`);
   if (each.role !== null) said.push(`role: ${legible(each.role)}${each.score === null ? "" : `, score ${formatNumber(each.score)}`}`);
@@ -128,7 +129,8 @@ export class AnswerView {
   /* A head as a button that chooses it. */
   name({ layer, head }) {
     const choose = () => this.store.set({ layer, head, headChosen: true });
-    return build("button", { class: "head-name", type: "button", onclick: choose }, isolated(this.store.layerNames[layer] ?? `layer ${layer}`), ` head ${head}`);
+    const name = isolated(this.store.layerNames[layer] ?? `layer ${layer}`);
+    return build("button", { class: "head-name", type: "button", onclick: choose }, name, ` head ${head}`);
   }
 
   verdict(importance) {
@@ -143,20 +145,22 @@ export class AnswerView {
     const total = heads.filter(({ verdict }) => verdict !== null).length;
     const [matter, nothing, unsaid] = Object.values(VERDICTS).map(count);
     const parts = [];
+    const verbOf = ({ effect }) => ` the loss ${effect < 0 ? "falls" : "rises"} by `;
     if (!importance.judged) parts.push("The largest effects: ");
     else if (matter === 0) parts.push(`Of ${total} heads none is shown to matter alone`);
     else parts.push(element("strong", "", `${matter} of ${total} heads ${matter === 1 ? "matters" : "matter"}`), ": ");
     const named = importance.judged ? heads.filter(({ verdict }) => verdict === VERDICTS.matters) : heads;
     const largest = named.filter(({ effect }) => effect !== null).sort((left, right) => Math.abs(right.effect) - Math.abs(left.effect));
     largest.slice(0, NAMED).forEach((each, place) => {
-      const verb = place === 0 || each.effect < 0 !== largest[place - 1].effect < 0 ? ` the loss ${each.effect < 0 ? "falls" : "rises"} by ` : " by ";
+      const verb = place > 0 && verbOf(each) === verbOf(largest[place - 1]) ? " by " : verbOf(each); // said once
       const amount = element("span", "amount", withError(Math.abs(each.effect), each.error));
       amount.title = ERROR;
       parts.push(place === 0 ? "without " : ", without ", this.name(each), verb, amount, place === 0 ? " nats" : "");
     });
     const tail = [];
     const reason = (text, title) => Object.assign(element("span", "amount", text), { title });
-    if (nothing > 0) tail.push(reason(`${nothing} ${nothing === 1 ? "does" : "do"} nothing`, smallest === null ? "" : `surely less than ${formatNumber(smallest)} nats`));
+    const least = smallest === null ? "" : `surely less than ${formatNumber(smallest)} nats`;
+    if (nothing > 0) tail.push(reason(`${nothing} ${nothing === 1 ? "does" : "do"} nothing`, least));
     if (unsaid > 0) {
       const texts = studied === null ? "so few texts" : `${studied} texts`;
       tail.push(reason(`of ${unsaid} it cannot be said with ${texts}`, "the error is too large to tell the effect from none; more texts would tell"));

@@ -3,7 +3,7 @@
 
 import { MARKS, MEANS, importanceOf, labelOf } from "./answer.js";
 import { build, element, isolated, showError } from "./dom.js";
-import { captionOf, isDifference, otherOf, readingOf } from "./reading.js";
+import { captionOf, counterpart, isDifference, otherOf, readingOf } from "./reading.js";
 import { markBorder } from "./pairs.js";
 
 const SHORT = { 1: "matters", 0: "does nothing", "-1": "cannot be said" };
@@ -20,7 +20,7 @@ export class Grid {
     this.root.before(this.key);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     store.subscribe(["maps", "other", "compare", "scale", "theme", "index", "part"], () => this.draw());
-    store.subscribe(["numbers", "answer", "order", "filter", "shown"], () => this.arrange());
+    store.subscribe(["numbers", "answer", "order", "filter"], () => this.arrange());
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors", "compare"], () => this.showErrors());
   }
@@ -130,7 +130,8 @@ export class Grid {
       const each = byPlace.get(`${layer} ${head}`);
       const caption = captionOf(this.store, this.side, layer, head);
       const label = own && each ? labelOf(importance, each) : { mark: "", mean: "", error: "", role: "", said: [] };
-      const name = this.flows && this.side === "main" ? `${layer}·${head}` : "";
+      const there = this.side === "main" ? head : counterpart(this.store, layer, head);
+      const name = this.flows && there !== null ? `${layer}·${there}` : "";
       const words = [`${label.mark} ${name}`.trim(), label.mean, label.error, label.role];
       const title = [caption, ...label.said].join("\n");
       const known = JSON.stringify([words, title]);
@@ -142,19 +143,20 @@ export class Grid {
       map.setAttribute("aria-label", caption);
       [...map.lastChild.children].forEach((part, at) => (part.textContent = words[at]));
     }
-    this.showKey(importance, own);
+    if (this.side === "main") this.showKey(importance, own);
   }
 
   /* What the marks and the numbers mean. */
   showKey(importance, own) {
     const parts = [];
     if (own && importance.here && importance.judged) {
-      for (const verdict of [1, 0, -1]) parts.push(build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SHORT[verdict]}`));
+      const mark = (verdict) => build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SHORT[verdict]}`);
+      parts.push(...[1, 0, -1].map(mark));
     }
     const effect = own && importance.here && importance.heads.some((each) => each.effect !== null);
     if (effect) parts.push("beneath: rise of the loss without it ± standard error, in nats");
     else if (own && importance.heads.some((each) => each.nats !== null)) parts.push("beneath: nats that it put for the answer");
-    parts.push(build("span", { class: "of-readout" }, "framed row: where the answer is read"));
+    parts.push(build("span", { class: "of-readout" }, "marked row: where the answer is read"));
     parts.push(build("span", { class: "of-special" }, "ticks: special tokens, where a head may rest"));
     this.key.replaceChildren(...parts.map((part) => (typeof part === "string" ? element("span", "", part) : part)));
   }
