@@ -185,7 +185,7 @@ def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_pat
     ("cells", "labels"),
     [
         (["10", "9", ""], [10, 9, None]),
-        (["3.0", "1.0", "2"], [3.0, 1.0, 2.0]),
+        (["3.0", "1.0", ""], [3.0, 1.0, None]),
         (["007", "1"], ["007", "1"]),
         (["1", "True"], ["1", "True"]),
         (["9" * 30, "1"], ["9" * 30, "1"]),
