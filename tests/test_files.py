@@ -184,6 +184,8 @@ write_whole(Path(sys.argv[1]), lambda temporary: (temporary.write_text("half"), 
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "below/file")], check=False)
     assert len(list(tmp_path.glob(f"below/{PARTIAL}*/file"))) == 1
     (tmp_path / f"{PARTIAL}empty").mkdir()
+    (tmp_path / f"{PARTIAL}half_removed").mkdir()
+    (tmp_path / f"{PARTIAL}half_removed/file").touch()
     write_whole(tmp_path / "file", lambda temporary: (temporary.write_text("whole"), clear_partial(tmp_path)))
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["below", "file"]
 

@@ -88,9 +88,13 @@ def clear_partial(folder: Path) -> None:
     for path in folder.rglob(f"{PARTIAL}*"):
         with suppress(OSError):
             path.rmdir()  # as it is before it is locked
-        with suppress(OSError), (path / ".lock").open("rb+") as lock:
-            if _try_lock(lock.fileno()):
-                shutil.rmtree(path, ignore_errors=True)
+        try:
+            with (path / ".lock").open("rb+") as lock:
+                is_left = _try_lock(lock.fileno())
+        except OSError as error:
+            is_left = error.errno == errno.ENOENT  # killed while it removed the folder, this file first
+        if is_left:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
