@@ -54,7 +54,9 @@ def test_scores_that_cannot_be_kept_are_shown_all_the_same(
         monkeypatch.setattr("headscope.commands.evaluate.save_json", read_only)
     else:
         (folder / "evaluations").touch()
-    with pytest.warns(UserWarningMessage, match="these scores are not kept: .*/evaluations.*: (read-only|file exists)"):
+    with pytest.warns(
+        UserWarningMessage, match="these scores are not kept: .*/evaluations.*: (read-only|not a directory)"
+    ):
         found, shown = score(folder)
     assert found == plain.report.test
     assert "macro-F1" in shown
@@ -73,6 +75,12 @@ def test_a_run_finds_its_texts_from_any_folder(plain: Trained, tmp_path: Path) -
     assert kept.data.path == str(path)
     with contextlib.chdir("/"):
         assert score(folder)[0] == plain.report.test
+        path.rename(path.with_name("moved.csv"))
+        for use in (score, lambda folder: data_of(load_run(folder))):
+            with pytest.raises(
+                DataError, match=rf"reviews\.csv: is gone, .*: headscope train resume={folder} data\.path="
+            ):
+                use(folder)
 
 
 def test_own_data_with_other_labels_are_refused(plain: Trained, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
     """Return the texts, and the name of their split. Other data are like the run's own, unless told otherwise."""
     own, data = run.config.data, config.data
     if data is None:
+        _check_there(run)
         split, corpus = config.split or "test", load_corpus(own)
         check_own(corpus, run, [split])
         return corpus.splits[split], split
@@ -98,10 +99,21 @@ def data_of(run: Run) -> TextDataModule:
         DataError: if the data are gone.
         RunError: if they are others now.
     """
+    _check_there(run)
     config = run.config
     data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
     check_own(data.corpus, run, [*data.corpus.splits])
     return data
+
+
+def _check_there(run: Run) -> None:
+    """Raise a DataError if a file that the run was trained on is not where it was."""
+    for path in (run.config.data.path, run.config.data.validation_path, run.config.data.test_path):
+        if path and Path(path).is_absolute() and not Path(path).exists():
+            raise DataError(
+                f"{path}: is gone, which run={run.folder} was trained on; if it has moved, tell the run: "
+                f"headscope train resume={run.folder} data.path=..."
+            )
 
 
 def check_own(corpus: Corpus, run: Run, roles: Sequence[str]) -> None:
