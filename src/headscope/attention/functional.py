@@ -10,7 +10,6 @@ because read silently they would hide everything but padding.
 """
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -243,8 +242,8 @@ def _joined(masks: list[Tensor]) -> Mask | None:
         return None
     if any(mask.dtype != torch.bool for mask in masks):
         masks = [mask if mask.is_floating_point() else as_numbers(mask, torch.float32) for mask in masks]
-        return reduce(operator.add, masks)
-    return reduce(operator.or_, masks)
+        return reduce(torch.add, masks)
+    return reduce(torch.logical_or, masks)
 
 
 # Dropout
