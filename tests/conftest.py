@@ -1,6 +1,7 @@
 """What all tests share: shapes are checked while they run, and nothing of the user's is read or written."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ os.environ |= {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, by the processes started here too
 
 
 @pytest.fixture(autouse=True)
