@@ -244,6 +244,7 @@ def test_what_a_signal_has_stopped_is_one_line(
         (OSError(28, "No space left on device", "outputs/x"), "outputs/x: no space left on device; make room on"),
         (PermissionError(13, "Permission denied", "outputs/x"), "outputs/x: permission denied; choose another one"),
         (OSError(24, "Too many open files", "outputs/x"), "outputs/x: too many open files; raise the limit: ulimit -n"),
+        (FileNotFoundError(2, "No such file or directory"), "the folder that this was started in is gone; start it in"),
         (MemoryError(), "not enough memory; lower data.tokens_per_batch"),
         (
             RuntimeError("[...] DefaultCPUAllocator: can't allocate memory: you tried\nat"),

@@ -1,5 +1,6 @@
 """Files are whole or absent."""
 
+import errno
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from headscope.config import DataConfig
+from headscope.data.source import load_source
 from headscope.errors import RunError
 from headscope.files import (
     PARTIAL,
@@ -184,8 +187,37 @@ write_whole(Path(sys.argv[1]), lambda temporary: (temporary.write_text("half"), 
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "below/file")], check=False)
     assert len(list(tmp_path.glob(f"below/{PARTIAL}*/file"))) == 1
     (tmp_path / f"{PARTIAL}empty").mkdir()
+    (tmp_path / f"{PARTIAL}half_removed").mkdir()
+    (tmp_path / f"{PARTIAL}half_removed/file").touch()
     write_whole(tmp_path / "file", lambda temporary: (temporary.write_text("whole"), clear_partial(tmp_path)))
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["below", "file"]
+
+
+def test_a_folder_that_cannot_be_written_is_named_by_what_was_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: str, *_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    path, making = tmp_path / "answers.csv", os.mkdir
+    monkeypatch.setattr(os, "mkdir", lambda path, *mode: (refused if PARTIAL in str(path) else making)(path, *mode))
+    with pytest.raises(OSError, match="Read-only") as caught:
+        write_whole(path, lambda temporary: temporary.write_text("whole"))
+    assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize("kind", ["read-only", "a file"])
+def test_a_cache_that_cannot_be_written_names_the_key_that_chooses_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = tmp_path / "cache"
+    if kind == "a file":
+        path.touch()
+    else:
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(OSError, match=r"data\.cache_dir=\.\.\. names another folder") as caught:
+        load_source(DataConfig(path=str(tmp_path / "rows.csv"), cache_dir=str(path)))
+    assert caught.value.filename == str(path)
 
 
 DEEP = b"[" * 200_000

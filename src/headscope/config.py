@@ -44,6 +44,14 @@ def expanded(path: str) -> Path:
         return Path(path)
 
 
+def absolute(path: str) -> str:
+    """Return a path on this machine as it is from any folder; what is none, such as a Hub id, stays as it is."""
+    if path == EMBEDDED or not is_local(path):
+        return path
+    found = str(expanded(path).absolute())
+    return path if re.search("[\ud800-\udfff]", found) else found  # below a folder whose name is no UTF-8
+
+
 def is_encoding(name: str) -> bool:
     """Tell whether Python knows an encoding of text by this name."""
     try:

@@ -71,6 +71,8 @@ REMEDIES = {
 
 def os_message(error: OSError) -> str:
     """Return one line for what the system refuses: which file, why, and what to do."""
+    if error.errno == errno.ENOENT and error.filename is None:  # of os.getcwd: all that open a file name it
+        return "the folder that this was started in is gone; start it in one that is there"
     where = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
     reason = error.strerror or first_line(error) or type(error).__name__
     remedy = REMEDIES.get(error.errno or 0)

@@ -39,9 +39,10 @@ def beside(path: Path) -> Iterator[Path]:
     The folder is locked meanwhile, so that `clear_partial` can tell it from that of a process that was killed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=PARTIAL))
+    with _named(path):
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=PARTIAL))
     try:
-        with (folder / ".lock").open("wb") as lock, _named(path, folder):
+        with _named(path), (folder / ".lock").open("wb") as lock:
             _try_lock(lock.fileno())
             yield folder / path.name
     finally:
@@ -49,12 +50,12 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _named(path: Path, folder: Path) -> Iterator[None]:
+def _named(path: Path) -> Iterator[None]:
     """Have each OSError name `path`, and not where it is written first; make one of what native writers raise."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None and (error.filename is None or str(folder) in str(error.filename)):
+        if error.errno is not None and (error.filename is None or PARTIAL in str(error.filename)):
             error.filename = str(path)
             error.filename2 = None
         raise
@@ -87,9 +88,13 @@ def clear_partial(folder: Path) -> None:
     for path in folder.rglob(f"{PARTIAL}*"):
         with suppress(OSError):
             path.rmdir()  # as it is before it is locked
-        with suppress(OSError), (path / ".lock").open("rb+") as lock:
-            if _try_lock(lock.fileno()):
-                shutil.rmtree(path, ignore_errors=True)
+        try:
+            with (path / ".lock").open("rb+") as lock:
+                is_left = _try_lock(lock.fileno())
+        except OSError as error:
+            is_left = error.errno == errno.ENOENT  # killed while it removed the folder, this file first
+        if is_left:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -266,9 +271,19 @@ MOST_EVENTS = 20_000
 
 
 def cache_folder(configured: str | None) -> Path:
-    """Return the folder for cached files, the configured one or the user's, cleared of what killed processes left."""
+    """Return the folder for cached files, the configured one or the user's, cleared of what killed processes left.
+
+    Raises:
+        OSError: if it cannot be made or written; it names the key that chooses another.
+    """
     folder = Path(configured).expanduser() if configured else Path(platformdirs.user_cache_dir("headscope"))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "cannot be written", str(folder))
+    except OSError as error:
+        error.strerror = f"{error.strerror} (the cache; data.cache_dir=... names another folder for it)"
+        raise
     clear_partial(folder)
     return folder
 

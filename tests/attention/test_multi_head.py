@@ -171,6 +171,33 @@ def test_causal_attention_to_more_or_fewer_keys_is_that_of_the_mask() -> None:
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
+def test_is_causal_holds_beside_another_mask_of_which_torch_takes_one(need_weights: bool) -> None:
+    (ours, theirs), text = pair(), tokens()
+    mask = torch.zeros(K, K).double()
+    mask[:, 0], mask[0, 0] = -3.0, 0.5
+    found = ours(text, text, text, attn_mask=mask, need_weights=need_weights, is_causal=True)[0]
+    close(found, theirs(text, text, text, attn_mask=mask.masked_fill(CAUSAL, -torch.inf))[0])
+    padding = torch.zeros(B, K).double().masked_fill(PADDING, -torch.inf)
+    found = ours(text, text, text, padding, attn_mask=mask, need_weights=need_weights, is_causal=True)[0]
+    close(found, theirs(text, text, text, padding, attn_mask=mask.masked_fill(CAUSAL, -torch.inf))[0])
+    taken = mask if need_weights else CAUSAL
+    close(
+        theirs(text, text, text, attn_mask=mask, need_weights=need_weights, is_causal=True)[0],
+        theirs(text, text, text, attn_mask=taken)[0],
+    )
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("place", "name"), [(0, "query"), (1, "key"), (2, "value")])
+@pytest.mark.parametrize("given", [None, [[0.5] * D]])
+def test_what_is_no_tensor_is_refused_by_its_type(place: int, name: str, given: Any) -> None:
+    tensors: list[Any] = list(inputs())
+    tensors[place] = given
+    with pytest.raises(TypeError, match=f"{name}: takes a tensor, got {type(given).__name__}"):
+        pair()[0](*tensors)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
 def test_gradients_are_torchs_where_a_mask_of_large_numbers_hides_all_keys(need_weights: bool) -> None:
     layers, query, found = pair(), inputs()[0], []
     mask = torch.zeros(Q, Q, dtype=torch.float64)

@@ -49,7 +49,7 @@ def test_random_sizes_masks_and_saved_keys(
     query, key = torch.rand(B, 1, D, dtype=torch.float64), torch.rand(B, K, width, dtype=torch.float64)
     looks = torch.zeros(1, K, dtype=torch.float64).masked_fill(torch.rand(1, K) < 0.5, HIDE)
     padding = (torch.rand(1, K) < 0.5).expand(B, K) if is_padded else None
-    weights = (layer.in_proj_weight.chunk(3) if kdim is None
+    weights = (layer.in_proj_weight.chunk(3) if width == D  # whether kdim says so or not
                else (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight))  # fmt: skip
     biases = layer.in_proj_bias.chunk(3)
     heads = [F.linear(tokens, weight, bias).view(B, -1, H, E).transpose(1, 2)

@@ -164,7 +164,7 @@ def test_a_slow_pipe_is_answered_line_by_line(
 
 
 def test_empty_texts_are_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "in.txt").write_text("the cat\n\na\n \t\n")
+    (tmp_path / "in.txt").write_text("the cat\n\na\n \t\u200b\n")
     assert predict(PredictConfig(str(run), str(tmp_path / "in.txt"), str(tmp_path / "out.csv"), accelerator="cpu")) == 4
     assert (
         "note: 2 of 4 texts are empty, and get what the model says of none: line 2, line 4\n" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """From a source to three splits: columns, labels of every kind, splits that are missing, and what is refused."""
 
 import math
+import re
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -310,7 +311,7 @@ def test_a_label_is_an_integer_or_a_string(kind: pa.DataType) -> None:
         check_columns(rows, "test", CONFIG)
 
 
-@pytest.mark.parametrize("empty", [None, "", " \n\t\u3000"])
+@pytest.mark.parametrize("empty", [None, "", " \n\t\u3000", "\u200b\ufeff \u2060"])
 def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> None:
     dataset = reviews(["a", empty, "b", empty], [1, 2, 1, 2])
     with pytest.raises(DataError) as caught:
@@ -348,6 +349,17 @@ def test_a_split_of_which_nothing_is_left_is_refused() -> None:
         without_empty(reviews(["", " "], [1, 2]), "test", dropping)
     with pytest.raises(DataError, match=r"reviews\.csv, split train: no rows to use; 0 were dropped"):
         without_empty(reviews(["a"], [1]).select([]), "train", CONFIG)
+
+
+def test_labels_that_look_alike_are_told_and_stay_apart(tmp_path: Path) -> None:
+    labels = ["Good", "good", "\uff27ood", "1", "01", "1.0", "cafe\u0301", "caf\u00e9", "bad", "1.5"]
+    settings = config(tmp_path, table(labels * 10))
+    found = ["'01' / '1' / '1.0'", "'Good' / 'good' / '\uff27ood'", "'cafe\\u0301' / 'caf\u00e9'"]
+    said = f"column 'label': labels differ in spelling alone, and are classes of their own: {', '.join(found)}"
+    with pytest.warns(UserWarningMessage, match=re.escape(said)):
+        corpus = load_corpus(settings)
+    assert corpus.labels == sorted(labels)
+    assert corpus.facts["labels that differ in spelling alone"] == found
 
 
 def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from hard.forked import Judge, Server
 
-SAMPLE = 2  # of each test, unless --hard=full
+SAMPLE = 1  # of each test, unless --hard=full
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +25,7 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tour as slow, and keep a few cases of each test, evenly spread, unless all are wanted."""
+    """Mark the tour as slow, and keep so many cases of each test, evenly spread, unless all are wanted."""
     here = Path(__file__).parent
     found: dict[str, list[pytest.Item]] = {}
     for item in items:

@@ -11,7 +11,7 @@ import pytest
 from hard.forked import Judge, Server
 from hard.interrupted import Whole, training
 
-SLICES = 80  # of the operations of a training, a test each: every 80th of them, beginning with the 1st, 2nd ...
+SLICES = 160  # of the operations of a training, a test each: every 160th of them, beginning with the 1st, 2nd ...
 MEMORY = Path("/dev/shm")
 
 

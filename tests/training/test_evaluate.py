@@ -1,8 +1,11 @@
 """What evaluate refuses, what it shows, and under which name it keeps scores."""
 
+import contextlib
+import errno
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,9 @@ from rich.console import Console
 from headscope.command_config import EvaluateConfig, OtherDataConfig
 from headscope.commands.evaluate import data_of, evaluate
 from headscope.config import TrainConfig
-from headscope.errors import ConfigError, DataError, RunError
-from headscope.training.folder import load_run
+from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage
+from headscope.training.folder import load_run, save_config
+from headscope.training.resume import check_kept
 from headscope.training.run import train
 from training_runs import Trained, write
 
@@ -36,6 +40,47 @@ def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(mist
     without = json.loads(kept.read_text())["calibration"]
     assert without["temperature"] == 1
     assert without["test"]["loss"]["before"] == without["test"]["loss"]["after"] == mistaken.report.test.loss
+
+
+@pytest.mark.parametrize("kind", ["a shared folder", "a file in its place"])
+def test_scores_that_cannot_be_kept_are_shown_all_the_same(
+    plain: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(folder / "evaluations"))
+
+    folder = plain.copy(tmp_path)
+    if kind == "a shared folder":
+        monkeypatch.setattr("headscope.commands.evaluate.save_json", read_only)
+    else:
+        (folder / "evaluations").touch()
+    with pytest.warns(
+        UserWarningMessage, match="these scores are not kept: .*/evaluations.*: (read-only|not a directory)"
+    ):
+        found, shown = score(folder)
+    assert found == plain.report.test
+    assert "macro-F1" in shown
+    assert "kept in" not in shown
+
+
+def test_a_run_finds_its_texts_from_any_folder(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    config = load_run(folder).config
+    path = Path(config.data.path)
+    config.data.path = path.name
+    with contextlib.chdir(path.parent):
+        save_config(folder, config)
+        kept = load_run(folder).config
+        check_kept(replace(kept, data=replace(kept.data, path=path.name)), kept)  # given again on the command line
+    assert kept.data.path == str(path)
+    with contextlib.chdir("/"):
+        assert score(folder)[0] == plain.report.test
+        path.rename(path.with_name("moved.csv"))
+        for use in (score, lambda folder: data_of(load_run(folder))):
+            with pytest.raises(
+                DataError, match=rf"reviews\.csv: is gone, .*: headscope train resume={folder} data\.path="
+            ):
+                use(folder)
 
 
 def test_own_data_with_other_labels_are_refused(plain: Trained, tmp_path: Path) -> None:

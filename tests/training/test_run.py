@@ -278,6 +278,10 @@ def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     config.model = ModelConfig(d_model=1024, num_layers=50, num_heads=1, feedforward_size=1024)
     with pytest.raises(ConfigError, match=r"model: has at least 209,\d+,\d+ weights, which take 3 GiB, and this .* 1;"):
         train(config)
+    config.model = ModelConfig(d_model=8, num_heads=1)
+    monkeypatch.setattr("headscope.training.folder.FOLDS", 10**7)
+    with pytest.raises(ConfigError, match=r"; set model\.evidence=false: 2 classes are many for it$"):
+        train(config)
     assert not Path(config.outputs_dir).exists()
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from headscope.config import ModelConfig
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
+from headscope.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses
 from headscope.training.baseline import baseline_scores
@@ -315,6 +316,35 @@ def test_of_too_many_texts_a_sample_is_learned_from_and_the_name_says_so(monkeyp
     assert found.accuracy == 1
     assert name == "TF-IDF (words 1-2) + logistic regression on 30 of 60 training texts"
     assert sum(map(sum, found.confusion)) == 30  # every test text is scored
+
+
+def test_what_memory_cannot_hold_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headscope.training.baseline.MOST_WEIGHTS", 10)
+    with pytest.warns(
+        UserWarningMessage, match=r"the baseline is left out: 3 classes times \d+ terms are more than 10"
+    ):
+        assert baseline_scores(splits())[:2] == (None, "")
+
+
+def test_of_many_classes_the_pairs_that_occur_alone_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(200, 9, generator=torch.manual_seed(0))
+    labels, names = torch.arange(200) % 7, [*"abcdefghi"]
+    dense = scores(logits, labels)
+    monkeypatch.setattr("headscope.training.scores.MOST_IN_TABLE", 8)
+    found = scores(logits, labels)
+    table = np.zeros((9, 9), int)
+    for label, prediction, count in found.confusion:
+        assert count > 0
+        table[label, prediction] = count
+    assert table.tolist() == dense.confusion
+    assert found.tables(names) == {}
+    classes = found.content(names)["classes"]
+    monkeypatch.undo()
+    assert classes == dense.content(names)["classes"]
+    for number, name in enumerate(names[:7]):
+        tp, given, has = table[number, number], table[:, number].sum(), table[number].sum()
+        assert classes[name]["precision"] == tp / max(1, given)
+        assert classes[name]["recall"] == tp / has
 
 
 def test_texts_without_spaces_are_read_by_characters() -> None:

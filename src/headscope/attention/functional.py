@@ -12,6 +12,7 @@ because read silently they would hide everything but padding.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -188,8 +189,8 @@ def merge_masks(
         shape: B, H, Q, K of the weights.
         key_padding_mask: keys that nobody may look at.
         attn_mask: [Q, K], [B * H, Q, K] or four dimensions that broadcast to B, H, Q, K.
-        is_causal: let no position look at a later one. Ignored if attn_mask is given: torch then expects attn_mask
-            to be the causal mask.
+        is_causal: let no position look at a later one, whatever attn_mask says. (torch expects attn_mask to be the
+            causal mask then; of another it takes one of the two.)
         device: where the masks are, and where to make the causal one.
 
     Raises:
@@ -207,7 +208,7 @@ def merge_masks(
     elif attn_mask is not None:
         check_mask("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)], device)
         masks.append(attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.reshape(B, H, Q, K))
-    elif is_causal:
+    if is_causal:
         masks.append(causal_mask(Q, K, device))
     return _joined(masks)
 
@@ -241,8 +242,8 @@ def _joined(masks: list[Tensor]) -> Mask | None:
         return None
     if any(mask.dtype != torch.bool for mask in masks):
         masks = [mask if mask.is_floating_point() else as_numbers(mask, torch.float32) for mask in masks]
-        return masks[0] if len(masks) == 1 else masks[0] + masks[1]
-    return masks[0] if len(masks) == 1 else masks[0] | masks[1]
+        return reduce(torch.add, masks)
+    return reduce(torch.logical_or, masks)
 
 
 # Dropout

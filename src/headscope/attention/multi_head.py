@@ -135,8 +135,9 @@ class MultiHeadAttention(HeadedAttention):
     and where query, key and value have the same width, all three lie in `in_proj_weight` [3D, D], queries first.
 
     It takes the arguments of torch.nn.MultiheadAttention and has its parameters, names and defaults, so that state
-    dicts load in both directions. It differs in two cases: a query whose every key is masked gets zero weights and a
-    zero sum (torch: NaN), and is_causal=True needs no mask beside it (torch: an error).
+    dicts load in both directions. It differs in three cases: a query whose every key is masked gets zero weights and
+    a zero sum (torch: NaN); is_causal=True needs no mask beside it (torch: an error); and with a mask beside it both
+    hold (torch takes one of the two: the mask where there are weights or padding, else is_causal).
 
     Args:
         embed_dim: D, width of queries and of the output.
@@ -255,15 +256,19 @@ class MultiHeadAttention(HeadedAttention):
             need_weights: return the weights too. That builds a [B, H, Q, K] tensor, so pass False in training.
             attn_mask: [Q, K] or [B * H, Q, K]; True where a query may not look, or numbers added to the scores.
             average_attn_weights: average the weights over heads.
-            is_causal: let no position look at a later one.
+            is_causal: let no position look at a later one, whatever attn_mask says.
 
         Returns:
             Output [B, Q, D], laid out as the query; weights [B, Q, K] if averaged, else [B, H, Q, K]
             (without B for one text), or None. Of nested tensors the output is nested, the weights are padded.
 
         Raises:
+            TypeError: if query, key or value is no tensor.
             ValueError: if query, key, value and masks do not go together, or a mask is of a type that is none.
         """
+        for name, given in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(given, Tensor):
+                raise TypeError(f"{name}: takes a tensor, got {type(given).__name__}")
         if query.is_nested or key.is_nested or value.is_nested:
             options = (need_weights, attn_mask, average_attn_weights, is_causal)
             return self._forward_nested(query, key, value, key_padding_mask, *options)

@@ -1,6 +1,7 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,13 @@ from datasets import Dataset
 from rich.console import Console
 
 from headscope.command_config import EvaluateConfig
+from headscope.config import absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule
 from headscope.data.encoded import encode
-from headscope.errors import ConfigError, DataError, RunError, listed
+from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage, listed, os_message
 from headscope.files import cache_folder, content_key
 from headscope.settings import check
 from headscope.terminal import terminal
@@ -26,7 +28,10 @@ from headscope.training.screen import show_confusion, show_scores
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
-    """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json."""
+    """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json.
+
+    Where that folder cannot be written, such as one that others share, a note says that they are not kept.
+    """
     console, run = terminal(console), load_run(Path(config.run))
     dataset, split = _texts(config, run)
     if len(dataset) == 0:
@@ -42,18 +47,22 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     if not run.config.data.multi_label:
         calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
     name = f"{Path(data.path).stem}-{split}"
-    kept = run.folder / "evaluations" / f"{name}.json"
-    if kept.is_file() and not _is_of(kept, data.path):  # of the same name
-        kept = kept.with_name(f"{name}-{content_key([data.path])[:6]}.json")
-    step = training_fact(run.folder, "kept step")
-    facts = {"path": data.path, "split": split, "step": step, "texts": len(dataset), "labels": run.labels}
-    with_temperature = calibration.content() if calibration else None
-    save_json(kept, {**facts, **found.content(run.labels), "calibration": with_temperature})
     tempered = calibration.row(split) if calibration else {}
     learned = ", which it was trained on" if config.data is None and split == "train" else ""
     show_scores(console, f"{name}, {len(dataset)} texts{learned}", {str(run.folder): found, **tempered})
     show_confusion(console, run.labels, found)
-    console.print(f"kept in {kept}", highlight=False, markup=False, soft_wrap=True)
+    kept, path = run.folder / "evaluations" / f"{name}.json", absolute(data.path)
+    if kept.is_file() and not _is_of(kept, path):  # of the same name
+        kept = kept.with_name(f"{name}-{content_key([path])[:6]}.json")
+    step = training_fact(run.folder, "kept step")
+    facts = {"path": path, "split": split, "step": step, "texts": len(dataset), "labels": run.labels}
+    with_temperature = calibration.content() if calibration else None
+    try:
+        save_json(kept, {**facts, **found.content(run.labels), "calibration": with_temperature})
+    except OSError as error:
+        warnings.warn(UserWarningMessage(f"these scores are not kept: {os_message(error)}"), stacklevel=2)
+    else:
+        console.print(f"kept in {kept}", highlight=False, markup=False, soft_wrap=True)
     return found
 
 
@@ -69,6 +78,7 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
     """Return the texts, and the name of their split. Other data are like the run's own, unless told otherwise."""
     own, data = run.config.data, config.data
     if data is None:
+        _check_there(run)
         split, corpus = config.split or "test", load_corpus(own)
         check_own(corpus, run, [split])
         return corpus.splits[split], split
@@ -89,10 +99,21 @@ def data_of(run: Run) -> TextDataModule:
         DataError: if the data are gone.
         RunError: if they are others now.
     """
+    _check_there(run)
     config = run.config
     data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
     check_own(data.corpus, run, [*data.corpus.splits])
     return data
+
+
+def _check_there(run: Run) -> None:
+    """Raise a DataError if a file that the run was trained on is not where it was."""
+    for path in (run.config.data.path, run.config.data.validation_path, run.config.data.test_path):
+        if path and Path(path).is_absolute() and not Path(path).exists():
+            raise DataError(
+                f"{path}: is gone, which run={run.folder} was trained on; if it has moved, tell the run: "
+                f"headscope train resume={run.folder} data.path=..."
+            )
 
 
 def check_own(corpus: Corpus, run: Run, roles: Sequence[str]) -> None:

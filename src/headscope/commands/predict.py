@@ -27,7 +27,7 @@ from torch import Tensor
 
 from headscope.command_config import PredictConfig
 from headscope.data.batching import EncodedTexts, encode_texts
-from headscope.data.rows import Row, read_rows
+from headscope.data.rows import Row, is_blank, read_rows
 from headscope.errors import DataError, RunError, listed, separator_hint
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective
@@ -90,7 +90,7 @@ def predict(config: PredictConfig) -> int:
         given = config.input, config.format, columns[0], config.encoding, config.separator
         for place, row in read_rows(*given, keys="", before_waiting=windows.finish):
             texts = _texts(row, columns, f"{config.input}, {place}")
-            if not all(map(str.strip, texts)):
+            if any(map(is_blank, texts)):
                 blank.append(place)
             windows.add(row, texts)
             done += 1

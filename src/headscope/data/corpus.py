@@ -4,6 +4,8 @@
 """
 
 import hashlib
+import re
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ from headscope.data.columns import (
     with_numbers,
 )
 from headscope.data.encoded import digests_of
+from headscope.data.rows import is_blank
 from headscope.data.source import load_source, with_beginnings
 from headscope.data.splits import GROUP, cut, groups_of, limited
 from headscope.errors import DataError, UserWarningMessage, listed, separator_hint, shown
@@ -79,7 +82,7 @@ def load_corpus(config: DataConfig) -> Corpus:
     labels = class_names(raw, config)
     check_several(raw["train"], config)
     splits = {role: as_columns(dataset, str(given[role]), labels, config) for role, dataset in raw.items()}
-    corpus = Corpus(DatasetDict(splits), labels)
+    corpus = Corpus(DatasetDict(splits), labels, warn_of_labels_alike(labels, config))
     for role, split in splits.items():
         corpus.splits[role], num_long = with_beginnings(split, config)
         _count(corpus, "rows dropped as empty", role, len(source[str(given[role])]) - len(split))
@@ -274,7 +277,7 @@ def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
     def is_empty(value: Any) -> bool:
         if isinstance(value, list):
             return any(map(is_empty, value))
-        return value is None or value != value or (isinstance(value, str) and not value.strip())  # NaN alone
+        return value is None or value != value or (isinstance(value, str) and is_blank(value))  # NaN alone
 
     is_bad = np.zeros(len(dataset), dtype=bool)
     dropped = []
@@ -359,6 +362,30 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
             raise DataError(
                 f"{source}, column {config.label_column!r}: {role} has labels that train lacks: {listed(unknown)}"
             )
+
+
+def warn_of_labels_alike(labels: Sequence[str], config: DataConfig) -> dict[str, object]:
+    """Warn of labels that a reader would take for one: they differ in case, in Unicode form (NFKC) or as 1, 01 and 1.0.
+
+    Returns:
+        These labels, as a fact, if there are any. They stay classes of their own.
+    """
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
+        plain = "".join(sign for sign in plain if unicodedata.category(sign) != "Cf").strip()  # of no width
+        groups.setdefault(re.sub(r"^(-?)0*(\d+)(\.0*)?$", r"\1\2", plain), []).append(label)
+    found = [" / ".join(map(_spelt, group)) for group in groups.values() if len(group) > 1]
+    if not found:
+        return {}
+    message = f"labels differ in spelling alone, and are classes of their own: {listed(found)}"
+    warnings.warn(UserWarningMessage(f"{config.path}, column {config.label_column!r}: {message}"), stacklevel=2)
+    return {"labels that differ in spelling alone": found}
+
+
+def _spelt(label: str) -> str:
+    """Return a label in quotes, with the codes of signs that may look like another: accents apart, of no width."""
+    return repr(label) if unicodedata.is_normalized("NFC", label) else ascii(label)
 
 
 def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str, object]:

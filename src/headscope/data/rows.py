@@ -13,6 +13,7 @@ import re
 import select
 import stat
 import sys
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,11 @@ MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 LINE_END = re.compile("\r\n|\r|\n")
 PATIENCE = 0.01  # seconds that a pipe may take to fill again before it counts as slow
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes half of a character; of all forms it alone can
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether a text shows nothing: spaces of any width, even of none, and control characters alone."""
+    return all(unicodedata.category(sign) in ("Cc", "Cf", "Zs", "Zl", "Zp") for sign in text)
 
 
 def form_of(path: Path) -> str:

@@ -45,12 +45,14 @@ def load_source(config: DataConfig) -> DatasetDict:
     Raises:
         ConfigError: if that function cannot be imported or called.
         DataError: if the source cannot be found or read; the message names it and the reason.
+        OSError: if the cache cannot be written.
     """
     if config.path == EMBEDDED:
         return DatasetDict({config.train_split: load_licenses(cache_folder(config.cache_dir))})
     if is_import_path(config.path, ":"):
         return _load_own(config)
     path = expanded(config.path)
+    cache_folder(config.cache_dir)  # here: that it cannot be written is no fault of the source
     try:
         if not is_local(config.path):
             loaded = datasets.load_dataset(config.path, config.name, revision=config.revision)
@@ -244,7 +246,9 @@ def _label_array(labels: list[Any], different: list[Any], is_table: bool) -> pa.
     elif single and is_table and all(map(WHOLE.fullmatch, single)):
         kind = int if all(str(int(each)) == each.strip() for each in single) else str  # 007 is a name
     elif single and is_table and all(WHOLE.fullmatch(each) or FRACTION.fullmatch(each) for each in single):
-        kind = float
+        # 1.0 beside 2.0 is what pandas writes for 1 beside 2; 1.0 beside 1 or 1.00 may be names of versions.
+        is_one_kind = all(str(float(each)) == each.strip() for each in single)
+        kind = float if is_one_kind or not all(float(each).is_integer() for each in single) else str
     if kind is int and max(map(abs, map(int, single))) >= 2**63:
         kind = str
 

@@ -24,7 +24,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +36,9 @@ from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.config import TrainConfig
+from headscope.config import TrainConfig, absolute
 from headscope.data.batching import TextBatches, encode_texts, moved
-from headscope.data.evidence import EvidenceVocabulary, load_evidence
+from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
 from headscope.errors import ConfigError, RunError, listed
 from headscope.extension import check_allowed
@@ -293,7 +293,7 @@ def check_memory(
     evidence: EvidenceVocabulary | None = None,
     run: Path | None = None,
 ) -> None:
-    """Refuse a network whose largest matrices alone do not fit into this machine's memory.
+    """Refuse a network whose largest matrices and tables alone do not fit into this machine's memory.
 
     Raises:
         RunError: for the network of a `run`.
@@ -302,15 +302,17 @@ def check_memory(
     sizes, is_plain = architecture or config.model, config.model.attention == "multi_head"
     D, of_block = sizes.d_model, 2 * sizes.feedforward_size + 2 * sizes.d_model * is_plain  # columns of D weights
     weights = D * (_vocabulary_size(tokenizer, architecture) + sizes.num_layers * of_block)
-    weights += 0 if evidence is None else len(evidence) * len(labels)
+    told = 0 if evidence is None else len(evidence) * len(labels)  # what each n-gram says about each class
     copies = 4 if run is None and best_device(config.trainer.accelerator).type == "cpu" else 1
-    needed, there = 4 * copies * weights / 2**30, _memory() / 2**30
+    tables = FOLDS + 5 if run is None else 1  # in training also without each fold, and what they are counted from
+    needed, there = 4 * (copies * weights + tables * told) / 2**30, _memory() / 2**30
     if needed > there:
-        has = f"at least {weights:,} weights, which take {needed:,.0f} GiB, and this machine has {there:,.0f}"
+        has = f"at least {weights + told:,} weights, which take {needed:,.0f} GiB, and this machine has {there:,.0f}"
         if run is not None:
             raise RunError(f"run={run}: its network has {has}")
         lower = "lower model.d_model, model.num_layers, model.feedforward_size or tokenizer.vocab_size"
-        raise ConfigError(f"model: has {has}; {lower}")
+        without = f"set model.evidence=false: {len(labels):,} classes are many for it"
+        raise ConfigError(f"model: has {has}; {without if tables * told > copies * weights else lower}")
 
 
 def _memory() -> float:
@@ -427,8 +429,21 @@ def save_json(path: Path, content: Any) -> None:
 
 
 def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = write_whole) -> None:
-    """Write config.yaml by `put`: `create_whole` raises FileExistsError where another run has written one."""
-    put(folder / CONFIG, lambda path: OmegaConf.save(structured(config), path))
+    """Write config.yaml by `put`: `create_whole` raises FileExistsError where another run has written one.
+
+    Paths in it are absolute, so that the run finds its texts from any folder.
+    """
+
+    def anywhere(group: Any, *keys: str) -> Any:
+        return replace(group, **{key: absolute(path) for key in keys if (path := getattr(group, key))})
+
+    kept = replace(
+        config,
+        data=anywhere(config.data, "path", "validation_path", "test_path", "cache_dir"),
+        model=anywhere(config.model, "path"),
+        inspection=anywhere(config.inspection, "font"),
+    )
+    put(folder / CONFIG, lambda path: OmegaConf.save(structured(kept), path))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from headscope.config import TrainConfig, is_local
+from headscope.config import TrainConfig, absolute, is_local
 from headscope.errors import ConfigError, RunError, UserWarningMessage, first_line, listed
 from headscope.files import clear_partial, read_json, reading
 from headscope.settings import described
@@ -44,7 +44,8 @@ def _changed(config: TrainConfig, before: TrainConfig) -> Iterator[tuple[str, An
         is_kept = key not in FREE and any(key == kept or (kept[-1] == "." and key.startswith(kept)) for kept in KEPT)
         # A run whose file was moved can only go on if it is told where to.
         is_gone = key in PATHS and old and is_local(old) and not Path(old).expanduser().exists()
-        if new != old and is_kept and not is_gone:
+        is_same = new == old or (key in PATHS and new and old and absolute(new) == absolute(old))
+        if is_kept and not (is_same or is_gone):
             yield key, new, old
 
 

@@ -1,6 +1,7 @@
 """The scores of a split, the thresholds of classes, and the temperature of probabilities. C classes, N texts."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ SCORES = {
     "calibration_error": "calibration error",
 }
 CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
+MOST_IN_TABLE = 1000  # classes: the table of all pairs of 10,000 has 100 million numbers, nearly all of them 0
 LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 
 
@@ -52,11 +54,11 @@ class Scores:
     macro_f1: float
     loss: float  # mean cross-entropy in nats
     calibration_error: float
-    confusion: list[Any]  # counts, [label, prediction]
+    confusion: list[Any]  # counts, [label, prediction]; of more than 1,000 classes [label, prediction, count] above 0
 
     def tables(self, labels: list[str]) -> Tables:
         """Return every table of counts [label, prediction] by its name, with the names along its sides."""
-        return {"confusion": (labels, self.confusion)}
+        return {"confusion": (labels, self.confusion)} if len(labels) <= MOST_IN_TABLE else {}
 
     def content(self, labels: list[str]) -> dict[str, Any]:
         """Return what is kept as JSON: every score, and by class precision, recall, F1 and the texts that have it.
@@ -70,16 +72,23 @@ class Scores:
                 "f1": 2 * tp / max(1, 2 * tp + fp + fn),
                 "texts": tp + fn,
             }
-            for label, (tp, fp, fn) in zip(labels, self._counts(), strict=True)
+            for label, (tp, fp, fn) in zip(labels, self._counts(len(labels)), strict=True)
         }
         return {**asdict(self), "classes": classes}
 
-    def _counts(self) -> list[tuple[int, int, int]]:
+    def _counts(self, num_classes: int) -> list[tuple[int, int, int]]:
         """Return of each class how many texts are given it rightly, given it wrongly, and not given it wrongly."""
-        given = [sum(column) for column in zip(*self.confusion, strict=True)]
-        has = [sum(row) for row in self.confusion]
-        right = [row[number] for number, row in enumerate(self.confusion)]
-        return [(tp, given[number] - tp, has[number] - tp) for number, tp in enumerate(right)]
+        pairs: Iterable[Any] = self.confusion
+        if num_classes <= MOST_IN_TABLE:
+            pairs = ((label, given, n) for label, row in enumerate(self.confusion) for given, n in enumerate(row))
+        right, wrong, missed = ([0] * num_classes for _ in range(3))
+        for label, given, count in pairs:
+            if label == given:
+                right[label] = count
+            else:
+                wrong[given] += count
+                missed[label] += count
+        return list(zip(right, wrong, missed, strict=True))
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ class MultiLabelScores(Scores):
         pairs = zip(labels, self.confusion, strict=True)
         return {f"confusion/{label}": ([f"not {label}", label], counts) for label, counts in pairs}
 
-    def _counts(self) -> list[tuple[int, int, int]]:
+    def _counts(self, num_classes: int) -> list[tuple[int, int, int]]:
         return [(tp, fp, fn) for (_, fp), (fn, tp) in self.confusion]
 
 
@@ -110,12 +119,17 @@ def scores(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], objective:
     if isinstance(objective, AnyClasses):
         return _of_any_classes(probabilities, labels.long(), objective.given(probabilities), loss)
     C = logits.shape[1]
+    if C <= MOST_IN_TABLE:
+        confusion = multiclass_confusion_matrix(probabilities, labels, C).tolist()
+    else:
+        pairs, counts = torch.stack([labels, probabilities.argmax(dim=1)], 1).unique(dim=0, return_counts=True)
+        confusion = torch.cat([pairs, counts[:, None]], 1).tolist()
     return Scores(
         accuracy=multiclass_accuracy(probabilities, labels, C, average="micro").item(),
         macro_f1=multiclass_f1_score(probabilities, labels, C, average="macro").item(),
         loss=loss,
         calibration_error=round(multiclass_calibration_error(probabilities, labels, C, n_bins=15).item(), 6),
-        confusion=multiclass_confusion_matrix(probabilities, labels, C).tolist(),
+        confusion=confusion,
     )
 
 
