@@ -8,7 +8,7 @@ import transformers
 
 import bert_family
 
-pytest.importorskip("headscope.inspection.huggingface")  # what looks into transformers' attention
+pytest.importorskip("headscope.inspection.hooks.huggingface")  # what looks into transformers' attention
 
 SPECIAL = {
     "pad_token": "[PAD]",

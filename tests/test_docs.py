@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headscope.attention.multi_head import MultiHeadAttention
-from headscope.inspection.capture import capture
+from headscope.inspection.hooks.capture import capture
 from headscope.proof.claims import Terms
 from headscope.proof.verify import GROUPS
 from headscope.tensorboard.record import read_index, read_step, weights_from

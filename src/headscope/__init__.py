@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headscope.errors import RunError as RunError
     from headscope.errors import UserError as UserError
     from headscope.inspection.callback import RecordHeads as RecordHeads
-    from headscope.inspection.capture import capture as capture
+    from headscope.inspection.hooks.capture import capture as capture
     from headscope.inspection.show import Shown as Shown
     from headscope.inspection.show import show as show
     from headscope.inspection.trainer_callback import HeadsCallback as HeadsCallback
@@ -51,7 +51,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "attention": ("HeadedAttention", "MultiHeadAttention"),
     "errors": ("ConfigError", "DataError", "RunError", "UserError"),
-    "inspection.capture": ("capture",),
+    "inspection.hooks.capture": ("capture",),
     "tensorboard.record": ("Text",),
     "tensorboard.recorder": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),

@@ -14,7 +14,7 @@ from headscope.attention import (
     SharedProjectionAttention,
 )
 from headscope.attention.variants import ScoredAttention
-from headscope.inspection.capture import capture
+from headscope.inspection.hooks.capture import capture
 
 B, Q, K, D, W, V, A = 2, 5, 7, 11, 13, 17, 3
 PADDING = torch.arange(K) >= torch.tensor([[7], [4]])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headscope.config import POOLINGS, ModelConfig
 from headscope.inspection.attribution import ONLY_FIRST, Attribution, attributable, attribution, for_class
-from headscope.inspection.interventions import intervene
+from headscope.inspection.hooks.interventions import intervene
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses
 from headscope.model.pretrained import Architecture

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from headscope.attention import MultiHeadAttention, RotaryPositions
-from headscope.inspection.capture import capture, observe
+from headscope.inspection.hooks.capture import capture, observe
 
 B, T, H, E = 3, 7, 5, 4
 

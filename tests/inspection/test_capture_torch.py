@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from headscope.attention.multi_head import HeadedAttention
-from headscope.inspection.capture import capture, observe
+from headscope.inspection.hooks.capture import capture, observe
 
 B, Q, K, H, E = 3, 5, 7, 4, 6
 D = H * E

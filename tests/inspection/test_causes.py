@@ -11,7 +11,7 @@ from headscope.attention import MultiHeadAttention
 from headscope.config import ModelConfig
 from headscope.data.batching import Batch
 from headscope.inspection.causes import ablation, gate_gradient
-from headscope.inspection.interventions import headed_layers, intervene, intervening, logits_of, mean_outputs
+from headscope.inspection.hooks.interventions import headed_layers, intervene, intervening, logits_of, mean_outputs
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from headscope.attention.multi_head import HeadedAttention
 from headscope.config import ModelConfig
 from headscope.data.evidence import Evidence
-from headscope.inspection.capture import capture
-from headscope.inspection.interventions import headed_layers, intervene
+from headscope.inspection.hooks.capture import capture
+from headscope.inspection.hooks.interventions import headed_layers, intervene
 from headscope.model.classifier import TextClassifier, TokenEvidence
 
 NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7

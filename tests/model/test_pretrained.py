@@ -14,7 +14,7 @@ from torch import Tensor
 from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, peer, save
 from headscope.config import ModelConfig
 from headscope.errors import ConfigError, RunError
-from headscope.inspection.capture import capture
+from headscope.inspection.hooks.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import (
     TOKENS,

@@ -13,7 +13,7 @@ from torch import Tensor
 from headscope.config import ModelConfig
 from headscope.data.batching import TextBatches, TokenBudgetSampler, joined
 from headscope.data.tokenizer import pretrained_tokenizer
-from headscope.inspection.capture import capture
+from headscope.inspection.hooks.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import mean_pooling
 from headscope.model.pretrained import find_checkpoint, load_weights

@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from headscope.config import TrainConfig, TrainerConfig
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.inspection.capture import capture
+from headscope.inspection.hooks.capture import capture
 from headscope.inspection.measures import HeadStatistics
 from headscope.inspection.probes import make_probe
 from headscope.inspection.study import sample

@@ -357,7 +357,7 @@ class ObservedAttention(nn.Module):
     """An attention layer that shows each forward pass to its observer, if it has one, and computes the same without.
 
     Attributes:
-        observer: called with what was seen; set by `headscope.inspection.capture`.
+        observer: called with what was seen; set by `headscope.inspection.hooks.capture`.
     """
 
     observer: Callable[[Seen], None] | None = None

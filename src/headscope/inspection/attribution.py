@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from headscope.attention.functional import Seen
 from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import Batch
-from headscope.inspection.capture import observe
-from headscope.inspection.interventions import device_of, evaluating, headed_layers, intervening, logits_of
+from headscope.inspection.hooks.capture import observe
+from headscope.inspection.hooks.interventions import device_of, evaluating, headed_layers, intervening, logits_of
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import AnyClasses, Objective
 from headscope.model.pooling import first_pooling

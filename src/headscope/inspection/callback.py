@@ -24,8 +24,8 @@ from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.inspection.capture import ATTENTION, HEADED, Kind, capture, now, observe
-from headscope.inspection.interventions import device_of, evaluating
+from headscope.inspection.hooks.capture import ATTENTION, HEADED, Kind, capture, now, observe
+from headscope.inspection.hooks.interventions import device_of, evaluating
 from headscope.inspection.measures import (
     MEASURES,
     PAIR_MEASURES,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
-from headscope.inspection.interventions import (
+from headscope.inspection.hooks.interventions import (
     CHANGES,
     Means,
     device_of,

@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch, moved
-from headscope.inspection.capture import HEADED, capture
-from headscope.inspection.interventions import device_of, evaluating, headed_layers
+from headscope.inspection.hooks.capture import HEADED, capture
+from headscope.inspection.hooks.interventions import device_of, evaluating, headed_layers
 from headscope.inspection.measures import Maps, Padding, Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
 

@@ -26,9 +26,9 @@ from headscope.inspection.attribution import (
     for_class,
     gate_attribution,
 )
-from headscope.inspection.capture import HEADED, observe
-from headscope.inspection.huggingface import foreign_models
-from headscope.inspection.interventions import evaluating, headed_layers
+from headscope.inspection.hooks.capture import HEADED, observe
+from headscope.inspection.hooks.huggingface import foreign_models
+from headscope.inspection.hooks.interventions import evaluating, headed_layers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
 from headscope.tensorboard.record import Spoken, label_text

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headscope.data.batching import Batch
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import DataError
-from headscope.inspection.interventions import evaluating
+from headscope.inspection.hooks.interventions import evaluating
 from headscope.inspection.probes import Probe
 from headscope.inspection.study import SpecialTokens
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective

@@ -19,7 +19,7 @@ from headscope.data.batching import Batch
 from headscope.inspection.attribution import for_class
 from headscope.inspection.callback import beyond_the_usual, numbers_of
 from headscope.inspection.causes import gate_gradient, losses, losses_without
-from headscope.inspection.interventions import device_of, evaluating, headed_layers, intervening, logits_of
+from headscope.inspection.hooks.interventions import device_of, evaluating, headed_layers, intervening, logits_of
 from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.probes import Probe, Reading, read_probe
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier

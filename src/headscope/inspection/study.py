@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.inspection.attribution import attributable, attribution, for_class
-from headscope.inspection.capture import HEADED, capture
 from headscope.inspection.causes import ablated, gate_gradient
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
-from headscope.inspection.interventions import device_of, evaluating, headed_layers, logits_of
+from headscope.inspection.hooks.capture import HEADED, capture
+from headscope.inspection.hooks.interventions import device_of, evaluating, headed_layers, logits_of
 from headscope.inspection.measures import (
     MEASURES,
     RARE_MEASURES,

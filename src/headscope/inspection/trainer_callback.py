@@ -13,7 +13,7 @@ import torch
 
 from headscope.config import InspectionConfig
 from headscope.inspection.callback import HeadWatch, Subjects, new_recorder, record_probes, record_study
-from headscope.inspection.interventions import evaluating, logits_of
+from headscope.inspection.hooks.interventions import evaluating, logits_of
 from headscope.inspection.probes import JOIN
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
 from headscope.inspection.show import FIRST_LOOK, which_matter, without_each

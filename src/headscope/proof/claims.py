@@ -24,8 +24,8 @@ from headscope.attention.reference import FourLinearAttention, PackedAttention, 
 from headscope.attention.variants import ScoredAttention
 from headscope.config import ModelConfig
 from headscope.inspection.attribution import attribution
-from headscope.inspection.capture import capture
-from headscope.inspection.interventions import headed_layers, intervene
+from headscope.inspection.hooks.capture import capture
+from headscope.inspection.hooks.interventions import headed_layers, intervene
 from headscope.model.classifier import TextClassifier
 from headscope.proof.carry import carry
 from headscope.proof.published import PRINTED, PUBLISHED, published_example

@@ -23,7 +23,7 @@ from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention
 from headscope.command_config import TraceConfig
 from headscope.errors import ConfigError
-from headscope.inspection.capture import now
+from headscope.inspection.hooks.capture import now
 from headscope.proof.carry import carry
 
 PLAIN_WIDTH = 110  # columns of a file or a pipe, which has no width of its own

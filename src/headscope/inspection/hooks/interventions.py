@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from headscope.attention.functional import Seen
 from headscope.attention.multi_head import HeadedAttention, Intervention
 from headscope.data.batching import Batch, moved
-from headscope.inspection.huggingface import foreign_models, uses_registry, watching
-from headscope.inspection.torch_layers import changed_by_torch
+from headscope.inspection.hooks.huggingface import foreign_models, uses_registry, watching
+from headscope.inspection.hooks.torch_layers import changed_by_torch
 
 Change = Literal["zero", "mean"]
 CHANGES: dict[str, Change] = {"zeroed": "zero", "averaged": "mean"}

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from headscope.attention.functional import ALL, ObservedAttention, Rows, Seen
 from headscope.attention.multi_head import HeadedAttention
-from headscope.inspection.huggingface import foreign_models, watching
-from headscope.inspection.torch_layers import watching_torch
+from headscope.inspection.hooks.huggingface import foreign_models, watching
+from headscope.inspection.hooks.torch_layers import watching_torch
 
 # Called with the layer's name and what it saw.
 LayerObserver = Callable[[str, Seen], None]
