@@ -246,7 +246,7 @@ class _Nothing(headscope.RecordHeads):
 @pytest.mark.parametrize(
     ("make", "rows", "message"),
     [
-        (lambda: _Mean(), 2, "called no attention layer"),
+        (lambda: _Mean(), 2, "Foreign: has no attention that is known here"),
         (LAYERS["headscope"], 1, "2 texts, but inputs of another number of rows: {'attention': 1}"),
     ],
 )
