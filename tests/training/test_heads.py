@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.config import TrainConfig, TrainerConfig
@@ -22,7 +23,7 @@ from headscope.inspection.probes import make_probe
 from headscope.inspection.study import sample
 from headscope.tensorboard.pictures import add_picture
 from headscope.tensorboard.record import read_index, read_step, weights_from
-from headscope.training.folder import load_run
+from headscope.training.folder import flat, load_run
 from headscope.training.module import chosen_precision
 from headscope.training.predict import split_logits
 from headscope.training.run import train
@@ -61,6 +62,13 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Tr
     assert {"test/accuracy", "validation/macro_f1", "train/loss"} <= set(tags["scalars"])
     assert {"test/bad", "test/good"} <= set(tags["tensors"])
     assert {"_hparams_/session_start_info", "heads"} <= set(events.summary_metadata)
+    # HParams lists first what differs from the defaults.
+    settings = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content)
+    differing = {setting.name for setting in settings.experiment.hparam_infos if setting.differs}
+    assert differing == {
+        name for name, value in flat(plain.report.config).items() if value != flat(TrainConfig())[name]
+    }
+    assert "model.num_heads" in differing and "optimizer.beta1" not in differing
     # Of single texts nothing is said that only a pair has.
     assert not [tag for tag in tags["scalars"] if "crossing" in tag]
 

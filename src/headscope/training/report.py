@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
@@ -108,9 +110,22 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
     classes = report.objective.has(report.targets, len(report.labels))
     for number, label in enumerate(report.labels):
         writer.add_pr_curve(f"test/{label}", classes[:, number], probabilities[:, number], step)
-    # In the run's own event file: SummaryWriter.add_hparams would open a run of its own.
-    for summary in hparams(flat(report.config), values):
+    for summary in _summaries_of_settings(report.config, values):
         add_summary(writer, summary)
+
+
+def _summaries_of_settings(config: TrainConfig, scores: dict[str, float]) -> tuple[Summary, ...]:
+    """Return what HParams reads, in the run's own event file: SummaryWriter.add_hparams would open a run of its own.
+
+    HParams lists first what is said to differ. One run does not know the others: it names what is not as by default.
+    """
+    settings, defaults = flat(config), flat(TrainConfig())
+    experiment, *others = hparams(settings, scores)
+    content = HParamsPluginData.FromString(experiment.value[0].metadata.plugin_data.content)
+    for setting in content.experiment.hparam_infos:
+        setting.differs = settings[setting.name] != defaults[setting.name]
+    experiment.value[0].metadata.plugin_data.content = content.SerializeToString()
+    return experiment, *others
 
 
 def write_calibration(writer: SummaryWriter, report: Report) -> None:
