@@ -68,7 +68,8 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Tr
     assert differing == {
         name for name, value in flat(plain.report.config).items() if value != flat(TrainConfig())[name]
     }
-    assert "model.num_heads" in differing and "optimizer.beta1" not in differing
+    assert "model.num_heads" in differing
+    assert "optimizer.beta1" not in differing
     # Of single texts nothing is said that only a pair has.
     assert not [tag for tag in tags["scalars"] if "crossing" in tag]
 
