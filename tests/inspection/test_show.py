@@ -73,6 +73,7 @@ def test_what_the_heads_put_sums_to_what_all_of_them_change() -> None:
     whole = margin()
     for layer in model.bert.encoder.layer:
         layer.attention.output.dense.weight.data.zero_()
+    assert shown.contributions is not None
     assert shown.contributions.shape == (3, 3)
     assert shown.contributions.sum() == pytest.approx(whole - margin(), abs=1e-4)
 

@@ -271,6 +271,7 @@ def gate_attribution(model: nn.Module, batch: Batch, weights: Float[Tensor, " C"
     with evaluating(model), torch.inference_mode(False), torch.enable_grad(), intervening(model, changes):
         said = logits_of(model, repeated).double() @ weights.to(device)
         gradients = torch.autograd.grad(said.sum(), list(gates.values()))
+    said = said.detach()
     factors = torch.tensor([*shares / 2, 0.0, 0.0], dtype=torch.float64, device=device)
     heads = [(factors @ gradient).cpu() for gradient in gradients]
     return GateAttribution(heads, float(said[-1]), float(said[-2]))

@@ -16,7 +16,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
-from headscope.inspection.attribution import for_class
 from headscope.inspection.callback import beyond_the_usual, numbers_of
 from headscope.inspection.causes import gate_gradient, losses, losses_without
 from headscope.inspection.hooks.interventions import device_of, evaluating, headed_layers, intervening, logits_of
@@ -47,7 +46,8 @@ class Shown:
         tokens: of the text, as a person reads them.
         maps: layer name -> weights [H, T, T]; each row sums to 1.
         probabilities: class -> probability.
-        contributions: what each head put for the prediction [L, H], in nats; NaN where a layer has fewer heads.
+        contributions: what each head put for the prediction [L, H], in nats: see `headscope.inspection.attribution`;
+            None for a model of headscope's that is not read at [CLS], where there is no such sum.
         without_heads: each class's probability with that head switched off [L, H, C].
         without_layers: the same with all heads of that layer switched off [L, C].
         numbers: layer name -> measure -> (of each head, its standard error), of this text alone.
@@ -58,7 +58,7 @@ class Shown:
     tokens: list[str]
     maps: dict[str, Float[np.ndarray, "H T T"]]
     probabilities: dict[str, float]
-    contributions: Float[np.ndarray, "L H"]
+    contributions: Float[np.ndarray, "L H"] | None
     without_heads: Float[np.ndarray, "L H C"]
     without_layers: Float[np.ndarray, "L C"]
     numbers: Summary
@@ -190,8 +190,6 @@ def shown(
     heads, whole = without_each(model, probe, objective, temperature)
     off = {"without/heads": heads.astype(np.float32), "without/layers": whole.astype(np.float32)}
     measured = numbers if study is None else study.numbers
-    put = contributions_of(model, probe, reading, objective)
-    contributions, _ = numbers_of({name: {"": (found.tolist(), [])} for name, found in put.items()})[""]
     extra = role_arrays(measured) | ({} if study is None else study.extra())
     effects = {} if study is None else numbers_of(beyond_the_usual(study))
     on_the_page = replace(
@@ -199,44 +197,16 @@ def shown(
         arrays=on_the_page.arrays | off,
         numbers={
             **on_the_page.numbers,
-            "contribution": nested(contributions),
             **{name: nested(mean) for name, (mean, _) in effects.items()},
         },
         errors={name: nested(error) for name, (_, error) in effects.items()},
         extra={name: nested(array) for name, array in extra.items()},
     )
     content = page("Attention heads", layers, labels, [on_the_page])
+    contributions = None if reading.spoken is None else reading.spoken.heads
     return Shown(
         probe.tokens, reading.maps, reading.probabilities, contributions, heads, whole, numbers, study, content
     )
-
-
-def contributions_of(
-    model: nn.Module, probe: Probe, reading: Reading, objective: Objective, steps: int = 32
-) -> dict[str, Float[np.ndarray, " H"]]:
-    """Return what each head put for the likeliest class, in nats: integrated gradients over gates on the heads.
-
-    c_lh = int_0^1 d z / d g_lh at g = a da, where gates g multiply what the heads give, all of them moving from 0 to
-    1 together, and z is the class's logit less the mean of all (`for_class`). The contributions sum to what all heads
-    together change in z (Sundararajan et al. 2017, Axiomatic Attribution for Deep Networks, section 3), up to the
-    midpoint rule with so many steps. Where the logit is an exact sum, `attribution` has it.
-    """
-    at = (torch.arange(steps, device=device_of(model), dtype=torch.float32) + 0.5) / steps
-    gates = {
-        name: at[:, None].repeat(1, layer.num_heads).requires_grad_() for name, layer in headed_layers(model).items()
-    }
-    segments = None if probe.segment_ids is None else probe.segment_ids.repeat(steps, 1)
-    evidence = None if probe.evidence is None else probe.evidence.repeated(steps, probe.token_ids.shape[1])
-    batch = Batch(
-        probe.token_ids.repeat(steps, 1), None, segments, torch.full((steps,), -1), torch.arange(steps), evidence
-    )
-    gated = {name: lambda sums, gate=gate: sums * gate.to(sums.dtype)[:, :, None, None] for name, gate in gates.items()}
-    with evaluating(model), torch.inference_mode(False), torch.enable_grad():
-        with intervening(model, gated):
-            logits = logits_of(model, batch).double()
-        z = logits @ for_class(reading.logits.double(), objective).to(logits.device)
-        gradients = torch.autograd.grad(z.sum(), list(gates.values()))
-    return {name: found.mean(dim=0).cpu().numpy() for name, found in zip(gates, gradients, strict=True)}
 
 
 def without_each(
