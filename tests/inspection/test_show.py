@@ -14,6 +14,7 @@ import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.errors import DataError
 from headscope.inspection.sequence_classifier import SequenceClassifier
+from headscope.inspection.study import causes
 
 TEXT = "the film was not bad"
 
@@ -76,6 +77,17 @@ def test_what_the_heads_put_sums_to_what_all_of_them_change() -> None:
     assert shown.contributions is not None
     assert shown.contributions.shape == (3, 3)
     assert shown.contributions.sum() == pytest.approx(whole - margin(), abs=1e-4)
+
+
+def test_all_that_is_measured_of_our_own_heads_is_measured_of_those_of_transformers() -> None:
+    model, tokenizer = classifier()
+    asked = SequenceClassifier(model, tokenizer, 64)
+    found = causes(asked, asked.batches(*made_up(12)), asked.special, (0.5,), asked.objective)
+    assert len(found.numbers) == 3
+    for measures in found.numbers.values():
+        assert {"loss_zeroed", "loss_averaged", "gate_gradient", "comprehensiveness", "sufficiency"} <= set(measures)
+    assert found.faithfulness is not None
+    assert all(mean != 0 for both in found.faithfulness.choosers.values() for mean, _ in both.values())
 
 
 def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_head() -> None:
