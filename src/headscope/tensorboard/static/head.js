@@ -150,6 +150,8 @@ export class HeadView {
     this.shares = section.querySelector(".shares");
     this.borders = [];
     this.heading = section.querySelector("h2");
+    this.about = element("small", "about");
+    this.heading.after(this.about);
     this.axes = new Axes(this.root, (at, click) => this.onLabel(at, click, true), (at, click) => this.onLabel(at, click, false));
     this.lines = new Lines(store, (at, click, isKey) => this.onLabel(at, click, isKey), (event) => this.onKey(event));
     this.root.after(this.lines.root);
@@ -210,8 +212,8 @@ export class HeadView {
       if (this.view === "lines") this.lines.draw(this.reading, this.names(), this.kinds(), caption);
       else scaled = this.drawMap(caption);
     } else this.shares.replaceChildren();
-    const said = [this.likeness(), scaled, this.rests()].filter(Boolean).join(" · ");
-    this.heading.replaceChildren(element("span", "caption", legible(caption, 200)), element("small", "", said));
+    this.heading.replaceChildren(element("span", "caption", legible(caption, 200)), element("small", "", this.likeness()));
+    this.about.textContent = [scaled, this.rests()].filter(Boolean).join(" · ");
     this.showCell();
   }
 

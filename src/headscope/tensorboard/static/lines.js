@@ -36,7 +36,7 @@ export class Lines {
   constructor(store, onLabel, onKey) {
     Object.assign(this, { store, names: "", only: null });
     this.note = build("p", { class: "lines-note" });
-    this.columns = ["queries", "keys"].map((name) => build("div", { class: `column ${name}`, "aria-hidden": "true" }));
+    this.columns = ["from", "to"].map((name) => build("div", { class: `column ${name}`, "aria-hidden": "true" }));
     this.canvas = build("canvas", { tabindex: "0", role: "img" });
     this.scroll = build("div", { class: "lines-scroll" }, this.columns[0], this.canvas, this.columns[1]);
     this.root = build("div", { class: "lines", hidden: true }, this.note, this.scroll);
