@@ -3,6 +3,7 @@
 L layers, H heads, T tokens, C classes.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def answered_run(
     kept: int = 200,
     seed: int = 0,
     texts: int = 2,
+    classes: Sequence[str] = CLASSES,
 ) -> HeadRecorder:
     """Write a run whose weights of step `kept` were kept. Its last layer's head 1 matters most, its head 0 does nothing.
 
@@ -32,10 +34,10 @@ def answered_run(
     random = np.random.default_rng(seed)
     words = ["[CLS]", *(f"word{place}" for place in range(1, tokens - 1)), "[SEP]"]
     shown = [
-        Text(f"probe_{number}", words, " ".join(words[1:-1]), CLASSES[number % 2], None, [0, tokens - 1], 0)
+        Text(f"probe_{number}", words, " ".join(words[1:-1]), classes[number % 2], None, [0, tokens - 1], 0)
         for number in range(texts)
     ]
-    recorder = HeadRecorder(folder, shown, CLASSES, notes={"precision": "32-true", "dropout": "off"})
+    recorder = HeadRecorder(folder, shown, classes, notes={"precision": "32-true", "dropout": "off"})
     shape = (layers, heads)
     for step in steps:
         logits = random.normal(size=(texts, layers, heads, tokens, tokens)) * (1 + step / 100)
@@ -46,9 +48,9 @@ def answered_run(
         extra["roles"][0, 0] = "first-token sink"
         if step == kept:
             numbers |= {"loss_zeroed": effects(layers, heads)}
-            extra |= answer(layers, heads) | of_texts(random, layers, heads, tokens, texts)
+            extra |= answer(layers, heads) | of_texts(random, layers, heads, tokens, texts, len(classes))
         named = [{f"layer {layer}": maps[text, layer] for layer in range(layers)} for text in range(texts)]
-        likely = [random.dirichlet([2, 1]) for _ in range(texts)]
+        likely = [random.dirichlet([2, *[1] * (len(classes) - 1)]) for _ in range(texts)]
         recorder.record(step, named, numbers, probabilities=likely, checks=[1e-7] * texts, extra=as_stored(extra))
     recorder.index.kept = kept
     recorder.amend(kept, {})
@@ -74,7 +76,9 @@ def answer(layers: int, heads: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def of_texts(random: np.random.Generator, layers: int, heads: int, tokens: int, texts: int) -> dict[str, Any]:
+def of_texts(
+    random: np.random.Generator, layers: int, heads: int, tokens: int, texts: int, classes: int
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in range(texts):
         given = random.normal(size=(layers, heads)) / 5
@@ -86,8 +90,8 @@ def of_texts(random: np.random.Generator, layers: int, heads: int, tokens: int, 
             f"text_{text}/nats/constant": 0.1,
             f"text_{text}/nats/keys": np.tile(np.arange(min(3, tokens), dtype=np.int32), (layers, heads, 1)),
             f"text_{text}/nats/by_key": random.normal(size=(layers, heads, min(3, tokens))) / 9,
-            f"text_{text}/without/heads": random.dirichlet([1, 1], size=(layers, heads)),
-            f"text_{text}/without/layers": random.dirichlet([1, 1], size=layers),
+            f"text_{text}/without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
+            f"text_{text}/without/layers": random.dirichlet([1] * classes, size=layers),
         }
         for layer in range(layers):
             found[f"text_{text}/layer_{layer}/value_norms"] = random.uniform(0.1, 3, size=(heads, tokens))

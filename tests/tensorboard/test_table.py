@@ -62,7 +62,7 @@ def test_which_heads_matter_stands_first_and_the_table_fits(open_tab: Opener, tm
     assert tab.find(".table tbody tr").first.inner_text().split("\t") == [
         "layer 1 · 1", "matters", "0.410 ±0.030", "no clear pattern",
     ]  # fmt: skip
-    assert cells(tab, "verdict") == ["matters"] * 4 + ["too few texts"] * 3 + ["does not matter"]
+    assert cells(tab, "verdict") == ["matters"] * 4 + ["cannot be said"] * 3 + ["does nothing"]
     assert "over 256 texts" in tab.find(".table thead th[data-column=verdict] button").get_attribute("title")
     row = tab.find(".table tbody tr").filter(has_text="first-token sink")
     assert row.locator("th").inner_text() == "layer 0 · 0"
@@ -129,9 +129,9 @@ def test_verdicts_and_roles_sort_and_a_row_chooses_its_head(open_tab: Opener, tm
     header = tab.find(".table thead th[data-column=verdict]")
     header.locator("button").click()
     assert header.get_attribute("aria-sort") == "descending"
-    assert cells(tab, "verdict") == ["matters"] * 4 + ["too few texts"] * 3 + ["does not matter"]
+    assert cells(tab, "verdict") == ["matters"] * 4 + ["cannot be said"] * 3 + ["does nothing"]
     header.locator("button").click()
-    assert cells(tab, "verdict")[0] == "does not matter"
+    assert cells(tab, "verdict")[0] == "does nothing"
     tab.find(".table thead th[data-column=role] button").click()
     assert cells(tab, "role")[0] == "first-token sink"
     tab.find(".table tbody tr").first.click()
@@ -175,7 +175,7 @@ def test_all_numbers_are_saved_with_their_errors(open_tab: Opener, finished: Pat
     )  # fmt: skip
     assert float(most["loss_zeroed"]) == pytest.approx(0.41, abs=1e-6)
     assert float(most["loss_zeroed_error"]) == pytest.approx(0.03, abs=1e-6)
-    assert {row["verdict"] for row in rows} == {"matters", "does not matter", "too few texts"}
+    assert {row["verdict"] for row in rows} == {"matters", "does nothing", "cannot be said"}
     open_its_page(tab)
     name, content = saved(tab)
     assert name == "probe-0-step-200_heads.csv"

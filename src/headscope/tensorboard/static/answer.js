@@ -6,9 +6,10 @@ import { build, element, formatNumber, isolated, legible } from "./dom.js";
 const [NAMED, VERDICTS] = [3, { matters: 1, nothing: 0, unsaid: -1 }];
 const ERROR = "± is the standard error over the texts";
 
-/* A verdict without its colour: a mark, and what it means. */
+/* A verdict without its colour: a mark, its words wherever it is said, and what they mean. */
 export const MARKS = { 1: "●", 0: "○", "-1": "?" };
-export const MEANS = { 1: "it matters", 0: "it does nothing that counts", "-1": "too few texts to say whether it matters" };
+export const SAID = { 1: "matters", 0: "does nothing", "-1": "cannot be said" };
+export const MEANS = { 1: "it matters", 0: "it does nothing that counts", "-1": "whether it matters cannot be said: too few texts" };
 
 /* The numbers that tell which heads matter: those of the shown step if it has them, else of the step whose weights were
    kept; null where there are none. */

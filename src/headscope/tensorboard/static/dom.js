@@ -129,8 +129,8 @@ export class Choice {
     const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const count = this.buttons.length;
-    const next = this.buttons[(this.buttons.indexOf(document.activeElement) + step + count) % count];
+    const offered = this.buttons.filter((button) => !button.hidden);
+    const next = offered[(offered.indexOf(document.activeElement) + step + offered.length) % offered.length];
     this.onChoose(next.dataset.value);
     next.focus();
   }

@@ -1,12 +1,11 @@
 /* All heads as small maps, the most important first; or by their place, a row a layer, a column a head. Beneath each stands
    what it does. One of them is chosen, as in a radio group. */
 
-import { MARKS, MEANS, importanceOf, labelOf } from "./answer.js";
+import { MARKS, MEANS, SAID, importanceOf, labelOf } from "./answer.js";
 import { build, element, isolated, showError } from "./dom.js";
 import { captionOf, counterpart, isDifference, otherOf, readingOf } from "./reading.js";
 import { markBorder } from "./pairs.js";
 
-const SHORT = { 1: "matters", 0: "does nothing", "-1": "cannot be said" };
 const [FEW, SOME] = [16, 48]; // maps, which may be large, or of middle size
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
@@ -150,7 +149,7 @@ export class Grid {
   showKey(importance, own) {
     const parts = [];
     if (own && importance.here && importance.judged) {
-      const mark = (verdict) => build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SHORT[verdict]}`);
+      const mark = (verdict) => build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SAID[verdict]}`);
       parts.push(...[1, 0, -1].map(mark));
     }
     const effect = own && importance.here && importance.heads.some((each) => each.effect !== null);

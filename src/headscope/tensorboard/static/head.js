@@ -1,9 +1,18 @@
-/* One head large: queries down, keys across. Pointing at a cell reads its weight; a click locks it. */
+/* One head large: queries down, keys across; or as lines from token to token (lines.js). Pointing at a cell reads its
+   weight; a click locks it. */
 
-import { element, formatWeight, isolated, legible, nameToken } from "./dom.js";
+import { Choice, element, formatNumber, formatWeight, isolated, legible, nameToken } from "./dom.js";
 import { distanceOf } from "./likeness.js";
-import { captionOf, counterpart, largest, otherOf, readingOf } from "./reading.js";
+import { Lines } from "./lines.js";
+import { captionOf, counterpart, largest, otherOf, readingOf, shownOf, viewOf } from "./reading.js";
+import { OWN, drawWeights, topOf } from "./scale.js";
 import { borderLines, kindOf, quadrantTable } from "./pairs.js";
+
+const VIEWS = [
+  ["weight", "weight", "how much a query takes of each key: a row sums to 1"],
+  ["value", "weight × value", "the weight times the length of what the key then adds, so a key that is looked at but adds little stays dark (Kobayashi et al. 2020)"],
+  ["lines", "lines", "a line from each query to each key, the stronger the weight the stronger the line"],
+]; // prettier-ignore
 
 /* The tokens along the two axes of the large map; of a long text, the stretches. Labels are as large as the cells let them
    be; where cells are too small for a label each, only those that have room stay. The labels of the query and the key in
@@ -50,8 +59,8 @@ class Axes {
     axis.title = label ? `${what} ${place} ${legible(this.names[place], 600)}` : "";
   }
 
-  /* New names, one for each row and column; of a pair of texts, the class of each too (pairs.js). */
-  name(names, kinds = null) {
+  /* New names and classes, one for each row and column. */
+  name(names, kinds) {
     const known = JSON.stringify([names, kinds]);
     if (known === this.known) return false;
     Object.assign(this, { known, names });
@@ -62,7 +71,7 @@ class Axes {
 
   createLabels(name, names, kinds) {
     const labels = names.map((text, index) => {
-      const label = element("span", kinds === null ? "label" : `label ${kinds[index]}`);
+      const label = element("span", `label ${kinds[index]}`);
       label.dataset.index = String(index);
       label.append(isolated(text));
       return label;
@@ -129,6 +138,7 @@ class Axes {
 }
 
 const [SMALLEST_CELL, LARGEST_CELL] = [2, 48]; // pixels
+const MOST_SPECIAL = 64; // tokens, whose share is summed while a slider moves
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export class HeadView {
@@ -138,13 +148,20 @@ export class HeadView {
     this.canvas = section.querySelector("canvas");
     this.readout = section.querySelector(".readout");
     this.shares = section.querySelector(".shares");
-    this.lines = [];
+    this.borders = [];
     this.heading = section.querySelector("h2");
+    this.about = element("small", "about");
+    this.heading.after(this.about);
     this.axes = new Axes(this.root, (at, click) => this.onLabel(at, click, true), (at, click) => this.onLabel(at, click, false));
+    this.lines = new Lines(store, (at, click, isKey) => this.onLabel(at, click, isKey), (event) => this.onKey(event));
+    this.root.after(this.lines.root);
+    this.choice = new Choice("What the map shows", VIEWS, (view) => store.set({ view }));
+    this.choice.node.classList.add("views");
+    if (side === "main") section.querySelector(".tools").append(this.choice.node);
     this.listen();
-    const all = ["maps", "other", "compare", "scale", "theme", "layer", "head", "index", "part"];
+    const all = ["maps", "other", "compare", "scale", "theme", "layer", "head", "index", "part", "view"];
     store.subscribe(all, () => this.draw());
-    store.subscribe(["query", "key", "lock", "by"], () => this.showCell());
+    store.subscribe(["query", "key", "lock", "by", "pointing"], () => this.showCell());
     new ResizeObserver(() => this.layout()).observe(section);
   }
 
@@ -172,7 +189,7 @@ export class HeadView {
     else if (isKey && click) store.toggle(store.query, this.tokenAt(place));
     else if (isKey) store.pointKey(this.tokenAt(place));
     else if (click) store.toggle(this.tokenAt(place), null);
-    else if (!store.lock) store.set({ query: this.tokenAt(place), key: null, by: "query" });
+    else store.pointQuery(this.tokenAt(place));
   }
 
   get hidden() {
@@ -184,16 +201,50 @@ export class HeadView {
     const { store, side } = this;
     const { layer, head } = store;
     this.reading = readingOf(store, side, layer, head);
+    this.view = viewOf(store, this.reading);
+    this.showChoice();
     const caption = captionOf(store, side, layer, head);
-    this.heading.replaceChildren(element("span", "caption", legible(caption, 200)), element("small", "", this.likeness()));
-    this.root.hidden = this.reading === null;
+    this.root.hidden = this.reading === null || this.view === "lines";
+    this.lines.root.hidden = this.reading === null || this.view !== "lines";
+    let scaled = "";
     if (this.reading !== null) {
-      this.reading.draw(this.canvas);
-      this.canvas.setAttribute("aria-label", `Attention weights of ${caption}: rows are queries, columns are keys`);
       this.showPair();
-      if (this.axes.name(this.names(), this.kinds()) || this.laid !== this.root.clientWidth) this.layout();
+      if (this.view === "lines") this.lines.draw(this.reading, this.names(), this.kinds(), caption);
+      else scaled = this.drawMap(caption);
     } else this.shares.replaceChildren();
+    this.heading.replaceChildren(element("span", "caption", legible(caption, 200)), element("small", "", this.likeness()));
+    this.about.textContent = [scaled, this.rests()].filter(Boolean).join(" · ");
     this.showCell();
+  }
+
+  /* The cells; what is to be said of their colours. */
+  drawMap(caption) {
+    const { canvas, reading } = this;
+    const valued = this.view === "value" ? reading.valued() : null;
+    const shown = shownOf(this.store, reading.side);
+    if (valued === null) reading.draw(canvas);
+    else drawWeights(canvas, valued, OWN, shown);
+    const what = valued === null ? "Attention weights" : "Weight × value";
+    canvas.setAttribute("aria-label", `${what} of ${caption}: rows are queries, columns are keys`);
+    if (this.axes.name(this.names(), this.kinds()) || this.laid !== this.root.clientWidth) this.layout();
+    return valued === null ? "" : `colours up to ${formatNumber(topOf(valued, shown))}`;
+  }
+
+  showChoice() {
+    const { choice, reading } = this;
+    choice.node.hidden = reading === null || reading.difference;
+    if (choice.node.hidden) return;
+    choice.buttons[1].hidden = reading.norms() === null;
+    choice.show(this.view);
+  }
+
+  /* How much of its weight a head rests on tokens that are no words, mean over the queries. */
+  rests() {
+    const { special = null } = this.store.index?.texts[this.store.text] ?? {};
+    if (!special?.length || special.length > MOST_SPECIAL || this.reading === null || this.reading.difference || this.reading.maps.long) return "";
+    const mass = special.reduce((sum, key) => sum + this.reading.column(key).reduce((total, weight) => total + weight, 0), 0);
+    const share = mass / this.store.tokens.length;
+    return share >= 0 ? `${Math.round(100 * share)} % rests on special tokens` : "";
   }
 
   /* Of a pair of texts, where they meet, and how each divides its attention. */
@@ -203,9 +254,9 @@ export class HeadView {
     this.shares.replaceChildren(...(shares ? [quadrantTable(shares, segments, this.reading.difference, this.between())] : []));
     if (this.marked === segments) return;
     this.marked = segments;
-    this.lines.forEach((line) => line.remove());
-    this.lines = borderLines(segments);
-    this.canvas.after(...this.lines);
+    this.borders.forEach((line) => line.remove());
+    this.borders = borderLines(segments);
+    this.canvas.after(...this.borders);
   }
 
   /* What goes from one text to the other, where that was measured over more tokens than are shown. */
@@ -214,12 +265,18 @@ export class HeadView {
     return this.reading.difference ? null : (numbers?.measures.between?.mean[layer]?.[head] ?? null);
   }
 
-  /* The text that each row and column begins with, of a pair. */
+  /* The classes of each row and column: of a pair, the text that it begins with; whether a special token is in it; whether
+     the answer is read there. */
   kinds() {
-    const { segments } = this.store;
-    if (segments === null) return null;
+    const { segments, index, text } = this.store;
+    const { special = null, readout = null } = index?.texts[text] ?? {};
     const { maps, side } = this.reading;
-    return Array.from({ length: side }, (_, place) => kindOf(segments[maps.stretch(place)[0]]));
+    const rests = new Set((special ?? []).map((token) => maps.stretchOf(token)));
+    const read = Number.isInteger(readout) ? maps.stretchOf(readout) : -1;
+    return Array.from({ length: side }, (_, place) => {
+      const kind = segments === null ? "" : kindOf(segments[maps.stretch(place)[0]]);
+      return `${kind} ${rests.has(place) ? "special" : ""} ${place === read ? "reads" : ""}`;
+    });
   }
 
   /* How far the head on this side is from the one that it stands beside. */
@@ -227,7 +284,7 @@ export class HeadView {
     const { layer, head, maps } = this.store;
     const there = this.side === "other" && maps?.has(layer, head) ? counterpart(this.store, layer, head) : null;
     const distance = there === null ? null : distanceOf(maps, otherOf(this.store), layer, head, there);
-    return distance === null ? "" : `  Jensen-Shannon distance ${distance.toFixed(3)}`;
+    return distance === null ? "" : `Jensen-Shannon distance ${distance.toFixed(3)}`;
   }
 
   names() {
@@ -239,6 +296,7 @@ export class HeadView {
 
   /* Whole pixels per cell, as many as fit beside the labels; a map that still does not fit scrolls. */
   layout() {
+    if (this.view === "lines") this.lines.layout();
     if (this.reading === null || this.root.clientWidth === 0) return;
     const room = this.root.clientWidth - this.axes.measure() - 8;
     this.laid = this.root.clientWidth;
@@ -252,17 +310,20 @@ export class HeadView {
   showCell() {
     if (this.hidden) return;
     const { query, key, lock, by, tokens } = this.store;
-    if (this.reading === null || this.axes.visible === undefined || query >= tokens.length) {
+    const drawn = this.reading !== null && (this.view === "lines" || this.axes.visible !== undefined);
+    if (!drawn || query >= tokens.length) {
       this.readout.replaceChildren(this.reading === null && this.store.maps ? "There is no head here." : "");
       return;
     }
+    this.showReadout(query, key, by);
     const place = (token) => (token === null ? null : this.reading.maps.stretchOf(token));
+    if (this.view === "lines") return this.lines.mark(place(query), place(key), by);
     this.axes.mark(by === "key" ? null : place(query), place(key));
     this.root.classList.toggle("locked", lock !== null);
     this.mark(".row-mark", place(query), 0, by === "key");
     this.mark(".column-mark", 0, place(key) ?? 0, by !== "key");
     this.mark(".cell-mark", place(query), place(key) ?? 0, key === null || by === "key");
-    this.showReadout(query, key, by);
+    return undefined;
   }
 
   mark(name, row, column, hidden) {
@@ -278,11 +339,14 @@ export class HeadView {
       const sum = this.reading.column(key).reduce((total, weight) => total + (weight || 0), 0);
       const share = element("strong", "", formatWeight(sum / tokens.length, 1));
       const atLeast = this.reading.maps.long ? "at least " : ""; // of each query the largest weights alone are known
-      this.readout.replaceChildren(...nameToken("key", key, tokens[key]), ` is given ${atLeast}`, share, " by a query, mean");
+      const value = this.valueOf(key);
+      const length = value === null ? "" : `; it adds ${formatNumber(value)} per weight`;
+      this.readout.replaceChildren(...nameToken("key", key, tokens[key]), ` is given ${atLeast}`, share, ` by a query, mean${length}`);
       return;
     }
     const parts = nameToken("query", query, tokens[query]);
     if (key !== null) parts.push(" → ", ...nameToken("key", key, tokens[key]), ...this.weightOf(query, key));
+    if (this.store.index.texts[this.store.text]?.special?.includes(key)) parts.push(element("small", "", " · a special token"));
     this.readout.replaceChildren(...parts);
   }
 
@@ -294,13 +358,21 @@ export class HeadView {
       const text = formatWeight(exact, scale);
       const both = this.reading.parts(query, key).map((weight) => formatWeight(weight, scale));
       const strong = element("strong", "", this.reading.difference && exact > 0 ? `+${text}` : text.replace("-", "−"));
+      const value = this.valueOf(key);
+      if (value !== null) return [strong, element("small", "", ` × value ${formatNumber(value)} = ${formatNumber(exact * value)}`)];
       return both.length > 0 ? [strong, element("small", "", ` ${both.join(" − ")}`)] : [strong];
     }
     const { maps } = this.reading;
     const [rowAt, columnAt] = [maps.stretchOf(query), maps.stretchOf(key)];
     const names = [rowAt, columnAt].map((at) => maps.stretch(at)).map(([first, end]) => `${first}–${end - 1}`);
     const mean = formatWeight(this.reading.cell(rowAt, columnAt), 1);
-    return [element("strong", "", mean), element("small", "", ` queries ${names[0]}, mean, to keys ${names[1]}, together`)];
+    const value = this.view === "value" ? ` × value ${formatNumber(this.reading.norms()[columnAt])}, mean` : "";
+    return [element("strong", "", mean), element("small", "", `${value} queries ${names[0]}, mean, to keys ${names[1]}, together`)];
+  }
+
+  /* How much a key adds per unit of weight, where weight × value is shown; else null. */
+  valueOf(key) {
+    return this.view === "value" ? this.reading.norm(key) : null;
   }
 
   onKey(event) {
@@ -314,6 +386,7 @@ export class HeadView {
     else if (event.key === "Enter" || event.key === " ") this.store.toggle(lock ? lock.query : query, key);
     else return;
     event.preventDefault();
-    this.root.querySelector(".cell-mark").scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (this.view === "lines") this.lines.reveal();
+    else this.root.querySelector(".cell-mark").scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 }

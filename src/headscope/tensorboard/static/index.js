@@ -14,11 +14,13 @@ import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
 import { StepSlider, Toolbar } from "./toolbar.js";
 import { TrustView, ExamplesView } from "./trust.js";
+import { WithoutView } from "./without.js";
 
 const [POLL, GLANCE] = [10_000, 500]; // milliseconds between two looks at the runs, and at whether anybody looks
 
 const HELP =
-  "In the grid the arrow keys choose a head; in the map and the text they move the query and the key, Enter locks, Esc unlocks.";
+  "In the grid the arrow keys choose a head; in the map and the text they move the query and the key, Enter locks, Esc unlocks. " +
+  "Home and End go to the first and the last token of the text. Where heads were switched off, o shows what is predicted without the chosen one.";
 
 function section(name, heading, ...content) {
   const id = `${name}-heading`;
@@ -91,7 +93,8 @@ function layOut() {
   const main = build(
     "main", {},
     section("chooser", "Texts"), gridSection("grid", "Heads"), gridSection("other-grid", "Heads"), headSection("head", ""), headSection("other-head", ""),
-    textSection(), section("trust", "How far to trust these maps"), tableSection(), section("examples", "Texts that stand out"),
+    textSection(), section("trust", "How far to trust these maps"),
+    build("div", { class: "numbers" }, tableSection(), section("examples", "Texts that stand out")),
   ); // prettier-ignore
   const command = build("code", {}, `headscope inspect run=<run> 'text="..."'`);
   const any = build("p", { class: "any" }, "Any text? One command writes a page of it, with every head: ", command);
@@ -114,7 +117,7 @@ function arrange(store, main, sections, command) {
   show();
 }
 
-function listenToKeys(store, slider) {
+function listenToKeys(store, slider, without) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") store.release();
@@ -122,6 +125,7 @@ function listenToKeys(store, slider) {
     if (event.key === ",") slider.move(-1);
     else if (event.key === ".") slider.move(1);
     else if (event.key === "p") slider.toggle();
+    else if (event.key === "o") without.toggle();
   });
 }
 
@@ -160,7 +164,7 @@ export async function render() {
   new TrustView(sections.trust, store, slider.state);
   new HeadTable(sections.table, store);
   new ExamplesView(sections.examples, store);
-  listenToKeys(store, slider);
+  listenToKeys(store, slider, new WithoutView(sections.head, store));
   if (page) {
     new Chooser(sections.chooser, store, page);
     loader.openPage(page);

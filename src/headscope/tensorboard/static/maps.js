@@ -63,6 +63,7 @@ export class Maps {
     this.nats = nats.includes(undefined) ? null : nats; // what every head put for the answer, where it can be said
     const [blocks, constant] = ["feedforward", "constant"].map((name) => arrays.get(`nats/${name}`));
     this.spoken = !blocks || !constant || !this.nats ? null : { feedforward: Array.from(blocks.values), constant: constant.values[0] };
+    this.off = ["heads", "layers"].map((name) => arrays.get(`without/${name}`) ?? null); // probabilities without a head, a layer
     this.answer = arrays.get("nats/class")?.values[0] ?? null; // the class that is the answer
     this.check = arrays.get("check")?.values[0] ?? null;
     this.rounded = arrays.get("rounding")?.values[0] ?? null; // the largest difference to the softmax, recomputed
@@ -151,6 +152,43 @@ export class Maps {
       }
     }
     return { side: SMALL, levels: null, scales: null, weights: sums };
+  }
+
+  /* How long the vector is that each key of a head adds per unit of weight, || W_O v_k ||; null where it is not known. */
+  norms(layer, head) {
+    const norms = this.layers[layer]?.value_norms;
+    if (!norms || !this.has(layer, head) || norms.values.length !== this.headsOf(layer) * this.tokens) return null;
+    const own = norms.values.subarray(head * this.tokens, (head + 1) * this.tokens);
+    return own.every((norm) => norm >= 0 && norm < Infinity) ? own : null;
+  }
+
+  /* The same for each column of the picture: of a long text, the mean over its stretch. */
+  columnNorms(layer, head) {
+    const norms = this.norms(layer, head);
+    if (norms === null || !this.long) return norms;
+    return Float32Array.from({ length: this.picture(layer, head).side }, (_, place) => {
+      const part = norms.subarray(...this.stretch(place));
+      return part.reduce((sum, norm) => sum + norm, 0) / Math.max(1, part.length);
+    });
+  }
+
+  /* The picture of weight x value: what each key really adds to a query (Kobayashi et al. 2020). */
+  valued(layer, head) {
+    const { side } = this.picture(layer, head);
+    const norms = this.columnNorms(layer, head);
+    const weights = this.values(layer, head).map((weight, cell) => weight * norms[cell % side]);
+    return { side, levels: null, scales: null, weights };
+  }
+
+  /* Each class's probability with all heads, without one, and without all heads of its layer; null where not known. */
+  without(layer, head) {
+    const [heads, layers] = this.off;
+    const before = this.probabilities;
+    if (!heads || !layers || !before || !this.has(layer, head)) return null;
+    const [, widest, count] = heads.shape;
+    if (count !== before.length || layers.shape[1] !== count) return null;
+    const of = ({ values }, place) => values.subarray(place * count, (place + 1) * count);
+    return { before, head: of(heads, layer * widest + head), layer: of(layers, layer) };
   }
 
   /* The picture as plain numbers, row after row. */

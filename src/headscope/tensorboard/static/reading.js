@@ -44,6 +44,12 @@ export function captionOf(store, side, layer, head) {
   return `${name(store.layerNames, head)} − ${there === head ? "the same head there" : `head ${there ?? "none"} there`}`;
 }
 
+/* How the large map of a head is drawn: as the reader chose, where that can be. */
+export function viewOf(store, reading) {
+  if (reading === null || reading.difference) return "weight";
+  return store.view === "value" && reading.norms() === null ? "weight" : store.view;
+}
+
 const masks = new WeakMap(); // segments -> part and places -> cells
 
 /* Which cells of a picture of so many places show, where the text is a pair and a part of it was chosen; else null. */
@@ -81,6 +87,10 @@ function plain(store, maps, layer, head) {
     maps,
     side: maps.picture(layer, head).side,
     draw: (canvas) => drawWeights(canvas, maps.picture(layer, head), store.scale, shownOf(store, maps.picture(layer, head).side)),
+    picture: () => maps.picture(layer, head),
+    norms: () => maps.columnNorms(layer, head),
+    norm: (key) => maps.norms(layer, head)?.[key] ?? null,
+    valued: () => maps.valued(layer, head),
     drawSmall: (canvas) => {
       const small = maps.small(layer, head, shownOf(store, maps.picture(layer, head).side));
       drawWeights(canvas, small, store.scale, shownOf(store, small.side));

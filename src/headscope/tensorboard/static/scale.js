@@ -60,6 +60,16 @@ export function parseScale(scale) {
   return { root: curve === "sqrt", top: top === "row" ? null : Number(top) };
 }
 
+/* How strong a weight is drawn where it is no cell, 0 to 1: its place on the scale. */
+export function strengthOn(scale, largest, largestOfRow) {
+  if (scale === OWN) return (weight) => Math.min(1, weight / (largest || 1));
+  const { root, top } = parseScale(scale);
+  return (weight, row) => {
+    const share = Math.min(1, weight / (top ?? (largestOfRow(row) || 1)));
+    return root ? Math.sqrt(share) : share;
+  };
+}
+
 /* The image that a canvas is drawn from, made once for each size. */
 function imageOf(canvas, width, height) {
   if (canvas.image?.width !== width || canvas.image.height !== height) {

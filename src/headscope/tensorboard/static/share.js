@@ -14,6 +14,8 @@ export const KEPT = {
   scale: [OWN, ...SCALES.map(([scale]) => scale)],
   order: ["importance", "place"],
   filter: ["every", "matter"],
+  view: ["weight", "value", "lines"], // of the large map
+  without: ["hidden", "shown"], // what is predicted without the chosen head
 };
 
 /* The window whose address a reader sees and copies. */

@@ -57,23 +57,28 @@ export class Store {
 
   /* The pointer or the focus is on a cell: a locked query stays, and the column gives the key. */
   pointCell(query, key) {
-    this.set({ query: this.lock ? this.lock.query : query, key, by: "query" });
+    this.set({ query: this.lock ? this.lock.query : query, key, by: "query", pointing: true });
   }
 
   /* On a token: it becomes the query, or the key of a locked query. */
   pointToken(token) {
-    if (this.lock) this.set({ key: token, by: "query" });
-    else this.set({ query: token, key: null, by: "query" });
+    if (this.lock) this.set({ key: token, by: "query", pointing: true });
+    else this.pointQuery(token);
+  }
+
+  /* On a query of the map's axis: a locked one stays. */
+  pointQuery(token) {
+    if (!this.lock) this.set({ query: token, key: null, by: "query", pointing: true });
   }
 
   /* On a key of the map's axis: who attends to it is shown. */
   pointKey(token) {
-    this.set({ key: token, by: "key" });
+    this.set({ key: token, by: "key", pointing: true });
   }
 
   /* The pointer is gone: the query stays, the key goes back to the locked one. */
   leave() {
-    this.set({ key: this.lock ? this.lock.key : null, by: "query" });
+    this.set({ key: this.lock ? this.lock.key : null, by: "query", pointing: false });
   }
 
   /* Lock this query and key, or unlock where they are locked already. */
@@ -83,13 +88,13 @@ export class Store {
   }
 
   release() {
-    this.set({ lock: null, key: null, by: "query" });
+    this.set({ lock: null, key: null, by: "query", pointing: false });
   }
 }
 
 export function newStore() {
   return new Store({
-    run: null, text: 0, step: null, follow: true, layer: 0, head: 0, query: 0, key: null, by: "query", lock: null,
+    run: null, text: 0, step: null, follow: true, layer: 0, head: 0, query: 0, key: null, by: "query", lock: null, pointing: false,
     ...Object.fromEntries(Object.entries(KEPT).map(([name, values]) => [name, values[0]])), compare: null, playing: false, theme: "light", wanted: null,
     runs: [], index: null, maps: null, shown: null, numbers: null, series: null, answer: null, stepChosen: false, headChosen: false, other: null, errors: {}, logdir: "", page: page !== null,
   }); // prettier-ignore

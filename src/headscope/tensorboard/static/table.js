@@ -1,6 +1,7 @@
 /* The numbers of every head: a row a head. Which heads matter and what their role is always show; the other columns are
    in groups that a click on the group's name unfolds. A column's name sorts by it, and all of it can be saved as a file. */
 
+import { SAID } from "./answer.js";
 import { build, element, formatNumber, isolated, legible, showError, wordsOf } from "./dom.js";
 import { betweenOf } from "./pairs.js";
 import { fileName } from "./share.js";
@@ -26,7 +27,6 @@ const WORDS = {
   loss_zeroed: "loss rise", accuracy_zeroed: "accuracy change", nats: "nats for the class", mean_distance: "distance",
   loss_averaged: "loss rise, averaged", accuracy_averaged: "accuracy change, averaged",
 }; // prettier-ignore
-const VERDICTS = { 1: "matters", 0: "does not matter", "-1": "too few texts" };
 const ORDER = { 1: 2, "-1": 1, 0: 0 }; // of verdicts, when sorted by them
 
 /* What a table of words has for a name, which may be any. */
@@ -66,7 +66,7 @@ class Known {
 
   verdict(layer, head) {
     const verdict = this.extra.verdicts?.[layer]?.[head];
-    return verdict in VERDICTS ? verdict : null;
+    return verdict in SAID ? verdict : null;
   }
 
   role(layer, head) {
@@ -97,7 +97,7 @@ class Known {
     const { studied, "verdicts/smallest": smallest } = this.extra;
     const over = studied > 0 ? `over ${studied} texts` : "over the texts that were studied";
     const from = typeof smallest === "number" ? `; a change of the loss counts from ${formatNumber(smallest)} nats` : "";
-    return `whether the loss rises without the head, ${over}: it matters, it does not, or too few texts to say${from}`;
+    return `whether the loss rises without the head, ${over}: it matters, it does nothing, or that cannot be said with so few${from}`;
   }
 }
 
@@ -112,7 +112,7 @@ function valuesOf(known) {
   };
   const columns = [
     ["layer", (layer) => known.layerNames[layer] ?? `layer ${layer}`], ["head", (_, head) => head],
-    ["verdict", (...at) => VERDICTS[known.verdict(...at)] ?? null], ["role", (...at) => known.role(...at)],
+    ["verdict", (...at) => SAID[known.verdict(...at)] ?? null], ["role", (...at) => known.role(...at)],
     ["role_score", (...at) => known.score(...at)],
   ]; // prettier-ignore
   for (const name of inOrder(Object.keys(known.measures))) {
@@ -355,7 +355,7 @@ export class HeadTable {
   /* What a cell says: the thing itself, what stands small beside it, and its title. */
   words(name, layer, head) {
     const { known } = this;
-    if (name === "verdict") return [VERDICTS[known.verdict(layer, head)] ?? "–", "", ""];
+    if (name === "verdict") return [SAID[known.verdict(layer, head)] ?? "–", "", ""];
     if (name === "role") {
       const score = known.score(layer, head);
       return [legible(known.role(layer, head) ?? "–", 40), "", score === null ? "" : `score ${formatNumber(score)}`];

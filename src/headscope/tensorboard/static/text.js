@@ -28,12 +28,13 @@ class TokenRow {
     if (token) act(Number(token.dataset.index));
   }
 
-  show(texts, whole, segments) {
+  show({ tokens: texts, text: whole, special }, segments) {
     if (texts === this.texts) return;
     this.texts = texts;
     this.root.dir = segments === null ? directionOf(whole) : "ltr"; // a pair has a direction for each block
     const shared = { class: "token", type: "button", tabindex: "-1", "aria-pressed": "false" };
     this.tokens = texts.map((text, index) => build("button", { ...shared, "data-index": String(index) }, isolated(text)));
+    for (const place of special ?? []) this.tokens[place]?.classList.add("special");
     Object.assign(this, { marked: [], stop: null });
     this.root.replaceChildren(...blocksOf(this.tokens, texts, segments));
     this.mark();
@@ -132,7 +133,7 @@ export class TextView {
     heading.replaceChildren("Text ", element("span", "caption", ""));
     if (text === null) return;
     heading.lastChild.append(isolated(captionOf(store, "main", store.layer, store.head)));
-    this.row.show(text.tokens, text.text, store.segments);
+    this.row.show(text, store.segments);
     const reading = readingOf(store, "main", store.layer, store.head);
     if (reading !== null && store.query < text.tokens.length) this.showWeights(reading);
     this.showPut();
@@ -178,7 +179,7 @@ export class TextView {
     const place = this.section.querySelector(".pooling");
     place.hidden = pooling === null || pooling.length !== text.tokens.length;
     if (place.hidden) return;
-    this.pooled.show(text.tokens, text.text, store.segments);
+    this.pooled.show(text, store.segments);
     if (this.shaded !== pooling || this.shadedTokens !== text.tokens) this.pooled.shade(pooling);
     Object.assign(this, { shaded: pooling, shadedTokens: text.tokens });
     const index = store.key ?? store.query;
