@@ -78,7 +78,7 @@ def test_each_map_has_its_effect_and_its_role(open_tab: Opener, runs: Path) -> N
     tab.wait("() => document.querySelector('.grid .under .mean').textContent")
     assert beneath(tab, "layer 1, head 1") == "● 1·1 +0.41 ±0.03 no clear pattern"
     assert beneath(tab, "layer 1, head 0") == "○ 1·0 +0.000 ±0.001 no clear pattern"
-    assert beneath(tab, "layer 0, head 0") == "? 0·0 +0.00 ±0.01 first-token sink"
+    assert re.fullmatch(r"\? 0·0 \+0\.00 ±0\.01 first-token sink \d\.\d\d", beneath(tab, "layer 0, head 0"))
     title = tab.find(".grid .map >> nth=0").get_attribute("title")
     assert "without it the loss rises by 0.41 ± 0.03 nats" in title
     assert re.search(r"it matters\n.*put \+2\.5 nats.*\nrole: no clear pattern, score \d", title)
@@ -240,7 +240,7 @@ def test_a_role_is_text_and_a_run_without_a_head_that_matters_says_so(open_tab: 
     tab = open_tab(tmp_path)
     tab.drawn(200)
     tab.says(".answer .matters", "Of 8 heads none is shown to matter alone; 8 do nothing.")
-    assert tab.find(".grid .role-of").first.text_content() == hostile
+    assert (tab.find(".grid .role-of").first.text_content() or "").startswith(hostile)
     assert tab.find("img").count() == 0
     tab.find(".listed-heads [data-value=matter]").click()
     assert tab.text(".grid .maps") == "No head is shown to matter alone."

@@ -68,13 +68,14 @@ export function labelOf(importance, each) {
   if (importance.here && each.verdict !== null) said.push(MEANS[each.verdict]);
   if (each.nats !== null) said.push(`it put ${nats(each.nats)} nats for the answer of this text`);
   if (each.role !== null) said.push(`role: ${legible(each.role)}${each.score === null ? "" : `, score ${formatNumber(each.score)}`}`);
+  const byRule = each.role !== "no clear pattern";
   const sign = each.effect < 0 ? "" : "+";
   const [mean, error] = effect ? withError(each.effect, each.error, 3).split(" ").filter((part) => part !== "±") : [null, null];
   return {
     mark: importance.here && each.verdict !== null ? MARKS[each.verdict] : "",
     mean: effect ? sign + mean : each.nats === null ? "" : nats(each.nats),
     error: error ? `±${error}` : "",
-    role: each.role === null ? "" : legible(each.role),
+    role: each.role === null ? "" : legible(each.role) + (byRule && each.score !== null ? ` ${each.score.toFixed(2)}` : ""),
     said,
   };
 }
