@@ -4,7 +4,9 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from headscope.command_config import InspectConfig
@@ -13,7 +15,9 @@ from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConf
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError
 from headscope.inspection.attribution import ONLY_FIRST
-from headscope.training.folder import build_model, save_config, save_vocabulary, save_weights
+from headscope.inspection.probes import make_probe, read_probe
+from headscope.tensorboard.record import read_index, read_step
+from headscope.training.folder import build_model, load_run, save_config, save_vocabulary, save_weights
 
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 
@@ -81,3 +85,18 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     else:
         assert f"nats: {ONLY_FIRST}" in words
         assert "nats" not in html.split('id="data"')[1].split("</script>")[0]
+    # What the model would say without a head is kept too.
+    (record,) = (folder / "inspect").glob("*/heads")
+    step = read_step(record / read_index(record).steps[0].file)
+    heads, layers = step["text_0/without/heads"], step["text_0/without/layers"]
+    np.testing.assert_allclose(heads.sum(axis=-1), np.ones((1, 2)), atol=1e-6)
+    assert (heads != step["text_0/probabilities"]).any(axis=-1).all()
+    np.testing.assert_allclose(layers[0], without_attention(folder), atol=1e-6)
+
+
+def without_attention(folder: Path) -> np.ndarray:
+    """Return the probabilities of the text where the output projection of the only layer has no weights."""
+    run = load_run(folder)
+    run.model.encoder.blocks[0].attention.output_projection.weight.data.zero_()
+    probe = make_probe(run.tokenizer, ("a licence",), None, 16)
+    return np.array(list(read_probe(run.model, probe, run.labels, torch.device("cpu")).probabilities.values()))

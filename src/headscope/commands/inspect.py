@@ -26,7 +26,7 @@ from headscope.inspection.faithfulness import BINS
 from headscope.inspection.probes import JOIN, Probe, Reading, choose_probes, make_probe, read_at, read_probe, shortened
 from headscope.inspection.show import head_numbers, page_text, reading_numbers, without_each
 from headscope.inspection.study import Study, causes, looks, special_tokens
-from headscope.inspection.verdicts import MATTERS, NOTHING, UNKNOWN, answer, role
+from headscope.inspection.verdicts import SAID, answer, role
 from headscope.tensorboard.page import page, write_page
 from headscope.tensorboard.record import FOLDER, INDEX, RecordError, Text, label_text, read_index
 from headscope.tensorboard.recorder import HeadRecorder
@@ -47,7 +47,6 @@ SHOWN = {
 
 
 MOST_HEADS = 24  # in a table
-WORDS = {MATTERS: "matters", NOTHING: "does nothing", UNKNOWN: "too few texts"}
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
@@ -76,6 +75,9 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     }
     layers = [f"layer {number}" for number in range(len(reading.maps))]
     on_the_page = page_text("text", probe, reading, numbers, notes)
+    without = without_each(run.model, probe, run.objective, run.temperature)
+    off = dict(zip(("without/heads", "without/layers"), without, strict=True))
+    on_the_page = replace(on_the_page, arrays={**on_the_page.arrays, **off})
     write_page(path, page("Attention heads", layers, run.labels, [on_the_page]))
     writer = SummaryWriter(folder)
     shown = shortened(probe, reading, run.config.inspection.max_tokens)  # the page has all; a picture would be huge
@@ -87,7 +89,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     # The maps, beside the event file, for the Heads tab.
     settings = replace(run.config.inspection, max_tokens=len(probe.tokens))
     recorder = new_recorder(folder, [probe], run.labels, settings, {"dropout": "off", "precision": "32-true"})
-    keep_readings(recorder, 0, [reading], summary)
+    keep_readings(recorder, 0, [reading], summary, {f"text_0/{name}": found for name, found in off.items()})
     _show(console, probe, reading, numbers)
     _say(console, f"page:       {escape(str(path))}")
     _say(console, f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]")
@@ -252,7 +254,7 @@ def _show_answer(console: Console, study: Study) -> None:
         found = study.verdicts[layer, head]
         means = {name: mean[head] for name, (mean, _) in study.numbers[layer].items()}
         name, score = role(means)
-        cells = (f"{found.rise:+.4f}", f"{found.error:.4f}", str(found.texts), WORDS[found.verdict])
+        cells = (f"{found.rise:+.4f}", f"{found.error:.4f}", str(found.texts), SAID[found.verdict])
         table.add_row(str(layers.index(layer)), str(head), *cells, f"{name} {score:.2f}")
     console.print(table)
     if len(order) > MOST_HEADS:

@@ -22,14 +22,13 @@ from headscope.inspection.callback import Subjects, new_recorder, record_probes,
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
 from headscope.inspection.show import shown, which_matter, without_each
 from headscope.inspection.study import Study
-from headscope.inspection.verdicts import MATTERS, NOTHING, UNKNOWN, answer
+from headscope.inspection.verdicts import SAID, answer
 from headscope.model.objective import AnyClasses
 from headscope.tensorboard.summaries import write_marker
 from headscope.terminal import terminal
 from headscope.training.folder import best_device
 
 NEEDED = "model: needs transformers, which is not installed: pip install 'transformers>=4.56'"
-SAID = {MATTERS: "matters", NOTHING: "does nothing", UNKNOWN: "too few texts to say"}
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
 FOLDER = Path("outputs/inspect")
 

@@ -28,6 +28,7 @@ from headscope.inspection.measures import Summary
 from headscope.model.objective import ONE_CLASS, Objective
 
 MATTERS, NOTHING, UNKNOWN, NO_HEAD = 1, 0, -1, -2
+SAID = {MATTERS: "matters", NOTHING: "does nothing", UNKNOWN: "cannot be said"}
 SMALLEST = 0.01  # nats: the smallest rise of the loss that counts
 LEVEL = 0.05  # how often any of the verdicts may be wrong
 FEWEST = 30  # texts: below, a standard error says little
@@ -121,7 +122,7 @@ def answer(verdicts: Mapping[Head, Verdict]) -> str:
         parts.append(f"{len(groups[NOTHING])} {'does' if len(groups[NOTHING]) == 1 else 'do'} nothing")
     if groups[UNKNOWN]:
         texts = max(verdicts[head].texts for head in groups[UNKNOWN])
-        parts.append(f"{texts} texts are too few to say it of {len(groups[UNKNOWN])}")
+        parts.append(f"of {len(groups[UNKNOWN])} it cannot be said with {texts} texts")
     return "; ".join(parts)
 
 
