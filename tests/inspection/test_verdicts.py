@@ -71,7 +71,7 @@ def test_only_heads_that_are_not_decided_are_measured_on_more_texts(monkeypatch:
 def test_what_is_not_known_is_said() -> None:
     found = {("a", 0): verdict(rises(-0.5, 0.5, 100)), ("a", 1): verdict(rises(0.02, 0.5, 64))}
     assert answer(found) == (
-        "1 of 2 heads matter: without layer 0 head 0 the loss falls by 0.50 ± 0.05 nats;"
+        "1 of 2 heads matters: without layer 0 head 0 the loss falls by 0.50 ± 0.05 nats;"
         " of 1 it cannot be said with 64 texts"
     )
 

@@ -110,7 +110,7 @@ def answer(verdicts: Mapping[Head, Verdict]) -> str:
         kind: [head for head in verdicts if verdicts[head].verdict == kind] for kind in (MATTERS, NOTHING, UNKNOWN)
     }
     matter = sorted(groups[MATTERS], key=lambda head: -abs(verdicts[head].rise))
-    parts = [f"{len(matter)} of {len(verdicts)} heads matter"]
+    parts = [f"{len(matter)} of {len(verdicts)} heads {'matters' if len(matter) == 1 else 'matter'}"]
     if matter:
         (layer, head), found = matter[0], verdicts[matter[0]]
         moves = "rises" if found.rise > 0 else "falls"
