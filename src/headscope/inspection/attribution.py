@@ -273,7 +273,8 @@ def gate_attribution(model: nn.Module, batch: Batch, weights: Float[Tensor, " C"
         gradients = torch.autograd.grad(said.sum(), list(gates.values()))
     factors = torch.tensor([*shares / 2, 0.0, 0.0], dtype=torch.float64, device=device)
     heads = [(factors @ gradient).cpu() for gradient in gradients]
-    return GateAttribution(heads, float(said[-1]), float(said[-2]))
+    none, whole = said[-2:].tolist()
+    return GateAttribution(heads, whole, none)
 
 
 @contextmanager
