@@ -234,7 +234,7 @@ class GateAttribution:
     `heads` sum to `whole` less `none`, what the model says of the text with all heads and with none, up to `error`.
     """
 
-    heads: list[Float[Tensor, " H"]]  # of each layer, in the order of `headed_layers`
+    heads: list[Float[Tensor, " _"]]  # of each layer, which may have a number of its own, in `headed_layers`' order
     whole: float
     none: float
 
