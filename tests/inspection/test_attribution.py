@@ -11,8 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from headscope.config import POOLINGS, ModelConfig
-from headscope.inspection.attribution import ONLY_FIRST, Attribution, attributable, attribution, for_class
-from headscope.inspection.hooks.interventions import intervene
+from headscope.data.batching import Batch
+from headscope.inspection.attribution import (
+    ONLY_FIRST,
+    Attribution,
+    attributable,
+    attribution,
+    for_class,
+    gate_attribution,
+)
+from headscope.inspection.hooks.interventions import headed_layers, intervene, intervening
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses
 from headscope.model.pretrained import Architecture
@@ -239,3 +247,57 @@ def test_what_is_recorded_says_the_same() -> None:
 @pytest.mark.parametrize(("value", "words"), [(3.14, "+3.1"), (-0.254, "-0.25"), (0.999, "+1.0"), (-0.001, "+0.00")])
 def test_nats_have_a_sign_and_two_digits(value: float, words: str) -> None:
     assert nats(value) == words
+
+
+# --- by gates, for any model ---
+
+
+def alone(ids: Tensor) -> Batch:
+    return Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0]))
+
+
+class Linear(nn.Module):
+    """Two layers side by side, whose heads all reach the logits directly: a sum with a term for each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = nn.Embedding(VOCABULARY, D), nn.Linear(D, C)
+        self.first = nn.MultiheadAttention(D, H, batch_first=True)
+        self.second = nn.MultiheadAttention(D, 2 * H, batch_first=True)
+
+    def forward(self, ids: Tensor, *_: Tensor | None) -> Tensor:
+        x = self.embedding(ids)
+        return self.head((x + self.first(x, x, x)[0] + self.second(x, x, x)[0]).sum(dim=1))
+
+
+def test_where_the_logits_are_a_sum_over_heads_gates_give_each_its_term() -> None:
+    model, (ids, _, _), weights = Linear().double(), inputs(padded=False), torch.randn(C).double()
+    found = gate_attribution(model, alone(ids[:1]), weights)
+    with torch.no_grad():
+        whole = float(model(ids[:1])[0] @ weights)
+        for name, given in zip(headed_layers(model), found.heads, strict=True):
+            for head, put in enumerate(given.tolist()):
+                with intervene(model, {(name, head): "zero"}):
+                    assert put == pytest.approx(whole - float(model(ids[:1])[0] @ weights), abs=1e-12)
+    assert [len(given) for given in found.heads] == [H, 2 * H]
+    assert found.whole == pytest.approx(whole, abs=1e-12)
+    assert found.error < 1e-12
+
+
+def test_where_they_are_none_gates_still_share_out_all_that_the_heads_change() -> None:
+    model, (ids, _, _), weights = (
+        classifier(torch.float64, pooling="mean"),
+        inputs(padded=False),
+        torch.randn(C).double(),
+    )
+    found = gate_attribution(model, alone(ids[:1]), weights)
+    none = dict.fromkeys(headed_layers(model), torch.zeros_like)
+    with torch.no_grad(), intervening(model.eval(), none):
+        nothing = float(model(ids[:1])[0] @ weights)
+    assert found.none == pytest.approx(nothing, abs=1e-12)
+    changed = found.whole - nothing
+    far = abs(float(sum(given.sum() for given in found.heads)) - changed)
+    assert far == pytest.approx(found.error)
+    assert 0 < far < 0.01 * abs(changed)  # a norm bends the path where the heads are almost closed
+    assert min(given.abs().min() for given in found.heads) > 1e-6

@@ -1,5 +1,6 @@
-"""Maps of torch's own attention layers, wherever they stand."""
+"""Maps of torch's own attention layers, wherever they stand, and what these give without a head."""
 
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ from torch import nn
 
 from headscope.attention.multi_head import HeadedAttention
 from headscope.inspection.hooks.capture import capture, observe
+from headscope.inspection.hooks.interventions import intervene, intervening
 
 B, Q, K, H, E = 3, 5, 7, 4, 6
 D = H * E
@@ -201,3 +203,80 @@ def test_decoders_have_two_layers_of_attention_each() -> None:
     across = maps["layers.0.multihead_attn"]
     assert across.shape == (B, H, Q, K)
     assert (across.masked_select(padding()[:, None, None]) == 0).all()
+
+
+# --- without a head, or through gates ---
+
+
+def written_out(
+    model: nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor, gates: torch.Tensor, **masks: torch.Tensor
+) -> torch.Tensor:
+    """Return bias + sum_h gate_bh W^O_h sum_k softmax_k(q_h k_h / sqrt(E) + masks) v_hk, one number after another."""
+    weights, biases = (part.detach().chunk(3) for part in (model.in_proj_weight, model.in_proj_bias))
+    queries, keys, values = (
+        tokens @ weight.T + bias for tokens, weight, bias in zip((query, key, key), weights, biases, strict=True)
+    )
+    output = model.out_proj.bias.detach().expand_as(query).clone()
+    scores = torch.zeros(B, H, Q, K, dtype=torch.float64)
+    for mask in masks.values():
+        numbers = added(mask) if mask.dtype == torch.bool else mask
+        if mask.shape == (B, K):
+            numbers = numbers[:, None, None]
+        scores = scores + (numbers.unflatten(0, (B, H)) if len(mask) == B * H else numbers)
+    for text in range(B):
+        for head in range(H):
+            part = slice(head * E, (head + 1) * E)
+            columns = model.out_proj.weight.detach()[:, part]
+            for place in range(Q):
+                for other in range(K):
+                    scores[text, head, place, other] += (
+                        queries[text, place, part] @ keys[text, other, part] / math.sqrt(E)
+                    )
+                shares = scores[text, head, place].exp() / scores[text, head, place].exp().sum()
+                given = sum(shares[other] * values[text, other, part] for other in range(K))
+                output[text, place] += gates[text, head] * (columns @ given)
+    return output
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("mask", ["none", "padding", "padding as numbers", "mask of each head", "numbers", "both"])
+def test_gates_multiply_what_each_head_gives(batch_first: bool, mask: str) -> None:
+    model, masks = layer(batch_first=batch_first), MASKS[mask]()
+    query, key, gates = draw(B, Q, D), draw(B, K, D), draw(B, H)
+    gates[1, 2] = 0
+    expected = written_out(model, query, key, gates, **masks)
+    given = (query, key) if batch_first else (query.transpose(0, 1), key.transpose(0, 1))
+    with torch.no_grad(), intervening(model, {"": lambda sums: sums * gates[:, :, None, None]}):
+        output, _ = model(given[0], given[1], given[1], **masks)
+    torch.testing.assert_close(output if batch_first else output.transpose(0, 1), expected, rtol=0, atol=1e-12)
+
+
+def test_without_a_head_one_text_gives_what_it_gives_in_a_batch() -> None:
+    model, query, key = layer(batch_first=True), draw(B, Q, D), draw(B, K, D)
+    off = torch.ones(B, H)
+    off[:, 3] = 0
+    with torch.no_grad(), intervene(model, {("", 3): "zero"}):
+        alone, _ = model(query[1], key[1], key[1])
+    torch.testing.assert_close(alone, written_out(model, query, key, off)[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("masks", [{}, {"src_key_padding_mask": padding()}], ids=["whole", "padded"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_without_a_head_an_encoder_gives_what_it_gives_without_its_columns(
+    mode: Callable[[], AbstractContextManager[None]], masks: dict[str, torch.Tensor]
+) -> None:
+    """On the fast path of eval mode too, where padded texts are packed."""
+    model, tokens = encoder().double(), draw(B, K, D)
+    with mode():
+        whole = model(tokens, **masks)
+        for number in range(2):
+            weight = model.layers[number].self_attn.out_proj.weight
+            for head in range(H):
+                kept = weight.data.clone()
+                weight.data[:, head * E : (head + 1) * E] = 0
+                expected = model(tokens, **masks)
+                weight.data.copy_(kept)
+                with intervene(model, {(f"layers.{number}.self_attn", head): "zero"}):
+                    changed = model(tokens, **masks)
+                torch.testing.assert_close(changed, expected, rtol=0, atol=1e-12)
+                assert (changed - whole).abs().max() > 1e-3

@@ -199,6 +199,45 @@ def test_maps_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / FOLDER).exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda row: row * np.nan, "a NaN"),
+        (lambda row: row - 0.5, "a weight below 0"),
+        (lambda row: row * 2, "a sum of 2"),
+        (lambda row: row * 0.9, "a sum of 0.9"),
+    ],
+)
+def test_what_is_no_softmax_is_refused_with_its_place(tmp_path: Path, change: Any, said: str) -> None:
+    recorder, wrong = HeadRecorder(tmp_path, TEXTS), maps()
+    wrong[1]["layer 1"][1, 0] = change(wrong[1]["layer 1"][1, 0])
+    words = f"second, layer 1, head 1: the row of query 0 has {said}; takes weights that sum to 1"
+    with pytest.raises(ValueError, match=words):
+        recorder.record(0, wrong)
+    with pytest.raises(ValueError, match="second: has no maps; give those of at least one layer"):
+        recorder.record(0, [maps()[0], {}])
+    assert not (tmp_path / FOLDER).exists()
+    right = maps()
+    right[1]["layer 1"][1, 0] = 0  # a query that may look nowhere
+    recorder.record(0, right)
+
+
+def test_the_rounding_is_how_far_the_shown_map_is_from_the_true_one(tmp_path: Path) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    recorder.record(0, maps())
+    step = read_step(tmp_path / FOLDER / recorder.index.steps[0].file)
+    for text, layers in enumerate(maps()):
+        far = [
+            np.abs(
+                weights_from(step[f"text_{text}/layer_{layer}/levels"], step[f"text_{text}/layer_{layer}/scales"])
+                - weights
+            ).max()
+            for layer, weights in enumerate(layers.values())
+        ]
+        assert 0 < max(far) < 1 / 509
+        assert step[f"text_{text}/rounding"] == pytest.approx(max(far), abs=1e-7)
+
+
 @pytest.mark.parametrize("damage", ["cut", "garbage", "pickle", "missing"])
 def test_a_broken_step_is_named(tmp_path: Path, damage: str) -> None:
     path = write_step(tmp_path, 3, {"text_0/pooling": np.ones(1000)})

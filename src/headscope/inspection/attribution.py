@@ -234,7 +234,7 @@ class GateAttribution:
     `heads` sum to `whole` less `none`, what the model says of the text with all heads and with none, up to `error`.
     """
 
-    heads: list[Float[Tensor, " H"]]  # of each layer, in the order of `headed_layers`
+    heads: list[Float[Tensor, " _"]]  # of each layer, which may have a number of its own, in `headed_layers`' order
     whole: float
     none: float
 
@@ -274,7 +274,8 @@ def gate_attribution(model: nn.Module, batch: Batch, weights: Float[Tensor, " C"
     said = said.detach()
     factors = torch.tensor([*shares / 2, 0.0, 0.0], dtype=torch.float64, device=device)
     heads = [(factors @ gradient).cpu() for gradient in gradients]
-    return GateAttribution(heads, float(said[-1]), float(said[-2]))
+    none, whole = said[-2:].tolist()
+    return GateAttribution(heads, whole, none)
 
 
 @contextmanager

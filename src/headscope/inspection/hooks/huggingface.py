@@ -8,7 +8,8 @@ that was called with. Weights are computed beside it, for those who ask.
     softmax(scale Q K^T + bias + mask)      where the model used scaled_dot_product_attention
     what its own function returned          where it used its own code ("eager"), which may do more, such as a softcap
 
-Models that do not use the registry, such as DeBERTa, are asked for `output_attentions`: maps alone, no changes.
+Models that do not use the registry, such as DeBERTa, are asked for `output_attentions`: maps alone, no changes. While
+they are watched they use their own slow code, so that their output is the same up to rounding.
 
 Layers are named by their module. One that runs several times in a forward pass, as ALBERT's does, has a name for each
 run: `attention`, `attention#1`, `attention#2`. Other threads that use the model at the same time are not watched.
@@ -17,11 +18,14 @@ Shape letters: B texts, H heads, G heads of keys and values where several querie
 """
 
 import inspect
+import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,7 +58,18 @@ class _Watch:
         return self.names[module] + (f"#{run}" if run else "")
 
 
+@dataclass
+class _Switched:
+    """A configuration that says the name of our attention, for as long as anybody uses it, in whatever thread."""
+
+    config: Any
+    before: str  # the attention that it named
+    users: int = 0
+
+
 _watching: ContextVar[tuple[_Watch, ...]] = ContextVar("headscope_watching", default=())
+_switched: dict[int, _Switched] = {}  # by the configuration's id
+_switching = threading.Lock()
 
 
 def is_foreign(module: nn.Module) -> bool:
@@ -73,8 +88,21 @@ def foreign_models(model: nn.Module) -> dict[str, Any]:
 
 
 def uses_registry(model: Any) -> bool:
-    """Return whether a model's attention goes through the registry."""
-    return bool(model._can_set_attn_implementation())
+    """Return whether a model's attention goes through the registry, and is the same under another name.
+
+    The code of some, such as DeepSeek-V3.2's, asks for the name, and computes something else where it does not know it.
+    """
+    if not model._can_set_attn_implementation():
+        return False
+    parts = [part for part in model.modules() if is_foreign(part) and part._can_set_attn_implementation()]
+    asks = any(_asks_for_name(type(part).__module__) for part in parts)
+    return not (asks and getattr(model.config, "reorder_and_upcast_attn", True))  # GPT-2 asks because of this option
+
+
+@cache
+def _asks_for_name(module: str) -> bool:
+    source = inspect.getsource(sys.modules[module])
+    return re.search(r"""_attn_implementation (==|!=|in|not in) [^\n]*["'](sdpa|eager)["']""", source) is not None
 
 
 @contextmanager
@@ -99,7 +127,7 @@ def watching(
             elif interventions:
                 raise ValueError(f"{type(foreign).__name__}: its heads cannot be changed: it does not use the registry")
             elif observer is not None:
-                _ask(stack, foreign, f"{name}." if name else "", observer)
+                _ask(stack, foreign, f"{name}." if name else "", watch)
         before = _watching.get()
         _watching.set((*before, watch))
         stack.callback(_watching.set, before)
@@ -109,32 +137,46 @@ def watching(
 def _switch(stack: ExitStack, model: Any, watch: _Watch) -> None:
     """Let the model use our functions until the stack is closed."""
     _register()
-    configs = {id(part.config): part.config for part in model.modules() if is_foreign(part)}
-    before = [(config, config._attn_implementation) for config in configs.values()]
-    used = before[0][1]
-    if used not in PRIVATE.values():
-        if used not in PRIVATE:
+    with _held(stack, model) as used:
+        if used in PRIVATE:
+            # Asked for sdpa by force, a model that does not support it computes something else.
+            model.set_attn_implementation(PRIVATE[used if model._supports_sdpa else "eager"])
+        elif used not in PRIVATE.values():
             raise ValueError(
                 f'{type(model).__name__} uses the attention {used!r}; call model.set_attn_implementation("sdpa") first'
             )
-        stack.callback(_restore, before)
-        # Asked for it by force, such a model computes something else with it.
-        model.set_attn_implementation(PRIVATE[used if model._supports_sdpa else "eager"])
 
     def begin(*_: Any) -> None:
-        watch.runs.clear()
+        if watch in _watching.get():  # else another thread uses the model
+            watch.runs.clear()
 
     def end(*_: Any) -> None:
-        if watch.observer is not None and not watch.runs:
+        if watch in _watching.get() and watch.observer is not None and not watch.runs:
             raise ValueError(f"{type(model).__name__}: none of its attention layers told what it looked at")
 
     for hook in (model.register_forward_pre_hook(begin), model.register_forward_hook(end)):
         stack.callback(hook.remove)
 
 
-def _restore(before: list[tuple[Any, str]]) -> None:
-    for config, implementation in before:
-        config._attn_implementation_internal = implementation
+@contextmanager
+def _held(stack: ExitStack, model: Any) -> Iterator[str]:
+    """Give the name of the attention that a model uses, to be changed now, and back once nobody needs the change."""
+    configs = {id(part.config): part.config for part in model.modules() if is_foreign(part)}
+
+    def restore() -> None:
+        with _switching:
+            for number in configs:
+                switched = _switched[number]
+                switched.users -= 1
+                if not switched.users:
+                    switched.config._attn_implementation_internal = switched.before
+                    del _switched[number]
+
+    with _switching:
+        for number, config in configs.items():
+            _switched.setdefault(number, _Switched(config, config._attn_implementation)).users += 1
+        stack.callback(restore)
+        yield model.config._attn_implementation
 
 
 def _register() -> None:
@@ -217,11 +259,15 @@ def _weights(
         scores += bias[rows] if len(bias) > 1 else bias
     if mask is not None:
         some = mask[rows] if len(mask) > 1 else mask
-        scores = scores.masked_fill(~some, -torch.inf) if some.dtype == torch.bool else scores + some
+        numbers = torch.where(some, 0.0, -torch.inf) if some.dtype == torch.bool else some
     elif is_causal and Q > 1:
-        scores.masked_fill_(torch.ones(Q, K, dtype=torch.bool, device=scores.device).triu(1), -torch.inf)
-    # A query that may look nowhere has no weights, where softmax alone gives NaN.
-    return scores.softmax(dim=-1).nan_to_num_(0.0)
+        numbers = scores.new_full((Q, K), -torch.inf).triu_(1)
+    else:
+        return scores.softmax(dim=-1)
+    # On a CPU these ways take a third of the time of masked_fill_ for the scores and `all` for the mask.
+    weights = scores.add_(numbers).softmax(dim=-1)
+    nowhere = numbers.amax(dim=-1, keepdim=True) == -torch.inf  # such a query has no weights; softmax gives NaN
+    return weights.masked_fill_(nowhere, 0.0) if bool(nowhere.any()) else weights
 
 
 def _repeated(tensor: Float[Tensor, "B G K E"], heads: int) -> Float[Tensor, "B H K E"]:
@@ -257,18 +303,25 @@ def _padding(mask: Tensor | None, shape: tuple[int, int, int, int]) -> Bool[Tens
     """Return which keys no query may look at."""
     if mask is None:
         return None
-    is_hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
-    padding = is_hidden[..., : shape[3]].flatten(1, 2).all(dim=1).expand(shape[0], -1)
+    numbers = mask.to(torch.uint8) if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    padding = (numbers[..., : shape[3]].amax(dim=(1, 2)) == 0).expand(shape[0], -1)
     return padding if bool(padding.any()) else None
 
 
-def _ask(stack: ExitStack, model: Any, prefix: str, observer: Observer) -> None:
+def _ask(stack: ExitStack, model: Any, prefix: str, watch: _Watch) -> None:
     """Ask a model outside the registry for its maps at each forward pass, until the stack is closed."""
+    with _held(stack, model):
+        for part in filter(is_foreign, model.modules()):
+            # Falcon adds the mask that it made for sdpa to the scores of its slow code, where it hides nothing.
+            part.config._attn_implementation_internal = "eager"
 
     def ask(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return args, options | {"output_attentions": True, "return_dict": True}
+        asked = {"output_attentions": True, "return_dict": True} if watch in _watching.get() else {}
+        return args, options | asked
 
     def tell(_: Any, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+        if watch not in _watching.get():  # another thread uses the model
+            return
         names = [name for name in ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
                  if isinstance(getattr(output, name, None), tuple)]  # fmt: skip
         maps = {f"{prefix}{name}.{number}": weights for name in names for number, weights in enumerate(output[name])}
@@ -278,7 +331,8 @@ def _ask(stack: ExitStack, model: Any, prefix: str, observer: Observer) -> None:
         for name, weights in maps.items():
             padding = given == 0 if given is not None and given.shape == weights.shape[::3] else None
             kept = lambda rows, precision, weights=weights: weights[rows].to(precision)  # noqa: E731
-            observer(name, Seen(tuple(weights.shape), padding, weights, kept))
+            if watch.observer is not None:
+                watch.observer(name, Seen(tuple(weights.shape), padding, weights, kept))
 
     for hook in (
         model.register_forward_pre_hook(ask, with_kwargs=True),
