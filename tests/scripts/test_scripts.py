@@ -134,7 +134,7 @@ def test_inspect_without_a_text_measures_every_head(script: Command, trained: Pa
     assert {"entropy", "separator", "position_only", "loss_zeroed", "gate_gradient", "sufficiency"} <= set(head)
     assert set(found["choosers"]) == {"rollout", "gradient", "chance"}
     last = read_step(folder / "heads" / read_index(folder / "heads").steps[-1].file)
-    assert last["studied"] == 40
+    assert 40 <= last["studied"] <= 320  # verdicts take as many as they need
     assert last["numbers/loss_zeroed/mean"][1, 3] == pytest.approx(head["loss_zeroed"][0])
 
 
