@@ -47,7 +47,7 @@ def numbers(cells: list[str]) -> list[float]:
 
 
 def test_each_says_its_command_its_minutes_and_what_it_prints() -> None:
-    assert BENCHMARKS == ["accuracy", "predict", "recording", "train"]
+    assert BENCHMARKS == ["accuracy", "capture", "predict", "recording", "train"]
     for name in BENCHMARKS:
         path = ROOT / "benchmarks" / f"{name}.py"
         head = compile(path.read_text(encoding="utf-8"), str(path), "exec").co_consts[0]
@@ -80,6 +80,14 @@ def test_prediction_beside_a_pipeline() -> None:
     assert pipeline[2] == "1.00 (1.00 to 1.00)"
     assert ours
     assert all(min(numbers(row[1:])) > 0 and len(numbers(row[1:])) == 2 for row in (longest_first, *ours))
+
+
+@pytest.mark.slow
+@needs_transformers
+def test_capturing_beside_not_capturing() -> None:
+    ((_, *rows),) = tables(run("capture", *TINY))
+    assert [row[0] for row in rows] == ["full", "padded"]
+    assert all(min(numbers(row[1:])) > 0 and len(numbers(row[1:])) == 6 for row in rows)
 
 
 @pytest.mark.slow

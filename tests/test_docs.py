@@ -46,8 +46,20 @@ def test_links_within_the_repository_lead_somewhere() -> None:
     assert [(page.name, link) for page, link in LINKS if not (page.parent / link).exists()] == []
 
 
+def code_of(page: str) -> list[str]:
+    """Return the blocks of Python of a page."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_code_for_models_of_hugging_face_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = code_of("any-model.md")
+    (said,) = re.findall(r"# (encoder\S+ \([\d, ]+\))", code)
+    exec(compile(code, "any-model.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines()[0] == said
+
+
 def test_the_code_for_any_model_records_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/any-model.md").read_text(encoding="utf-8"), re.DOTALL)
+    _, code = code_of("any-model.md")
     monkeypatch.chdir(tmp_path)
     found: dict[str, object] = {}
     exec(compile(code, "any-model.md", "exec"), found)

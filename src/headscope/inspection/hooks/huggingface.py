@@ -264,7 +264,7 @@ def _weights(
         numbers = scores.new_full((Q, K), -torch.inf).triu_(1)
     else:
         return scores.softmax(dim=-1)
-    # On a CPU these ways take a third of the time of masked_fill_ for the scores and `all` for the mask.
+    # On a CPU this takes less time than masked_fill_ of the scores and `all` of the mask.
     weights = scores.add_(numbers).softmax(dim=-1)
     nowhere = numbers.amax(dim=-1, keepdim=True) == -torch.inf  # such a query has no weights; softmax gives NaN
     return weights.masked_fill_(nowhere, 0.0) if bool(nowhere.any()) else weights
