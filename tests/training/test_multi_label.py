@@ -135,6 +135,9 @@ def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path:
         (folder / "thresholds.json").write_text(broken)
         with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
             load_run(folder)
+    (folder / "thresholds.json").unlink()
+    with pytest.warns(UserWarning, match=r"has no thresholds\.json: a class is given from 0\.5 on"):
+        load_run(folder)
 
 
 def test_a_text_is_inspected_with_all_that_it_is_given(any_classes: Trained, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import filecmp
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ from headscope.config import TrainConfig, absolute
 from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
-from headscope.errors import ConfigError, RunError, listed
+from headscope.errors import ConfigError, RunError, UserWarningMessage, listed
 from headscope.extension import check_allowed
 from headscope.files import MIB, TRY_ANOTHER, check_is_file, read_json, reading, replacing, write_whole
 from headscope.inspection.attribution import attribution, for_class
@@ -387,7 +388,10 @@ def objective_of(config: TrainConfig) -> Objective:
 def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
     """Return what labels are; where a text has any number of them, with the thresholds of thresholds.json."""
     path = folder / THRESHOLDS
-    if not config.data.multi_label or not path.exists():
+    if not config.data.multi_label:
+        return objective_of(config)
+    if not path.exists():
+        warnings.warn(UserWarningMessage(f"{folder} has no {THRESHOLDS}: a class is given from 0.5 on"), stacklevel=2)
         return objective_of(config)
     kept = read_json(path, dict)
     with reading(path):
@@ -397,12 +401,17 @@ def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Obje
 
 
 def load_temperature(folder: Path) -> float:
-    """Read the temperature in calibration.json; 1 without it, as in older runs."""
-    path = folder / CALIBRATION
-    if not path.exists():
+    """Read the temperature in calibration.json, or else in metrics.json; 1 where neither has one."""
+    path, content = folder / CALIBRATION, None
+    if path.exists():
+        content = read_json(path, dict)
+    elif (folder / METRICS).exists():
+        path = folder / METRICS
+        content = read_json(path, dict).get("calibration")
+    if content is None:
         return 1.0
-    temperature = read_json(path, dict).get("temperature")
     with reading(path):
+        temperature = content.get("temperature")
         if not _is_number(temperature, 1e-6, 1e6):
             raise ValueError(f"its temperature is {temperature!r}, takes a number above 0")
     return float(temperature)

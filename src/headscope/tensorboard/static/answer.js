@@ -201,13 +201,17 @@ export class AnswerView {
     const others = spoke.slice(NAMED);
     if (others.length > 0) said.push(`; the other ${others.length > 1 ? `${others.length} heads` : "head"} ${nats(sum(others.map((each) => each.nats)))}`);
     const all = sum(spoke.map((each) => each.nats)) + sum(parts.feedforward) + parts.constant;
-    said.push(`; the feed-forward blocks ${nats(sum(parts.feedforward))}; whatever the text says (constant) ${nats(parts.constant)}; together ${nats(all)}`);
+    // Of a model of transformers, by gates, it is known of heads alone.
+    const isSplit = maps.putBy(spoke[0].layer, spoke[0].head).tokens.length > 0;
+    said.push(isSplit ? `; the feed-forward blocks ${nats(sum(parts.feedforward))}; whatever the text says (constant) ${nats(parts.constant)}`
+      : `; all that is not attention ${nats(parts.constant)}`, `; together ${nats(all)}`); // prettier-ignore
     return said;
   }
 
   /* The token that a head has most of it from, if one pulled the way that the head did. */
   source({ layer, head, nats: value }, text) {
     const { tokens } = this.store.maps.putBy(layer, head);
+    if (tokens.length === 0) return []; // it is not known from which
     const sign = Math.sign(value);
     const [key, share] = tokens.reduce((best, token) => (token[1] * sign > best[1] * sign ? token : best));
     if (!(share * sign > 0)) return [];
