@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headscope.tensorboard.record import read_index, read_step
@@ -119,6 +120,13 @@ def test_a_text_that_was_inspected_is_in_the_heads_tab(script: Command, trained:
     folder = max((trained / "inspect").glob("*/heads"))
     assert [text.text for text in read_index(folder).texts] == ["Permission is hereby granted"]
     assert [step.step for step in read_index(folder).steps] == [0]
+    # It opens with which heads matter, as the run's own record has it.
+    whole = read_index(trained / "heads")
+    (kept,) = (step.file for step in whole.steps if step.step == whole.kept)
+    assert read_index(folder).kept == 0
+    here, there = read_step(folder / read_index(folder).steps[0].file), read_step(trained / "heads" / kept)
+    for name in ("verdicts", "roles", "numbers/loss_zeroed/mean"):
+        np.testing.assert_array_equal(here[name], there[name])
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path:
         with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
             load_run(folder)
     (folder / "thresholds.json").unlink()
-    with pytest.warns(UserWarning, match=r"has no thresholds\.json: a class is given from 0\.5 on"):
+    with pytest.warns(UserWarning, match=r"has no thresholds\.json: a class is given from a probability of 0\.5 on"):
         load_run(folder)
 
 

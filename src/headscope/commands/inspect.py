@@ -27,8 +27,10 @@ from headscope.inspection.probes import JOIN, Probe, Reading, choose_probes, mak
 from headscope.inspection.show import head_numbers, page_text, reading_numbers, without_each
 from headscope.inspection.study import Study, causes, looks, special_tokens
 from headscope.inspection.verdicts import SAID, answer, role
+from headscope.tensorboard.bounds import Shapes
+from headscope.tensorboard.bundle import nested, read_members
 from headscope.tensorboard.page import page, write_page
-from headscope.tensorboard.record import FOLDER, INDEX, RecordError, Text, label_text, read_index
+from headscope.tensorboard.record import FOLDER, INDEX, Arrays, RecordError, Text, label_text, read_index
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
@@ -77,6 +79,12 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     on_the_page = page_text("text", probe, reading, numbers, notes)
     without = without_each(run.model, probe, run.objective, run.temperature)
     off = dict(zip(("without/heads", "without/layers"), without, strict=True))
+    known = _which_matter(run)
+    if known:  # the page opens with it
+        mean, error = (nested(known[f"numbers/loss_zeroed/{part}"]) for part in ("mean", "error"))
+        extra = {name: nested(found) for name, found in known.items() if not name.startswith("numbers/")}
+        numbers_too = {**on_the_page.numbers, "loss_zeroed": mean}
+        on_the_page = replace(on_the_page, numbers=numbers_too, errors={"loss_zeroed": error}, extra=extra)
     on_the_page = replace(on_the_page, arrays={**on_the_page.arrays, **off})
     write_page(path, page("Attention heads", layers, run.labels, [on_the_page]))
     writer = SummaryWriter(folder)
@@ -89,11 +97,27 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     # The maps, beside the event file, for the Heads tab.
     settings = replace(run.config.inspection, max_tokens=len(probe.tokens))
     recorder = new_recorder(folder, [probe], run.labels, settings, {"dropout": "off", "precision": "32-true"})
-    keep_readings(recorder, 0, [reading], summary, {f"text_0/{name}": found for name, found in off.items()})
+    recorder.index.kept = 0 if known else None
+    keep_readings(recorder, 0, [reading], summary, known | {f"text_0/{name}": found for name, found in off.items()})
     _show(console, probe, reading, numbers)
     _say(console, f"page:       {escape(str(path))}")
     _say(console, f"now look:   [bold]tensorboard --logdir {escape(str(run.folder))}[/]")
     return path
+
+
+def _which_matter(run: Run) -> Arrays:
+    """Return which heads matter as the run's record has it, of the weights that were kept; {} if that isn't known."""
+    names = [*("verdicts", "verdicts/smallest", "studied", "roles", "roles/score"),
+             *("numbers/loss_zeroed/mean", "numbers/loss_zeroed/error")]  # fmt: skip
+    try:
+        index = read_index(run.folder / FOLDER)
+        files = [step.file for step in index.steps if step.step == index.kept]
+        if not files:
+            return {}
+        check = Shapes(index.heads, len(run.labels)).check
+        return read_members(run.folder / FOLDER / files[0], lambda sizes: names if {*names} <= {*sizes} else (), check)
+    except RecordError:
+        return {}
 
 
 def _say(console: Console, text: str, markup: bool = True) -> None:

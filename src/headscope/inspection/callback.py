@@ -421,7 +421,7 @@ def keep_readings(
         [reading.pooling for reading in readings],
         [np.array(list(reading.probabilities.values())) for reading in readings],
         [reading.difference for reading in readings],
-        members | role_arrays(summary or {}),
+        role_arrays(summary or {}) | members,
     )
 
 

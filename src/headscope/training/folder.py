@@ -391,7 +391,9 @@ def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Obje
     if not config.data.multi_label:
         return objective_of(config)
     if not path.exists():
-        warnings.warn(UserWarningMessage(f"{folder} has no {THRESHOLDS}: a class is given from 0.5 on"), stacklevel=2)
+        if (folder / METRICS).exists():  # the run has ended, and had thresholds
+            said = f"{folder} has no {THRESHOLDS}: a class is given from a probability of 0.5 on"
+            warnings.warn(UserWarningMessage(said), stacklevel=2)
         return objective_of(config)
     kept = read_json(path, dict)
     with reading(path):
