@@ -1,5 +1,7 @@
 """The command line: help, what Hydra's grammar takes, errors of one line, exit codes and the folders of a sweep."""
 
+import csv
+import json
 import re
 import shlex
 import shutil
@@ -190,15 +192,44 @@ def test_keys_of_data_alone_choose_files_where_a_command_has_no_data(capsys: pyt
 def test_a_sweep_names_its_jobs_goes_on_after_a_failure_and_returns_its_code(trained: list[TrainConfig]) -> None:
     given = ["outputs_dir=a b", "name=heads", "baseline=false"]
     assert run("train", *given, "-m", "model.num_heads=2,3,4") == 2
-    names = ["0-model.num_heads_2", "1-model.num_heads_3", "2-model.num_heads_4"]
-    assert sorted(path.parent.name for path in Path("a b/heads").glob("*/job.json")) == names
+    names = sorted(path.parent.name for path in Path("a b/heads").glob("*/job.json"))
+    assert [name[:-9] for name in names] == ["model.num_heads_2", "model.num_heads_3", "model.num_heads_4"]
     assert [path.parent.name for path in Path("a b/heads").glob("*/failure.json")] == names[1:2]
     assert [config.name for config in trained] == [names[0], names[2]]
     assert [config.model.num_heads for config in trained] == [2, 4]
-    assert run("train", *given, "-m", "seed=1,2") == 2  # the folder holds a sweep already
     shutil.rmtree("a b")
     assert run("train", "hydra.sweep.dir=elsewhere", "name=a,b", "seed=1,2", "--multirun") == 0
     assert len(list(Path("elsewhere").glob("*/job.json"))) == 4
+
+
+def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_begun_and_tries_again_what_failed(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = ("train", "name=heads", "baseline=false", "-m", "model.num_heads=2,3,4")
+    assert run(*sweep) == 2
+    first, _, third = sorted(path.parent for path in Path("outputs/heads").glob("*/job.json"))
+    metrics = {"test": {"accuracy": 0.5}, "training": {"best validation macro-F1": 0.25}, "seconds": {"everything": 3}}
+    (first / "metrics.json").write_text(json.dumps(metrics))
+    trained.clear()
+    # In another order, with one more value: each job keeps its folder.
+    assert run("train", "name=heads", "baseline=false", "-m", "model.num_heads=8,4,3,2") == 2
+    assert [(config.model.num_heads, config.resume) for config in trained] == [(8, None), (4, str(third))]
+    assert f"{first.name}: done before" in capsys.readouterr().out
+    with Path("outputs/heads/sweep.csv").open(newline="") as file:
+        rows = {row["model.num_heads"]: row["status"].split(":")[0] for row in csv.DictReader(file)}
+    assert rows == {"8": "not finished", "4": "not finished", "3": "failed", "2": "done"}
+    assert run("train", "name=heads", "-m", "model.num_heads=2,3,4") == 2
+    assert "holds a sweep that was begun with baseline=false; give the same, or another name" in capsys.readouterr().err
+
+
+def test_seeds_are_the_innermost_axis(trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "name=a", "seeds=2", "-m", "model.num_heads=2,4") == 0
+    assert [(config.model.num_heads, config.seed) for config in trained] == [(2, 0), (2, 1), (4, 0), (4, 1)]
+    assert run("train", "name=b", "seed=7", "seeds=3", "-m") == 0
+    assert [config.seed for config in trained[4:]] == [7, 8, 9]
+    for words in (["seeds=2"], ["-m", "seeds=many"], ["-m", "seeds=2", "seed=1,2"]):
+        assert run("train", *words) == 2
+        assert "takes" in capsys.readouterr().err
 
 
 def test_a_resumed_run_takes_its_settings_from_its_folder(

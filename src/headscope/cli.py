@@ -8,6 +8,7 @@ data; 128 and its number for a signal: 130 Ctrl-C, 143 SIGTERM (`headscope.__mai
 """
 
 import difflib
+import hashlib
 import json
 import os
 import pkgutil
@@ -40,9 +41,10 @@ from headscope.command_config import (
     TraceConfig,
     VerifyConfig,
 )
+from headscope.commands.sweep import FAILURE, JOB
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, UserError, first_line, os_message, refused_by_machine, shown
-from headscope.files import write_whole
+from headscope.files import read_json, write_whole
 from headscope.settings import check, described, problems, read_config, structured
 from headscope.signals import end, signals_taken
 from headscope.terminal import printable
@@ -114,6 +116,8 @@ def _run(name: str, words: Sequence[str]) -> int:
     run, schema, _ = COMMANDS[name]
     ConfigStore.instance().store("schema", schema)
     options, given = _options(words, schema)
+    is_sweep = bool({"-m", "--multirun"} & {*options})
+    given = _with_seeds(given, is_sweep and schema is TrainConfig)
     overrides = _all_parsed(given)
     _check_keys(overrides, name, schema, bool(OTHER_CONFIGS & {*options}))
     keys = {entry.key_or_group for entry in overrides}
@@ -129,7 +133,7 @@ def _run(name: str, words: Sequence[str]) -> int:
             print("\n".join(_help(name, given)))
             return 0
         folder = None
-        if {"-m", "--multirun"} & {*options} or "hydra.mode" in keys:
+        if is_sweep or "hydra.mode" in keys:
             folder = _sweep_folder(overrides) if schema is TrainConfig else None
         else:
             for entry in filter(Override.is_sweep_override, overrides):
@@ -141,7 +145,11 @@ def _run(name: str, words: Sequence[str]) -> int:
                 )
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
-        job = Job(run, schema, [entry.key_or_group for entry in overrides if not entry.is_sweep_override()], plain)
+        alike = [entry for entry in overrides if not entry.is_sweep_override()]  # for all jobs of a sweep
+        fixed = {entry.key_or_group: entry.get_value_string() for entry in alike}
+        if folder:
+            _check_begun(folder, fixed)
+        job = Job(run, schema, fixed, plain)
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(job)()
     except Exception as error:  # of Hydra, in composing: those of the job do not come this way
         is_hydras = isinstance(error, HydraException) or refused_by_machine(error) is None
@@ -150,26 +158,30 @@ def _run(name: str, words: Sequence[str]) -> int:
         raise ConfigError(_explained(error, schema)) from error
     if job.error is not None:
         raise job.error
-    failures = folder.glob("*/failure.json") if folder else ()
+    failures = folder.glob(f"*/{FAILURE}") if folder else ()
     return max((json.loads(path.read_text(encoding="utf-8"))["exit_code"] for path in failures), default=0)
 
 
 class Job:
     """One run, or one of a sweep's, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, run: str, schema: type, fixed: Sequence[str], plain: Mapping[str, Any]) -> None:
-        self.run, self.schema, self.fixed = run, schema, fixed  # fixed: keys with one value for all jobs
+    def __init__(self, run: str, schema: type, fixed: Mapping[str, str], plain: Mapping[str, Any]) -> None:
+        self.run, self.schema, self.fixed = run, schema, fixed  # fixed: what has one value for all jobs
         self.plain = plain  # keys that Hydra would not take
         self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
 
     def __call__(self, composed: DictConfig) -> None:
-        """Check and run; a sweep goes on after a job that fails."""
+        """Check and run; a sweep goes on after a job that fails, and passes over one that is done."""
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
+        if folder is not None and (folder / "metrics.json").exists():  # the last that a training writes
+            print(f"{folder.name}: done before")
+            return
         try:
             for key, value in self.plain.items():
                 composed[key] = value
-            config = self._config(composed)
+            is_begun = folder is not None and (folder / "config.yaml").exists()
+            config = _begun(cast(Path, folder)) if is_begun else self._config(composed)
             with signals_taken(end):
                 run = pkgutil.resolve_name(self.run)
             run(config)
@@ -177,7 +189,7 @@ class Job:
             if folder is None or isinstance(error, BrokenPipeError):
                 self.error = error
                 return
-            _save(folder / "failure.json", {"message": _message(error).split("\n")[0], "exit_code": _tell(error)})
+            _save(folder / FAILURE, {"message": _message(error).split("\n")[0], "exit_code": _tell(error)})
 
     def _config(self, composed: DictConfig) -> Any:
         """Return the settings, checked."""
@@ -193,15 +205,29 @@ class Job:
         return config
 
     def _folder(self, composed: DictConfig) -> Path:
-        """Give the job a folder named after its number and what differs from job to job; write its overrides down."""
+        """Give the job a folder named by what differs from job to job, and write its overrides down.
+
+        Whatever starts it, in whatever order, the same job has the same folder, so it is found again.
+        """
         settings = HydraConfig.get()
         swept = [entry for entry in settings.overrides.task if entry.partition("=")[0].lstrip("+") not in self.fixed]
-        # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/0-model.causal_true
-        name = re.sub(r"[^\w.-]+", "_", f"{settings.job.num}-{','.join(swept)}")[:120].rstrip("-_")
-        composed.outputs_dir, composed.name = settings.sweep.dir, name
-        folder = Path(settings.sweep.dir) / name
-        _save(folder / "job.json", {"overrides": dict(entry.split("=", 1) for entry in settings.overrides.task)})
+        digest = hashlib.sha256(json.dumps(sorted(swept)).encode()).hexdigest()[:8]
+        # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/model.causal_true-1a2b3c4d
+        readable = re.sub(r"[^\w.-]+", "_", ",".join(swept))[:100].strip("-_.")
+        folder = Path(str(settings.sweep.dir)) / f"{readable}-{digest}"
+        composed.outputs_dir, composed.name = settings.sweep.dir, folder.name
+        overrides = dict(entry.split("=", 1) for entry in settings.overrides.task)
+        _save(folder / JOB, {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)})
+        (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
         return folder
+
+
+def _begun(folder: Path) -> TrainConfig:
+    """Return the settings of a job that was begun before, to go on with; the command line has said the same."""
+    config: TrainConfig = read_config(folder / "config.yaml", TrainConfig)
+    config.resume = str(folder)
+    check(config)
+    return config
 
 
 def _save(path: Path, content: dict[str, Any]) -> None:
@@ -317,9 +343,36 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     if wrong := [line for line in problems(TrainConfig(name=str(name))) if line.startswith("name: ")]:
         raise ConfigError(wrong[0])
     folder = Path(str(given.get("outputs_dir", "outputs")), str(name))
-    if (folder / "sweep.csv").exists():
-        raise ConfigError(f"name={name}: {folder} holds a sweep already; take another name")
+    if (folder / "config.yaml").exists():
+        raise ConfigError(f"name={name}: {folder} is a run already; take another name for the sweep")
     return folder
+
+
+def _check_begun(folder: Path, given: Mapping[str, str]) -> None:
+    """Refuse to go on with a sweep whose jobs were begun with other settings that they have in common."""
+    for path in sorted(folder.glob(f"*/{JOB}")):
+        before = read_json(path, dict).get("fixed", given)
+        for key in sorted({*before, *given} - {"name", "outputs_dir"}):
+            if before.get(key) != given.get(key):
+                was = f"{key}={before[key]}" if key in before else f"no {key}=..."
+                raise ConfigError(f"{folder} holds a sweep that was begun with {was}; give the same, or another name")
+
+
+def _with_seeds(given: Sequence[str], is_sweep: bool) -> list[str]:
+    """Put in the place of `seeds=3` the seeds that it means, 0 to 2 or from `seed=` on, as the innermost axis."""
+    seeds = [word for word in given if word.startswith("seeds=")]
+    if not seeds:
+        return [*given]
+    count, first = seeds[-1].removeprefix("seeds="), 0
+    if not is_sweep or not re.fullmatch("[1-9][0-9]{0,3}", count):
+        raise ConfigError(f"{seeds[-1]}: takes a number, with train -m: so often is each configuration trained")
+    for word in given:
+        if word.startswith("seed="):
+            if not word.removeprefix("seed=").isdigit():
+                raise ConfigError(f"{word} {seeds[-1]}: takes one of them, or one number for seed to begin with")
+            first = int(word.removeprefix("seed="))
+    rest = [word for word in given if not word.startswith(("seed=", "seeds="))]
+    return [*rest, f"seed={','.join(map(str, range(first, first + int(count))))}"]
 
 
 def _keys(schema: Any, prefix: str = "") -> dict[str, Any]:

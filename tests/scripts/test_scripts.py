@@ -231,7 +231,7 @@ def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str
     assert 0 <= float(rows[2]["accuracy"]) <= 1
     assert f"tensorboard --logdir {folder}" in shown
     jobs = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    assert jobs == ["0-model.num_heads_2", "1-model.num_heads_3", "2-model.num_heads_4"]
+    assert [name[:-9] for name in jobs] == ["model.num_heads_2", "model.num_heads_3", "model.num_heads_4"]
     assert all(list((folder / job).glob("events.out.*")) for job in (jobs[0], jobs[2]))
 
 

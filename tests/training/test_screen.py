@@ -104,28 +104,33 @@ SCORES = {"accuracy": 0.55, "macro_f1": 0.4357, "loss": 1.1165, "calibration_err
 def job(folder: Path, number: int, overrides: dict[str, str], **kept: Any) -> None:
     place = folder / f"{number}-{'long' * number}"
     place.mkdir(parents=True)
-    (place / "job.json").write_text(json.dumps({"overrides": {"model.num_heads": str(2**number), **overrides}}))
+    overrides = {"model.num_heads": str(2**number), **overrides}
+    (place / "job.json").write_text(json.dumps({"number": number, "overrides": overrides}))
+    (place / "config.yaml").write_text(f"name: x\noutputs_dir: y\nseed: {overrides.get('seed', 0)}\n")
     for name, content in kept.items():
         (place / f"{name}.json").write_text(json.dumps(content))
 
 
-def done(**more: float) -> dict[str, Any]:
-    return {"test": {**SCORES, **more}, "seconds": {"everything": 61.5}}
+def done(validation: float = 0.5, **more: float) -> dict[str, Any]:
+    training = {"best validation macro-F1": validation}
+    return {"test": {**SCORES, **more}, "training": training, "seconds": {"everything": 61.5}}
 
 
 def shown(folder: Path, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    show_sweep(console, folder, write_table(folder))
+    rows = write_table(folder)
+    show_sweep(console, folder, [averaged(group) for group in by_configuration(rows)], rows, RESULTS)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_screen_shows_what_differs_with_scores_in_full(tmp_path: Path, width: int) -> None:
     for number in range(3):
-        job(tmp_path, number, {**CONSTANT, "model.num_layers": str(number)}, metrics=done())
+        job(tmp_path, number, {**CONSTANT, "model.num_layers": str(number)}, metrics=done(0.5 - number / 10))
     lines = shown(tmp_path, width).splitlines()
     rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
-    assert rows == [[str(n), str(2**n), str(n), "0.5500", "0.4357", "1.1165", "0.4061", "62"] for n in range(3)]
+    scores = ["0.5500", "0.4357", "1.1165", "0.4061", "62"][: 5 if width == 200 else 4]
+    assert rows == [[str(2**n), str(n), f"{0.5 - n / 10:.4f}", *scores] for n in range(3)]
     assert "all jobs: data=files  data.path=/home/someone/reviews.csv  data.label_column=stars" in lines
     assert f"kept in: {tmp_path}/sweep.csv" in lines
     with (tmp_path / "sweep.csv").open(newline="") as file:
@@ -139,7 +144,7 @@ def test_results_without_room_are_named_instead_of_cut(tmp_path: Path) -> None:
     assert "0.00001c" in text
     assert "0.4357" in text
     assert "…" not in text
-    assert "no room for: calibration_error, seconds\n" in text
+    assert "no room for: loss, calibration_error, seconds\n" in text
 
 
 def test_micro_f1_is_a_score_where_texts_have_any_number_of_labels(tmp_path: Path) -> None:
@@ -154,8 +159,8 @@ def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
     job(tmp_path, 1, {}, failure={"message": "model.num_heads: got 3, takes a divisor of model.d_model=[32]"})
     job(tmp_path, 2, {})
     lines = shown(tmp_path).splitlines()
-    assert "job 1: failed: model.num_heads: got 3, takes a divisor of model.d_model=[32]" in lines
-    assert "job 2: not finished" in lines
+    assert "1-long: failed: model.num_heads: got 3, takes a divisor of model.d_model=[32]" in lines
+    assert "2-longlong: not finished" in lines
 
 
 def test_jobs_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -178,6 +183,25 @@ def test_a_damaged_file_of_one_job_does_not_take_the_others_from_the_table(
     (tmp_path / "notes/job.json").write_text("{}")  # of no job
     (next(tmp_path.glob("1-*")) / name).write_text(content)
     assert [row["status"].split(":")[0] for row in write_table(tmp_path)] == ["not finished", "damaged"]
+
+
+def test_a_configuration_has_the_mean_over_its_seeds_and_the_best_of_validation_comes_first(tmp_path: Path) -> None:
+    for number, (heads, seed, validation, accuracy) in enumerate(
+        [(2, 0, 0.4, 0.9), (2, 1, 0.5, 0.7), (4, 0, 0.6, 0.6), (4, 1, 0.8, 0.7), (8, 0, 0.9, 0.1)]
+    ):
+        settings = {"model.num_heads": str(heads), "seed": str(seed)}
+        job(tmp_path, number, settings, metrics=done(validation, accuracy=accuracy))
+    job(tmp_path, 5, {"model.num_heads": "8", "seed": "1"})  # not finished
+    lines = shown(tmp_path, 200).splitlines()
+    table = [re.split(r"\s{2,}", line.strip())[:4] for line in lines if line.strip()[:1].isdigit() and "±" in line]
+    assert table == [["4", "2", "0.7000 ± 0.1414", "0.6500 ± 0.0707"], ["2", "2", "0.4500 ± 0.0707", "0.8000 ± 0.1414"]]
+    # One of its seeds is missing, so it is listed and not chosen.
+    assert "defaults:\n- train\n- _self_\nseed: 0\n" == (tmp_path / "best.yaml").read_text()
+    assert f"best again: headscope train --config-dir {tmp_path} --config-name best" in lines
+
+
+def test_the_results_of_a_row_are_the_scores_of_a_run() -> None:
+    assert RESULTS[1:-1] == tuple(scores.SCORES)
 
 
 def test_a_key_is_shortened_only_where_it_stays_the_only_one() -> None:

@@ -1,14 +1,18 @@
-"""A sweep's table: one row for each job, kept as csv and printed at the end.
+"""A sweep's table: one row for each job, kept as csv; the mean over seeds of each configuration, printed at the end.
 
 Hydra calls this beside the jobs (`hydra.callbacks` in configs/train.yaml). Rows are read from the jobs' folders, so it
 makes no difference which process ran a job.
 """
 
 import csv
-import re
+import math
+import statistics
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
@@ -16,14 +20,22 @@ from headscope.errors import RunError
 from headscope.files import read_json, write_whole
 from headscope.terminal import terminal
 
-FAILURE = "failure.json"
+JOB, FAILURE, TABLE, BEST = "job.json", "failure.json", "sweep.csv", "best.yaml"
+VALIDATION = "validation_macro_f1"  # configurations are chosen by it, never by test scores
+# What a row has beside the settings. What stands last is left out first where there is no room.
+RESULTS = (VALIDATION, "accuracy", "micro_f1", "macro_f1", "loss", "calibration_error", "seconds")
+Row = dict[str, str]
 
 
 class SweepTable(Callback):
-    """Write sweep.csv after each job, and print it at the end."""
+    """Write sweep.csv before and after each job, and print what came of all at the end."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Write the rows of the jobs that ran before."""
+        write_table(Path(config.hydra.sweep.dir))
 
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
-        """Write the rows of all jobs that have ended."""
+        """Write the rows of all jobs that have begun."""
         if config.hydra.mode is not None and config.hydra.mode.name == "MULTIRUN":
             write_table(Path(config.hydra.sweep.dir))
 
@@ -32,18 +44,21 @@ class SweepTable(Callback):
         from headscope.training.screen import show_sweep  # heavy, and this module is read before `--help`
 
         folder = Path(config.hydra.sweep.dir)
-        show_sweep(terminal(), folder, write_table(folder))
+        rows = write_table(folder)
+        show_sweep(terminal(), folder, [averaged(group) for group in by_configuration(rows)], rows, RESULTS)
 
 
 def job_row(folder: Path) -> dict[str, str]:
     """Return the row of a job: what was overridden, and its scores or why it failed."""
     row = {"job": folder.name}
     try:
-        row |= read_json(folder / "job.json", dict)["overrides"]
+        row |= read_json(folder / JOB, dict)["overrides"]
         if (folder / "metrics.json").exists():
             metrics = read_json(folder / "metrics.json", dict)
             scores = {name: f"{value:.4f}" for name, value in metrics["test"].items() if isinstance(value, float)}
-            return row | {"status": "done", **scores, "seconds": f"{metrics['seconds']['everything']:.0f}"}
+            validation = f"{metrics['training']['best validation macro-F1']:.4f}"
+            seconds = f"{metrics['seconds']['everything']:.0f}"
+            return row | {"status": "done", VALIDATION: validation, **scores, "seconds": seconds}
         if (folder / FAILURE).exists():
             return row | {"status": "failed: " + read_json(folder / FAILURE, dict)["message"]}
     except (RunError, KeyError, TypeError, ValueError, AttributeError) as error:  # one job's files, not the whole table
@@ -51,11 +66,11 @@ def job_row(folder: Path) -> dict[str, str]:
     return row | {"status": "not finished"}
 
 
-def write_table(folder: Path) -> list[dict[str, str]]:
-    """Write sweep.csv, one row for each job in order, and return the rows."""
-    jobs = [path.parent for path in folder.glob("*/job.json") if re.match(r"\d+(-|$)", path.parent.name)]
-    rows = [job_row(job) for job in sorted(jobs, key=lambda job: int(job.name.split("-")[0]))]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
+def write_table(folder: Path) -> list[Row]:
+    """Write sweep.csv, one row for each job in order, and best.yaml; return the rows."""
+    numbers = {path.parent: _number(path) for path in folder.glob(f"*/{JOB}")}
+    rows = [job_row(job) for job in sorted(numbers, key=lambda job: (numbers[job], job.name))]
+    columns = list(dict.fromkeys(["job", *(column for row in rows for column in row)]))
 
     def write(path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -63,5 +78,62 @@ def write_table(folder: Path) -> list[dict[str, str]]:
             writer.writeheader()
             writer.writerows(rows)
 
-    write_whole(folder / "sweep.csv", write)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / TABLE, write)
+    if best := next((group for group in by_configuration(rows) if VALIDATION in group[0]), None):
+        _write_best(folder, best[0]["job"])
     return rows
+
+
+def _number(path: Path) -> int:
+    """Return a job's place in the sweep; those whose file does not say it come last."""
+    try:
+        return int(read_json(path, dict)["number"])
+    except (RunError, KeyError, TypeError, ValueError):
+        return sys.maxsize
+
+
+def by_configuration(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each configuration, which differ in the seed alone; the best mean of validation first."""
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in rows:
+        kept = {key: value for key, value in row.items() if key in settings_of(rows) and key != "seed"}
+        groups.setdefault(tuple(sorted(kept.items())), []).append(row)
+    return sorted(groups.values(), key=lambda group: -mean_of(group, VALIDATION))
+
+
+def settings_of(rows: Sequence[Row]) -> list[str]:
+    """Return the keys that were given on the command line, in its order."""
+    return [key for key in dict.fromkeys(key for row in rows for key in row) if key not in ("job", "status", *RESULTS)]
+
+
+def mean_of(group: Sequence[Row], name: str) -> float:
+    """Return the mean of a score over the jobs that have it; -inf where none has."""
+    values = [float(row[name]) for row in group if name in row]
+    return statistics.fmean(values) if values else -math.inf
+
+
+def averaged(group: Sequence[Row]) -> Row:
+    """Return one row for a configuration: of several seeds each result's mean ± standard deviation."""
+    first = {key: value for key, value in group[0].items() if key in settings_of(group)}
+    if len(group) == 1:
+        return first | {key: value for key, value in group[0].items() if key in RESULTS}
+    del first["seed"]
+    row = first | {"seeds": str(sum(VALIDATION in job for job in group))}
+    for name in RESULTS:
+        values = [float(job[name]) for job in group if name in job]
+        if values:
+            digits = 0 if name == "seconds" else 4
+            error = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+            row[name] = f"{statistics.fmean(values):.{digits}f}{error}"
+    return row
+
+
+def _write_best(folder: Path, job: str) -> None:
+    """Write the settings of the best configuration: `headscope train --config-dir FOLDER --config-name best`."""
+    kept = yaml.safe_load((folder / job / "config.yaml").read_text(encoding="utf-8"))
+    content = {"defaults": ["train", "_self_"]} | {
+        key: value for key, value in kept.items() if key not in ("name", "resume", "outputs_dir")
+    }
+    text = yaml.safe_dump(content, allow_unicode=True, sort_keys=False)
+    write_whole(folder / BEST, lambda path: path.write_text(text, encoding="utf-8"))

@@ -28,8 +28,6 @@ MOST_HEADS = 8  # that are named in a line
 COUNTS = ("TP", "FN", "FP", "TN")
 UNBOUNDED = 10_000  # a screen on which any table fits
 BREAKS = re.compile(r"(?<=[\s/_,])")  # after which a name may be broken: between the parts of a path or of a run's name
-# What a row of sweep.csv has beside the overrides. What stands last is left out first where there is no room.
-RESULTS = (*SCORES, "seconds")
 STATUS = "status"
 WIDEST_VALUE = 30  # of an override, such as a path; a longer one goes on in a second line
 Row = dict[str, str]
@@ -193,28 +191,30 @@ def _counts_table(headings: Sequence[str], labels: list[str], rows: list[list[in
     return _numbers_table(headings, labels, rows, box=box.SIMPLE_HEAD, padding=(0, room, 0, 0))
 
 
-def show_sweep(console: Console, folder: Path, rows: list[Row]) -> None:
-    """Print the table, what all jobs have in common, why jobs failed, and the line to type next."""
-    keys = list(dict.fromkeys(key for row in rows for key in row if key not in ("job", STATUS, *RESULTS)))
-    differing = [key for key in keys if len({row.get(key) for row in rows}) > 1]
-    results = [name for name in RESULTS if any(name in row for row in rows)]
-    table, num_shown = _fitting(console, rows, headings(differing, keys), results)
+def show_sweep(console: Console, folder: Path, rows: list[Row], jobs: list[Row], results: Sequence[str]) -> None:
+    """Print a row for each configuration, what all have in common, why jobs failed, and the line to type next."""
+    keys = list(dict.fromkeys(key for row in rows for key in row if key not in results))
+    differing = [key for key in keys if len({row.get(key) for row in rows}) > 1 or key == "seeds"]
+    found = [name for name in results if any(name in row for row in rows)]
+    table, num_shown = _fitting(console, rows, headings(differing, [*keys, *results]), found)
     console.print(table)
     lines = {
         "all jobs": "  ".join(f"{key}={rows[0][key]}" for key in keys if key not in differing),
-        "no room for": ", ".join(results[num_shown:]),
-        **{f"job {row['job'].split('-')[0]}": row[STATUS] for row in rows if row[STATUS] != "done"},
+        "no room for": ", ".join(found[num_shown:]),
+        **{job["job"]: job[STATUS] for job in jobs if job[STATUS] != "done"},
         "kept in": f"{folder}/sweep.csv",
     }
     for name, words in lines.items():
         if words:
             _line(console, f"{name}: {words}")
+    if (folder / "best.yaml").exists():
+        _line(console, f"best again: headscope train --config-dir {folder} --config-name best")
     _line(console, "now look:   ", f"tensorboard --logdir {folder}")
 
 
 def headings(shown: list[str], keys: list[str]) -> dict[str, str]:
     """Return each shown key's last part, model.num_heads -> num_heads, or the whole key if others end alike."""
-    ends = Counter([key.split(".")[-1] for key in keys] + ["job", STATUS, *RESULTS])
+    ends = Counter(key.split(".")[-1] for key in keys)
     return {key: end if ends[end := key.split(".")[-1]] == 1 else key for key in shown}
 
 
@@ -232,13 +232,12 @@ def _fitting(console: Console, rows: list[Row], shown: dict[str, str], results: 
 def _table(rows: list[Row], shown: dict[str, str], results: list[str], is_narrow: bool) -> Table:
     """Return a table whose headings, if it is narrow, go on in a second line after each point and underscore."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1 if is_narrow else 2, 0, 0))
-    for name in ("job", *shown.values()):
+    for name in shown.values():
         table.add_column(_broken(name, is_narrow), overflow="fold", max_width=WIDEST_VALUE)
     for name in results:
         table.add_column(_broken(name, is_narrow), justify="right", no_wrap=True)
     for row in rows:
-        cells = [row["job"].split("-")[0], *(row.get(name, "") for name in (*shown, *results))]
-        table.add_row(*map(escape, cells))
+        table.add_row(*(escape(row.get(name, "")) for name in (*shown, *results)))
     return table
 
 
