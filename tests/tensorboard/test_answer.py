@@ -61,7 +61,7 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
         tab.find(".choose-text").select_option(str(text))
         tab.says(".answer .spoken", f"nats for {CLASSES[text]}")
         shown = tab.text(".answer .spoken").replace("−", "-")
-        assert re.sub("[“”]", '"', shown) == sentence(runs, text)
+        assert re.sub("[“”]", '"', shown) == f"In this text {sentence(runs, text)}"
     assert tab.text(".head h2") == "layer 1, head 1"
     assert listed(tab) == RANKED
     box = tab.find(".head .large").bounding_box()

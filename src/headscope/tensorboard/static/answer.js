@@ -125,7 +125,7 @@ export class AnswerView {
     this.lines[0].replaceChildren(...this.verdict(importance));
     const said = this.sentence(importance);
     this.lines[1].hidden = said === null;
-    if (said !== null) this.lines[1].replaceChildren(...said);
+    if (said !== null) this.lines[1].replaceChildren("In this text ", ...said);
   }
 
   /* A head as a button that chooses it. */

@@ -2,7 +2,7 @@
    what it does. One of them is chosen, as in a radio group. */
 
 import { MARKS, MEANS, SAID, importanceOf, labelOf } from "./answer.js";
-import { build, element, isolated, showError } from "./dom.js";
+import { build, element, formatNumber, isolated, showError } from "./dom.js";
 import { captionOf, counterpart, isDifference, otherOf, readingOf } from "./reading.js";
 import { markBorder } from "./pairs.js";
 
@@ -149,11 +149,14 @@ export class Grid {
   showKey(importance, own) {
     const parts = [];
     if (own && importance.here && importance.judged) {
-      const mark = (verdict) => build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SAID[verdict]}`);
+      const count = importance.smallest === null ? "" : ` than ${formatNumber(importance.smallest).replace(/0+$/, "")} nats, by 95 % intervals`;
+      const beyond = { 1: count && `: surely more${count}`, 0: count && ": surely less", "-1": "" };
+      const mark = (verdict) => build("span", { "data-verdict": String(verdict), title: MEANS[verdict] }, `${MARKS[verdict]} ${SAID[verdict]}${beyond[verdict]}`);
       parts.push(...[1, 0, -1].map(mark));
+      if (this.store.order === "importance" && importance.by === "nats") parts.push("order: nats for the answer of this text, since no head is shown to matter");
     }
     const effect = own && importance.here && importance.heads.some((each) => each.effect !== null);
-    if (effect) parts.push("beneath: rise of the loss without it ± standard error, in nats");
+    if (effect) parts.push("beneath: rise of the loss without it ± standard error, in nats; its role and the number that tells it");
     else if (own && importance.heads.some((each) => each.nats !== null)) parts.push("beneath: nats that it put for the answer");
     parts.push(build("span", { class: "of-readout" }, "marked row: where the answer is read"));
     parts.push(build("span", { class: "of-special" }, "ticks: special tokens, where a head may rest"));
