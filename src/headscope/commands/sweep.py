@@ -68,7 +68,7 @@ def job_row(folder: Path) -> dict[str, str]:
 
 def write_table(folder: Path) -> list[Row]:
     """Write sweep.csv, one row for each job in order, and best.yaml; return the rows."""
-    numbers = {path.parent: _number(path) for path in folder.glob(f"*/{JOB}")}
+    numbers = {path.parent: _number(path) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}")}
     rows = [job_row(job) for job in sorted(numbers, key=lambda job: (numbers[job], job.name))]
     columns = list(dict.fromkeys(["job", *(column for row in rows for column in row)]))
 
@@ -80,8 +80,9 @@ def write_table(folder: Path) -> list[Row]:
 
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / TABLE, write)
-    if best := next((group for group in by_configuration(rows) if VALIDATION in group[0]), None):
-        _write_best(folder, best[0]["job"])
+    whole = [group for group in by_configuration(rows) if all(VALIDATION in job for job in group)]
+    if whole:
+        _write_best(folder, whole[0][0]["job"])
     return rows
 
 
