@@ -461,7 +461,8 @@ def _help(name: str, given: list[str]) -> Iterator[str]:
     _, schema, purpose = COMMANDS[name]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         composed = hydra.compose(name, given)
-    yield f"{purpose}\n\nUsage: headscope {name} [key=value ...]   (-m for a sweep: key=a,b,c)\n"
+    seeds = " seeds=3" if schema is TrainConfig else ""
+    yield f"{purpose}\n\nUsage: headscope {name} [key=value ...]   (-m for a sweep: key=a,b,c{seeds})\n"
     if groups := _groups(name):
         yield "Groups, chosen as group=name:"
         yield from (f"  {group}: {', '.join(names)}" for group, names in groups.items())
