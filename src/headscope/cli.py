@@ -41,7 +41,7 @@ from headscope.command_config import (
     TraceConfig,
     VerifyConfig,
 )
-from headscope.commands.sweep import FAILURE, JOB
+from headscope.commands.sweep import FAILURE, JOB, METRICS
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, UserError, first_line, os_message, refused_by_machine, shown
 from headscope.files import read_json, write_whole
@@ -158,7 +158,8 @@ def _run(name: str, words: Sequence[str]) -> int:
         raise ConfigError(_explained(error, schema)) from error
     if job.error is not None:
         raise job.error
-    failures = folder.glob(f"*/{FAILURE}") if folder else ()
+    # A job may have been refused here because another process was at it, which has finished it since.
+    failures = [path for path in folder.glob(f"*/{FAILURE}") if not (path.parent / METRICS).exists()] if folder else []
     return max((json.loads(path.read_text(encoding="utf-8"))["exit_code"] for path in failures), default=0)
 
 
@@ -174,7 +175,7 @@ class Job:
         """Check and run; a sweep goes on after a job that fails, and passes over one that is done."""
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
-        if folder is not None and (folder / "metrics.json").exists():  # the last that a training writes
+        if folder is not None and (folder / METRICS).exists():  # the last that a training writes
             print(f"{folder.name}: done before")
             return
         try:

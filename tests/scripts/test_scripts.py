@@ -236,6 +236,38 @@ def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str
 
 
 @pytest.mark.slow
+def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_again(
+    script: Command, quick: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "sweep"
+    arguments = [f"outputs_dir={tmp_path}", "name=sweep", *quick, "baseline=false", "trainer.precision=32-true", "-m",
+                 "model.num_heads=2,4", "seeds=2"]  # fmt: skip
+    command = [sys.executable, "-m", "headscope", "train", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while len(list(folder.glob("*/config.yaml"))) < 2:  # the second job has begun
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    done = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.json")}
+    assert len(done) == 1
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("done before") == 1
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    with (folder / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["model.num_heads"], row["seed"]) for row in rows] == [("2", "0"), ("2", "1"), ("4", "0"), ("4", "1")]
+    assert {row["status"] for row in rows} == {"done"}
+    script("train", "--config-dir", str(folder), "--config-name", "best", "name=best", f"outputs_dir={tmp_path}")
+    means = {heads: sum(float(row["validation_macro_f1"]) for row in rows if row["model.num_heads"] == heads)
+             for heads in ("2", "4")}  # fmt: skip
+    first = next(row for row in rows if row["model.num_heads"] == max(means, key=lambda heads: means[heads]))
+    metrics = json.loads((tmp_path / "best/metrics.json").read_text())
+    assert f"{metrics['training']['best validation macro-F1']:.4f}" == first["validation_macro_f1"]
+
+
+@pytest.mark.slow
 def test_texts_with_any_number_of_labels_from_training_to_predictions(
     script: Command, quick: list[str], tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from headscope.errors import RunError
 from headscope.files import read_json, write_whole
 from headscope.terminal import terminal
 
-JOB, FAILURE, TABLE, BEST = "job.json", "failure.json", "sweep.csv", "best.yaml"
+JOB, FAILURE, METRICS, TABLE, BEST = "job.json", "failure.json", "metrics.json", "sweep.csv", "best.yaml"
 VALIDATION = "validation_macro_f1"  # configurations are chosen by it, never by test scores
 # What a row has beside the settings. What stands last is left out first where there is no room.
 RESULTS = (VALIDATION, "accuracy", "micro_f1", "macro_f1", "loss", "calibration_error", "seconds")
@@ -53,8 +53,8 @@ def job_row(folder: Path) -> dict[str, str]:
     row = {"job": folder.name}
     try:
         row |= read_json(folder / JOB, dict)["overrides"]
-        if (folder / "metrics.json").exists():
-            metrics = read_json(folder / "metrics.json", dict)
+        if (folder / METRICS).exists():
+            metrics = read_json(folder / METRICS, dict)
             scores = {name: f"{value:.4f}" for name, value in metrics["test"].items() if isinstance(value, float)}
             validation = f"{metrics['training']['best validation macro-F1']:.4f}"
             seconds = f"{metrics['seconds']['everything']:.0f}"
