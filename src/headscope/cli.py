@@ -41,7 +41,7 @@ from headscope.command_config import (
     TraceConfig,
     VerifyConfig,
 )
-from headscope.commands.sweep import FAILURE, JOB, METRICS
+from headscope.commands.sweep import FAILURE, JOB, METRICS, write_table
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, UserError, first_line, os_message, refused_by_machine, shown
 from headscope.files import read_json, write_whole
@@ -220,6 +220,7 @@ class Job:
         overrides = dict(entry.split("=", 1) for entry in settings.overrides.task)
         _save(folder / JOB, {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)})
         (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
+        write_table(folder.parent)
         return folder
 
 

@@ -240,8 +240,12 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
     script: Command, quick: list[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "sweep"
-    arguments = [f"outputs_dir={tmp_path}", "name=sweep", *quick, "baseline=false", "trainer.precision=32-true", "-m",
-                 "model.num_heads=2,4", "seeds=2"]  # fmt: skip
+    rows = (
+        f"the {chr(97 + n % 26)}{chr(97 + n // 26)} soup was {'good' if n % 3 else 'bad'},{n % 3}" for n in range(240)
+    )
+    (tmp_path / "soups.csv").write_text("\n".join(["text,label", *rows]))
+    arguments = [f"outputs_dir={tmp_path}", "name=sweep", "data=files", f"data.path={tmp_path}/soups.csv", *quick[1:],
+                 "inspection=off", "baseline=false", "-m", "model.num_heads=2,4", "seeds=2"]  # fmt: skip
     command = [sys.executable, "-m", "headscope", "train", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while len(list(folder.glob("*/config.yaml"))) < 2:  # the second job has begun
@@ -256,13 +260,13 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
     assert again.stdout.count("done before") == 1
     assert {path: path.stat().st_mtime_ns for path in done} == done
     with (folder / "sweep.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["model.num_heads"], row["seed"]) for row in rows] == [("2", "0"), ("2", "1"), ("4", "0"), ("4", "1")]
-    assert {row["status"] for row in rows} == {"done"}
+        found = list(csv.DictReader(file))
+    assert [(row["model.num_heads"], row["seed"]) for row in found] == [("2", "0"), ("2", "1"), ("4", "0"), ("4", "1")]
+    assert {row["status"] for row in found} == {"done"}
     script("train", "--config-dir", str(folder), "--config-name", "best", "name=best", f"outputs_dir={tmp_path}")
-    means = {heads: sum(float(row["validation_macro_f1"]) for row in rows if row["model.num_heads"] == heads)
+    means = {heads: sum(float(row["validation_macro_f1"]) for row in found if row["model.num_heads"] == heads)
              for heads in ("2", "4")}  # fmt: skip
-    first = next(row for row in rows if row["model.num_heads"] == max(means, key=lambda heads: means[heads]))
+    first = next(row for row in found if row["model.num_heads"] == max(means, key=lambda heads: means[heads]))
     metrics = json.loads((tmp_path / "best/metrics.json").read_text())
     assert f"{metrics['training']['best validation macro-F1']:.4f}" == first["validation_macro_f1"]
 
