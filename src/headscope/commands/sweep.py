@@ -28,11 +28,7 @@ Row = dict[str, str]
 
 
 class SweepTable(Callback):
-    """Write sweep.csv before and after each job, and print what came of all at the end."""
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write the rows of the jobs that ran before."""
-        write_table(Path(config.hydra.sweep.dir))
+    """Write sweep.csv after each job (each writes it when it begins, too), and print what came of all at the end."""
 
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
         """Write the rows of all jobs that have begun."""
@@ -78,7 +74,6 @@ def write_table(folder: Path) -> list[Row]:
             writer.writeheader()
             writer.writerows(rows)
 
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / TABLE, write)
     whole = [group for group in by_configuration(rows) if all(VALIDATION in job for job in group)]
     if whole:
