@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from headscope.config import TokenizerConfig
 from headscope.data.batching import (
@@ -19,6 +20,7 @@ from headscope.data.batching import (
     padding_share,
 )
 from headscope.data.tokenizer import beginning, train_tokenizer
+from headscope.model.objective import ONE_CLASS
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)
 some_lengths = st.lists(st.integers(1, 64), min_size=1, max_size=80).map(np.array)
@@ -181,3 +183,26 @@ def test_of_a_very_long_text_no_more_is_read_than_the_kept_tokens_need(
         assert encode_texts(tokenizer, [row]).ids.tolist() == tokenizer.encode(*row).ids
     assert 2500 < len(beginning(long, 64)) <= 5000
     assert beginning(long, len(long)) == long
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(is_weighted: bool) -> None:
+    random = np.random.default_rng(0)
+    count, accumulate = 131, 3
+    lengths, labels = random.integers(2, 30, count), random.integers(0, 5, count)
+    weights = torch.tensor([0.3, 2.0, 0.7, 5.0, 1.0], dtype=torch.float64) if is_weighted else None
+    of_texts = None if weights is None else weights[labels].numpy()
+    loader = BatchLoader(
+        TextBatches(texts(lengths), labels), TokenBudgetSampler(lengths, 150, seed=2), accumulate, of_texts
+    )
+    logits = torch.from_numpy(random.normal(size=(count, 5)))
+
+    def loss(rows: Tensor) -> Tensor:
+        return ONE_CLASS.loss(logits[rows], torch.from_numpy(labels)[rows], weights, 0.1)
+
+    batches = list(loader)
+    assert len(batches) % accumulate  # the last step has fewer
+    for first in range(0, len(batches), accumulate):
+        step = batches[first : first + accumulate]
+        found = sum(loss(batch.rows) * batch.share for batch in step) / accumulate
+        torch.testing.assert_close(found, loss(torch.cat([batch.rows for batch in step])), rtol=1e-12, atol=1e-12)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -106,6 +106,7 @@ class Batch(NamedTuple):
             the classes that a text has and 0 at the others.
         rows: place of each text in its split.
         evidence: known n-grams at each token, where the model reads them.
+        share: what its loss is multiplied by where an optimizer step takes several batches: see `BatchLoader`.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -114,6 +115,7 @@ class Batch(NamedTuple):
     labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]
     evidence: Evidence | None = None
+    share: float = 1.0
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -125,7 +127,7 @@ class Batch(NamedTuple):
 def moved(part: Part, device: torch.device) -> Part:
     """Return a batch, or a part of one, on a device."""
     parts = (
-        moved(inner, device) if isinstance(inner, tuple) else None if inner is None else inner.to(device)
+        moved(inner, device) if isinstance(inner, tuple) else inner.to(device) if isinstance(inner, Tensor) else inner
         for inner in part
     )
     return cast(Callable[..., Part], type(part))(*parts)  # a NamedTuple takes its parts one by one
@@ -207,20 +209,45 @@ class TextBatches(Dataset[Batch]):
 
 
 class BatchLoader(DataLoader[Batch]):
-    """Yield the sampler's batches; remember how far it came, so that a stopped epoch goes on where it was."""
+    """Yield the sampler's batches; remember how far it came, so that a stopped epoch goes on where it was.
 
-    def __init__(self, batches: TextBatches, sampler: TokenBudgetSampler) -> None:
+    An optimizer step that takes several batches is to be that of the batches joined. Each loss is a mean over its
+    batch, so it is multiplied by s_b = A W_b / sum_a W_a: W_b is the sum of the weights of its texts, a counts the
+    batches of the step, and A of them make a step, by which the mean over batches divides.
+
+    Args:
+        batches: the texts.
+        sampler: what makes batches of them.
+        accumulate: A, how many batches make a step.
+        weights: of each text in the loss; all 1 by default.
+    """
+
+    def __init__(
+        self,
+        batches: TextBatches,
+        sampler: TokenBudgetSampler,
+        accumulate: int = 1,
+        weights: Float[np.ndarray, " N"] | None = None,
+    ) -> None:
         # batch_size=None: an item is a whole batch already, so nothing is left to collate.
         super().__init__(batches, sampler=sampler, batch_size=None)
+        self.accumulate, self.weights = accumulate, weights
         self.done = self.skip = 0
         self.count = len(sampler)  # batches of every epoch
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
         self.done, self.skip = self.skip, 0
-        for wanted in islice(self.sampler, self.done, None):
+        for wanted, share in islice(self._shares(), self.done, None):
             self.done += 1
-            yield self.dataset[wanted]
+            yield self.dataset[wanted]._replace(share=share)
+
+    def _shares(self) -> Iterator[tuple[list[int], float]]:
+        remaining = iter(self.sampler)
+        while step := list(islice(remaining, self.accumulate)):
+            weights = [len(rows) if self.weights is None else float(self.weights[rows].sum()) for rows in step]
+            for rows, weight in zip(step, weights, strict=True):
+                yield rows, 1.0 if self.accumulate == 1 else self.accumulate * weight / sum(weights)
 
     def state_dict(self) -> dict[str, int]:
         """Return how many batches of the epoch are done, and of how many; Lightning keeps it in the checkpoint."""

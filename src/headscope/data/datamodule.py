@@ -37,6 +37,8 @@ class TextDataModule(LightningDataModule):
         super().__init__()
         self.config, self.seed = config, seed
         cache = cache_folder(config.cache_dir)
+        self.accumulate: int = 1  # training batches in an optimizer step, and
+        self.text_weights: np.ndarray | None = None  # weights of the training texts in the loss: see `BatchLoader`
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
         all_texts = TextsOf(train, texts_among(train.column_names))
@@ -93,7 +95,8 @@ class TextDataModule(LightningDataModule):
 
     def train_dataloader(self) -> BatchLoader:
         """Return the training batches; Lightning calls this."""
-        return self.loader("train")
+        batches = TextBatches(self.encoded["train"], self.labels("train"))
+        return BatchLoader(batches, self.sampler("train"), self.accumulate, self.text_weights)
 
     def val_dataloader(self) -> BatchLoader:
         """Return the validation batches; Lightning calls this."""

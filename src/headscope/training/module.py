@@ -56,7 +56,7 @@ class ClassifierModule(LightningModule):
         """Return the loss, smoothed and weighted as configured."""
         loss = self.objective.loss(self(batch), batch.labels, self.class_weights, self.config.label_smoothing)
         self.log("train/loss", loss, batch_size=len(batch.labels))
-        return loss
+        return loss * batch.share
 
     def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, "B C"]:
         """Count the batch in; return its logits, which callbacks may want."""

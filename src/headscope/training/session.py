@@ -101,6 +101,9 @@ class Session:
             classes = self.data.labels("train")
             counts = torch.from_numpy(class_counts(classes, len(labels)))
             weights = self.objective.balanced_weights(counts.float(), len(classes))
+            if not isinstance(self.objective, AnyClasses):  # whose loss is not divided by its weights
+                self.data.text_weights = weights[torch.from_numpy(classes)].double().numpy()
+        self.data.accumulate = self.config.trainer.accumulate
         architecture = kept_architecture(self.folder, self.config)
         model = build_model(self.config, self.data.tokenizer, labels, architecture, self.data.evidence)
         if model.evidence is not None:
