@@ -414,7 +414,10 @@ def test_the_distance_is_jensen_and_shannons(open_tab: Opener, two_runs: Path) -
 
     tab = open_tab(two_runs)
     left, right = maps_of(0, 1, 2, 9)[0]
-    run = "async ([a, b]) => { const m = await import(new URL('static/likeness.js', document.baseURI)); return m.distance(a, b, 9); }"
+    run = """async (pair) => {
+        const { distance, stepped } = await import(new URL('static/likeness.js', document.baseURI));
+        return distance(...pair.map((values) => stepped(values, 9)));
+    }"""
     expected = np.mean([jensenshannon(p, q, base=2) for p, q in zip(left, right, strict=True)])
     assert tab.frame.evaluate(run, [left.ravel().tolist(), right.ravel().tolist()]) == pytest.approx(expected, abs=1e-4)
     assert tab.frame.evaluate(run, [left.ravel().tolist()] * 2) == pytest.approx(0, abs=1e-4)

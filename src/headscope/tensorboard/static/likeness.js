@@ -1,59 +1,58 @@
 /* How unlike the maps of two heads are: the Jensen-Shannon distance of their rows, the mean over the rows. It is
    0 for equal maps and 1 for maps that never look at the same key. Long texts are compared by their overviews. */
 
-const STEPS = 2 ** 14;
-const ENTROPY = Float64Array.from({ length: STEPS + 2 }, (_, at) => (at === 0 ? 0 : -(at / STEPS) * Math.log2(at / STEPS)));
+const STEPS = 2 ** 16 - 1;
+/* -p log2 p at half of `at` steps, from 0 to 1: a logarithm for each cell of each pair of heads would take seconds. */
+const ENTROPY = Float64Array.from({ length: 2 * STEPS + 1 }, (_, at) => (at === 0 ? 0 : -(at / 2 / STEPS) * Math.log2(at / 2 / STEPS)));
 
-/* -p log2 p, read off a table: a logarithm for each cell of each pair of heads would take seconds. */
-function entropyAt(weight) {
-  const at = Math.min(1, Math.max(0, weight)) * STEPS;
-  const below = Math.floor(at);
-  return ENTROPY[below] + (at - below) * (ENTROPY[below + 1] - ENTROPY[below]);
-}
-
-function entropies(values, side) {
-  const sums = new Float64Array(side);
-  for (let cell = 0; cell < side * side; cell += 1) sums[Math.floor(cell / side)] += entropyAt(values[cell]);
-  return sums;
+/* A map in whole steps, and the entropy of each row of that; null if it holds what is no number. */
+export function stepped(values, side) {
+  const steps = new Uint16Array(side * side);
+  const own = new Float64Array(side);
+  for (let cell = 0; cell < side * side; cell += 1) {
+    if (Number.isNaN(values[cell])) return null;
+    steps[cell] = Math.round(Math.min(1, Math.max(0, values[cell])) * STEPS);
+    own[Math.floor(cell / side)] += ENTROPY[2 * steps[cell]];
+  }
+  return { steps, own, side };
 }
 
 /* The mean over rows of the square root of H((p + q) / 2) - (H(p) + H(q)) / 2, in bits. */
-export function distance(left, right, side, ownLeft = entropies(left, side), ownRight = entropies(right, side)) {
+export function distance(left, right) {
+  const [p, q, side] = [left.steps, right.steps, left.side];
   let sum = 0;
   for (let row = 0; row < side; row += 1) {
     let mixed = 0;
-    for (let cell = row * side; cell < (row + 1) * side; cell += 1) mixed += entropyAt((left[cell] + right[cell]) / 2);
-    sum += Math.sqrt(Math.max(0, mixed - (ownLeft[row] + ownRight[row]) / 2));
+    for (let cell = row * side; cell < (row + 1) * side; cell += 1) mixed += ENTROPY[p[cell] + q[cell]];
+    sum += Math.sqrt(Math.max(0, mixed - (left.own[row] + right.own[row]) / 2));
   }
   return sum / side;
 }
 
-function valuesOf(maps, layer) {
-  return Array.from({ length: maps.headsOf(layer) }, (_, head) => {
-    const values = maps.values(layer, head);
-    const { side } = maps.picture(layer, head);
-    return { values, own: entropies(values, side), side };
-  });
+function mapOf(maps, layer, head) {
+  return stepped(maps.values(layer, head), maps.picture(layer, head).side);
+}
+
+function mapsOf(maps, layer) {
+  return Array.from({ length: maps.headsOf(layer) }, (_, head) => mapOf(maps, layer, head));
 }
 
 /* For each head of a layer of `left` the head of `right` that is to stand beside it, or null; heads of `right` that
    are left over follow. Together they are as like as they can be. */
 export function matchLayer(left, right, layer) {
-  const [lefts, rights] = [valuesOf(left, layer), valuesOf(right, layer)];
+  const [lefts, rights] = [mapsOf(left, layer), mapsOf(right, layer)];
   const n = Math.max(lefts.length, rights.length);
   const cost = (row, column) => {
     const [a, b] = [lefts[row], rights[column]];
-    const found = a && b && a.side === b.side ? distance(a.values, b.values, a.side, a.own, b.own) : 1;
-    return Number.isNaN(found) ? 1 : found; // of a map that is no numbers; no assignment would end with such costs
+    return a && b && a.side === b.side ? distance(a, b) : 1; // also of a map that is no numbers
   };
   const costs = Array.from({ length: n }, (_, row) => Array.from({ length: n }, (_, column) => cost(row, column)));
   return assign(costs).map((column) => (column < rights.length ? column : null));
 }
 
 export function distanceOf(left, right, layer, leftHead, rightHead) {
-  const { side } = left.picture(layer, leftHead);
-  if (right.picture(layer, rightHead).side !== side) return null;
-  return distance(left.values(layer, leftHead), right.values(layer, rightHead), side);
+  const [one, other] = [mapOf(left, layer, leftHead), mapOf(right, layer, rightHead)];
+  return one && other && one.side === other.side ? distance(one, other) : null;
 }
 
 /* The assignment of columns to rows of a square table of costs that costs least in all (Kuhn 1955; the form with
