@@ -7,7 +7,7 @@ Shape letters: B texts, H heads, Q queries, K keys, T tokens, D model width, C k
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ def watching_torch(
     """Show the observer what torch's layers saw, by hooks on them and on encoders that may pack their inputs."""
 
     def tell(name: str, layer: nn.MultiheadAttention, length: list[int], out: Any, call: dict[str, Any]) -> None:
-        observer(name, _seen(layer, length, out[0], **call))
+        observer(name, _seen(layer, length, out[0], call))
 
     with _hooked(model, layers, tell):
         yield
@@ -43,7 +43,7 @@ def changed_by_torch(model: nn.Module, interventions: Mapping[str, Intervention]
               if isinstance(layer, nn.MultiheadAttention) and name in interventions}  # fmt: skip
 
     def change(name: str, layer: nn.MultiheadAttention, length: list[int], out: Any, call: dict[str, Any]) -> Any:
-        return _output(layer, length, interventions[name], **call), out[1]
+        return _output(layer, length, interventions[name], call), out[1]
 
     with _hooked(model, layers, change):
         yield
@@ -82,10 +82,19 @@ def _hooked(model: nn.Module, layers: Mapping[str, nn.MultiheadAttention], call:
         yield
 
 
-def _seen(
+class _Inputs(NamedTuple):
+    """What a call of torch's layer was given, text by text, whatever form it had."""
+
+    query: Float[Tensor, "B Q D"]
+    key: Float[Tensor, "B K C"]
+    value: Float[Tensor, "B K V"]
+    padding: Bool[Tensor, "B K"] | None
+    mask: Mask | None  # the padding too
+
+
+def _inputs(
     layer: nn.MultiheadAttention,
     length: list[int],
-    output: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -94,57 +103,44 @@ def _seen(
     attn_mask: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,  # a hint that attn_mask is the causal one, which torch asks for beside it
-) -> Seen:
-    """Return what a call of torch's layer, with these arguments, looked at."""
+) -> _Inputs:
+    padding = key_padding_mask
     if query.is_nested:  # torch takes these for self-attention alone
-        (query, key_padding_mask), (output, _) = _padded(query, length), _padded(output, length)
+        query, padding = _padded(query, length)
         key = value = query
-    elif query.dim() == 2:  # one text
-        query, key, value, output = query[None], key[None], value[None], output[None]
-        key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
-    elif not layer.batch_first:
-        query, key, value, output = (tensor.transpose(0, 1) for tensor in (query, key, value, output))
-    mask = _mask(layer, query, key, key_padding_mask, attn_mask)
-    return _explained(layer, (query, key, value), mask, hidden_keys(key_padding_mask), output)
+    else:
+        if query.dim() == 2 and padding is not None:
+            padding = padding[None]
+        query, key, value = (_by_text(layer, tokens) for tokens in (query, key, value))
+    shape = (*query.shape[:1], layer.num_heads, query.shape[1], key.shape[1])
+    return _Inputs(query, key, value, padding, merge_masks(shape, padding, attn_mask))
 
 
-def _mask(
-    layer: nn.MultiheadAttention, query: Tensor, key: Tensor, padding: Tensor | None, attn_mask: Tensor | None
-) -> Mask | None:
-    return merge_masks((*query.shape[:1], layer.num_heads, query.shape[1], key.shape[1]), padding, attn_mask)
+def _by_text(layer: nn.MultiheadAttention, tokens: Tensor) -> Float[Tensor, "B T C"]:
+    """Return tokens as [B, T, C], which may be those of one text, [T, C], or come as [T, B, C]."""
+    if tokens.dim() == 2:
+        return tokens[None]
+    return tokens if layer.batch_first else tokens.transpose(0, 1)
 
 
-def _output(
-    layer: nn.MultiheadAttention,
-    length: list[int],
-    change: Intervention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> Tensor:
+def _seen(layer: nn.MultiheadAttention, length: list[int], output: Tensor, call: dict[str, Any]) -> Seen:
+    """Return what a call of torch's layer looked at."""
+    given = _inputs(layer, length, **call)
+    whole = _padded(output, length)[0] if output.is_nested else _by_text(layer, output)
+    return _explained(layer, given[:3], given.mask, hidden_keys(given.padding), whole)
+
+
+def _output(layer: nn.MultiheadAttention, length: list[int], change: Intervention, call: dict[str, Any]) -> Tensor:
     """Return what a call of torch's layer gives where its heads' sums are changed."""
-    is_nested, is_single, lengths = query.is_nested, query.dim() == 2, []
-    if is_nested:
-        lengths = [len(text) for text in query.unbind()]
-        query, key_padding_mask = _padded(query, length)
-        key = value = query
-    elif is_single:
-        query, key, value = query[None], key[None], value[None]
-        key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
-    elif not layer.batch_first:
-        query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
-    mask = _mask(layer, query, key, key_padding_mask, attn_mask)
-    queries, keys, values = (_projected(layer, number, tokens) for number, tokens in enumerate((query, key, value)))
-    sums = change(attend(queries, keys, values, mask, layer.dropout if layer.training else 0.0))  # [B, H, Q, E]
+    given, query = _inputs(layer, length, **call), call["query"]
+    queries, keys, values = (_projected(layer, number, tokens) for number, tokens in enumerate(given[:3]))
+    sums = change(attend(queries, keys, values, given.mask, layer.dropout if layer.training else 0.0))  # [B, H, Q, E]
     output: Tensor = layer.out_proj(sums.transpose(1, 2).flatten(2))  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
-    if is_nested:
-        return torch.nested.as_nested_tensor([text[:n] for text, n in zip(output, lengths, strict=True)])
-    if is_single:
+    if query.is_nested:
+        return torch.nested.as_nested_tensor(
+            [text[: len(own)] for text, own in zip(output, query.unbind(), strict=True)]
+        )
+    if query.dim() == 2:
         return output[0]
     return output if layer.batch_first else output.transpose(0, 1)
 
