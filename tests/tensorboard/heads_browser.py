@@ -61,6 +61,15 @@ class Tab:
         self.find(".head h2").click()
         self.page.keyboard.press(key)
 
+    def open_saved_page(self) -> None:
+        """Go to the file that the tab is saved as, which has everything in it."""
+        with self.page.expect_download() as waiting:
+            self.find("button >> text=Save page").click()
+        self.page.set_content(Path(waiting.value.path()).read_text("utf-8"))
+        self.frame = self.page.main_frame
+        for part in (".grid .map", ".table tbody tr"):
+            self.find(part).first.wait_for()
+
     def fits(self) -> bool:
         return bool(self.frame.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 

@@ -192,13 +192,6 @@ def check_the_pooling_and_the_prediction_are_shown(tab: Tab) -> None:
     assert tab.find(".text .tokens >> nth=0").locator(".token").all_text_contents() == SHORT
 
 
-def open_its_page(tab: Tab) -> None:
-    """Go to the file that is downloaded of the tab."""
-    _, content = download(tab)
-    tab.page.set_content(content.decode())
-    tab.frame = tab.page.main_frame
-
-
 @pytest.mark.slow
 def test_what_a_head_put_for_the_class_is_shown_in_the_tab_and_on_its_page(open_tab: Opener, tmp_path: Path) -> None:
     heads, by_key = np.array([[1.5, -0.25]]), np.zeros((1, 2, len(SHORT)))
@@ -213,7 +206,7 @@ def test_what_a_head_put_for_the_class_is_shown_in_the_tab_and_on_its_page(open_
     assert tab.text(".put").startswith("put +1.50 nats for cats: film +1.50, ")
     tab.find(".grid .map >> nth=1").click()
     tab.wait("() => document.querySelector('.put').textContent.startsWith('put −0.25 nats for cats: a −0.25, ')")
-    open_its_page(tab)
+    tab.open_saved_page()
     tab.says(".put", "put +1.50 nats for cats: film +1.50, ")
     assert said.sentence() in tab.text(".trust").replace("−", "-")
 
@@ -233,7 +226,7 @@ def test_all_that_a_text_is_given_is_shown_in_the_tab_and_on_its_page(
     tab = open_tab(tmp_path)
     tab.drawn(0)
     assert tab.text(".prediction h3") == verdict
-    open_its_page(tab)
+    tab.open_saved_page()
     tab.says(".prediction h3", verdict.split(" ")[-1])
     assert tab.text(".prediction h3") == verdict
 

@@ -139,15 +139,6 @@ def test_verdicts_and_roles_sort_and_a_row_chooses_its_head(open_tab: Opener, tm
     assert tab.text(".head h2").startswith("layer 0, head 0")
 
 
-def open_its_page(tab: Tab) -> None:
-    """Go to the file that the tab is saved as, which has everything in it."""
-    with tab.page.expect_download() as waiting:
-        tab.find("button >> text=Save page").click()
-    tab.page.set_content(Path(waiting.value.path()).read_text("utf-8"))
-    tab.frame = tab.page.main_frame
-    tab.find(".table tbody tr").first.wait_for()
-
-
 def saved(tab: Tab) -> tuple[str, str]:
     """Return the name and the content of the file that the table is saved as."""
     with tab.page.expect_download() as waiting:
@@ -176,7 +167,7 @@ def test_all_numbers_are_saved_with_their_errors(open_tab: Opener, finished: Pat
     assert float(most["loss_zeroed"]) == pytest.approx(0.41, abs=1e-6)
     assert float(most["loss_zeroed_error"]) == pytest.approx(0.03, abs=1e-6)
     assert {row["verdict"] for row in rows} == {"matters", "does nothing", "cannot be said"}
-    open_its_page(tab)
+    tab.open_saved_page()
     name, content = saved(tab)
     assert name == "probe-0-step-200_heads.csv"
     assert list(csv.DictReader(io.StringIO(content, newline=""))) == rows

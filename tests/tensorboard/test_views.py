@@ -54,15 +54,6 @@ def left_and_right(tab: Tab) -> tuple[np.ndarray, np.ndarray]:
     return left, right
 
 
-def open_its_page(tab: Tab) -> None:
-    """Go to the file that the tab is saved as, which has everything in it."""
-    with tab.page.expect_download() as waiting:
-        tab.find("button >> text=Save page").click()
-    tab.page.set_content(Path(waiting.value.path()).read_text("utf-8"))
-    tab.frame = tab.page.main_frame
-    tab.find(".grid .map").first.wait_for()
-
-
 @pytest.mark.slow
 def test_weight_times_value_is_drawn_and_a_cell_says_both(open_tab: Opener, runs: Path) -> None:
     arrays = of_record(runs)
@@ -82,7 +73,7 @@ def test_weight_times_value_is_drawn_and_a_cell_says_both(open_tab: Opener, runs
     assert said is not None
     wanted = [weights[query, key], norms[key], valued[query, key]]
     assert [float(number) for number in said.groups()] == pytest.approx(wanted, rel=0.01)
-    open_its_page(tab)
+    tab.open_saved_page()
     show(tab, "value")
     np.testing.assert_array_equal(pixels_of(tab, ".head .large"), shown)
 
@@ -134,7 +125,7 @@ def test_lines_go_from_queries_to_keys_and_a_token_keeps_its_own(open_tab: Opene
     assert tab.text(".head .readout").startswith("query 5 word5 → key 1 word1")
     tab.find("button >> text=Unlock").wait_for()
     assert [place for place, strength in enumerate(left_and_right(tab)[0]) if strength > 8] == [5]
-    open_its_page(tab)
+    tab.open_saved_page()
     show(tab, "lines")
     assert (left_and_right(tab)[0] > 8).all()
 
@@ -195,7 +186,7 @@ def test_a_head_is_switched_off_by_a_click_and_by_a_key(open_tab: Opener, runs: 
     assert tab.find(".without, .head .switch").first.is_hidden()
     tab.press(",")
     tab.drawn(200)
-    open_its_page(tab)
+    tab.open_saved_page()
     tab.page.keyboard.press("o")
     assert lines == [re.sub(r"\s+", " ", line) for line in tab.find(".without p").all_inner_texts()]
 

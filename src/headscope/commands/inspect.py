@@ -77,8 +77,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     }
     layers = [f"layer {number}" for number in range(len(reading.maps))]
     on_the_page = page_text("text", probe, reading, numbers, notes)
-    without = without_each(run.model, probe, run.objective, run.temperature)
-    off = dict(zip(("without/heads", "without/layers"), without, strict=True))
+    off = without_each(run.model, probe, run.objective, run.temperature)
     known = _which_matter(run)
     if known:  # the page opens with it
         mean, error = (nested(known[f"numbers/loss_zeroed/{part}"]) for part in ("mean", "error"))

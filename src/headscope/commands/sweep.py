@@ -91,10 +91,10 @@ def _number(path: Path) -> int:
 
 def by_configuration(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows of each configuration, which differ in the seed alone; the best mean of validation first."""
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    groups: dict[tuple[str | None, ...], list[Row]] = {}
+    keys = [key for key in settings_of(rows) if key != "seed"]
     for row in rows:
-        kept = {key: value for key, value in row.items() if key in settings_of(rows) and key != "seed"}
-        groups.setdefault(tuple(sorted(kept.items())), []).append(row)
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
     return sorted(groups.values(), key=lambda group: -mean_of(group, VALIDATION))
 
 

@@ -41,7 +41,7 @@ from headscope.inspection.study import SpecialTokens, Study, sample
 from headscope.inspection.verdicts import role_arrays
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.tensorboard.pictures import add_picture, head_grid
-from headscope.tensorboard.record import Text, encodable
+from headscope.tensorboard.record import Arrays, Text, encodable
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary, marker_summary, probe_markdown, write_marker
 
@@ -364,18 +364,12 @@ def record_probes(
     return readings
 
 
-def record_study(
-    recorder: HeadRecorder, step: int, study: Study, without: Sequence[tuple[np.ndarray, np.ndarray]] = ()
-) -> bool:
+def record_study(recorder: HeadRecorder, step: int, study: Study, without: Sequence[Arrays] = ()) -> bool:
     """Add what a study found beyond the usual to the step whose weights were kept; False if that was thinned out.
 
     `without` are the probabilities of each recorded text without a head or a layer: see `without_each`.
     """
-    off = {
-        f"text_{place}/without/{name}": values.astype(np.float32)
-        for place, both in enumerate(without)
-        for name, values in zip(("heads", "layers"), both, strict=True)
-    }
+    off = {f"text_{place}/{name}": values for place, found in enumerate(without) for name, values in found.items()}
     recorder.index.kept = step
     recorder.index.notes["causes"] = f"measured at step {step}, whose weights were kept, on {study.texts} texts"
     return recorder.amend(step, numbers_of(beyond_the_usual(study)), study.extra() | off)

@@ -4,7 +4,7 @@ Every function runs the model in eval mode and leaves weights, gradients and mod
 Shape letters: B texts of a batch, N texts in all, C classes, H heads, Q queries, T tokens, E head width.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from jaxtyping import Float
@@ -46,9 +46,14 @@ def ablation(
     Raises:
         ValueError: if a text's class is not known, or there are no texts.
     """
+    return averaged(ablated(model, batches, means, objective))
+
+
+def averaged(changes: Mapping[str, Mapping[str, Float[Tensor, "N H"]]]) -> Summary:
+    """Return means and standard errors of what was found text by text."""
     return {
         layer: {measure: mean_and_error(values) for measure, values in measures.items()}
-        for layer, measures in ablated(model, batches, means, objective).items()
+        for layer, measures in changes.items()
     }
 
 

@@ -56,6 +56,11 @@ class Probe:
         """The text in one piece."""
         return JOIN.join(self.texts)
 
+    @property
+    def batch(self) -> Batch:
+        """The text as a batch of its own, without padding, of a class that is not known."""
+        return Batch(self.token_ids, None, self.segment_ids, torch.tensor([-1]), torch.tensor([0]), self.evidence)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -175,8 +180,7 @@ def read_probe(
     def keep_pooling(name: str, seen: Seen) -> None:
         pooled.append(seen.weights()[0, 0, 0].cpu().numpy())
 
-    batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]), probe.evidence)
-    batch = moved(batch, device)
+    batch = moved(probe.batch, device)
     with (
         torch.no_grad(),
         evaluating(model),

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch
 from headscope.inspection.callback import beyond_the_usual, numbers_of
 from headscope.inspection.causes import gate_gradient, losses, losses_without
 from headscope.inspection.hooks.interventions import device_of, evaluating, headed_layers, intervening, logits_of
@@ -23,7 +22,7 @@ from headscope.inspection.measures import HeadStatistics, Summary
 from headscope.inspection.probes import Probe, Reading, read_probe
 from headscope.inspection.sequence_classifier import Given, SequenceClassifier
 from headscope.inspection.study import Study, patterns_of
-from headscope.inspection.verdicts import answer, judged, role, role_arrays
+from headscope.inspection.verdicts import answer, judged, rises_of, role, role_arrays
 from headscope.model.objective import Objective
 from headscope.tensorboard.bundle import nested
 from headscope.tensorboard.page import PageText, page, write_page
@@ -166,10 +165,8 @@ def which_matter(classifier: SequenceClassifier, texts: Sequence[Given], labels:
     whole = losses(classifier, first, objective)
     rises = {head: losses_without(classifier, first, head, objective) - whole for head in heads}
     verdicts = judged(classifier, rises, more, objective)
-    gates = gate_gradient(classifier, first, objective)
-    for name, measures in numbers.items():
-        own = [found for (layer, _), found in verdicts.items() if layer == name]
-        measures |= {"loss_zeroed": ([found.rise for found in own], [found.error for found in own])} | gates[name]
+    rise, gates = rises_of(verdicts), gate_gradient(classifier, first, objective)
+    numbers = {name: measures | rise[name] | gates[name] for name, measures in numbers.items()}
     return Study(numbers, None, likeness, max(found.texts for found in verdicts.values()), verdicts)
 
 
@@ -187,8 +184,7 @@ def shown(
     numbers = reading_numbers(reading)
     layers = [f"layer {number}" for number in range(len(reading.maps))]
     on_the_page = page_text("text", probe, reading, head_numbers(numbers, reading, probe.segments), dict(notes or {}))
-    heads, whole = without_each(model, probe, objective, temperature)
-    off = {"without/heads": heads.astype(np.float32), "without/layers": whole.astype(np.float32)}
+    off = without_each(model, probe, objective, temperature)
     measured = numbers if study is None else study.numbers
     extra = role_arrays(measured) | ({} if study is None else study.extra())
     effects = {} if study is None else numbers_of(beyond_the_usual(study))
@@ -205,15 +201,17 @@ def shown(
     content = page("Attention heads", layers, labels, [on_the_page])
     contributions = None if reading.spoken is None else reading.spoken.heads
     return Shown(
-        probe.tokens, reading.maps, reading.probabilities, contributions, heads, whole, numbers, study, content
-    )
+        probe.tokens, reading.maps, reading.probabilities, contributions,
+        off["without/heads"], off["without/layers"], numbers, study, content,
+    )  # fmt: skip
 
 
-def without_each(
-    model: nn.Module, probe: Probe, objective: Objective, temperature: float = 1.0
-) -> tuple[Float[np.ndarray, "L H C"], Float[np.ndarray, "L C"]]:
-    """Return each class's probability with one head switched off, and with all heads of one layer switched off."""
-    batch = Batch(probe.token_ids, None, probe.segment_ids, torch.tensor([-1]), torch.tensor([0]), probe.evidence)
+def without_each(model: nn.Module, probe: Probe, objective: Objective, temperature: float = 1.0) -> Arrays:
+    """Return each class's probability with a head or a layer switched off, in float32 and by the record's names.
+
+    without/heads [L, H, C]: with one head off, NaN where a layer has fewer heads. without/layers [L, C]: with all heads
+    of one layer off.
+    """
 
     def without(name: str, heads: slice) -> Float[np.ndarray, " C"]:
         def zero(sums: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
@@ -222,7 +220,7 @@ def without_each(
             return left
 
         with intervening(model, {name: zero}):
-            logits = logits_of(model, batch).float().cpu()
+            logits = logits_of(model, probe.batch).float().cpu()
         return objective.probabilities(logits / temperature)[0].numpy()
 
     with torch.no_grad(), evaluating(model):
@@ -233,7 +231,7 @@ def without_each(
         for place, (name, layer) in enumerate(layers.items()):
             for head in range(layer.num_heads):
                 heads[place, head] = without(name, slice(head, head + 1))
-    return heads, np.stack(whole)
+    return {"without/heads": heads, "without/layers": np.stack(whole)}
 
 
 def reading_numbers(reading: Reading) -> Summary:

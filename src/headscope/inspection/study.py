@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.inspection.attribution import attributable, attribution, for_class
-from headscope.inspection.causes import ablated, gate_gradient
+from headscope.inspection.causes import ablated, averaged, gate_gradient
 from headscope.inspection.faithfulness import Faithfulness, faithfulness
 from headscope.inspection.hooks.capture import HEADED, capture
 from headscope.inspection.hooks.interventions import device_of, evaluating, headed_layers, logits_of
@@ -34,7 +34,7 @@ from headscope.inspection.measures import (
     mean_over_queries,
     row_entropy,
 )
-from headscope.inspection.verdicts import Head, Verdict, judged, role_arrays, verdict_arrays
+from headscope.inspection.verdicts import Head, Verdict, judged, rises_of, role_arrays, verdict_arrays
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 
@@ -139,7 +139,7 @@ def causes(
     rises = {(name, head): values for name, measures in changes.items()
              for head, values in enumerate(measures["loss_zeroed"].unbind(dim=1))}  # fmt: skip
     verdicts = judged(model, rises, more, objective)
-    effects: list[Summary] = [_with_verdicts(changes, verdicts), gate_gradient(model, batches, objective)]
+    effects: list[Summary] = [averaged(changes), rises_of(verdicts), gate_gradient(model, batches, objective)]
     if attributable(model):
         put = put_for_answers(model, batches, objective).heads.unbind(dim=1)  # [N, H] of each layer
         named = zip(headed_layers(model), put, strict=True)
@@ -151,16 +151,6 @@ def causes(
     for effect in [*effects, {} if found is None else found.heads]:
         patterns = {layer: measures | effect.get(layer, {}) for layer, measures in patterns.items()}
     return Study(patterns, found, likeness, sum(len(batch.labels) for batch in batches), verdicts)
-
-
-def _with_verdicts(changes: Mapping[str, Mapping[str, Tensor]], verdicts: Mapping[Head, Verdict]) -> Summary:
-    """Return means and errors of the changes; of the loss without a head those of all texts that it was judged by."""
-    found = {}
-    for layer, measures in changes.items():
-        found[layer] = {name: mean_and_error(values) for name, values in measures.items()}
-        own = [verdicts[layer, head] for head in range(measures["loss_zeroed"].shape[1])]
-        found[layer]["loss_zeroed"] = [each.rise for each in own], [each.error for each in own]
-    return found
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,14 @@ def verdict(rises: Sequence[float], tests: int = 1, smallest: float = SMALLEST) 
     return Verdict(said, float(mean), float(error), texts)
 
 
+def rises_of(verdicts: Mapping[Head, Verdict]) -> Summary:
+    """Return by how much the loss rises without each head, over all the texts that it was judged by."""
+    layers = dict.fromkeys(layer for layer, _ in verdicts)
+    own = {layer: [found for (name, _), found in verdicts.items() if name == layer] for layer in layers}
+    return {layer: {"loss_zeroed": ([each.rise for each in heads], [each.error for each in heads])}
+            for layer, heads in own.items()}  # fmt: skip
+
+
 def verdict_arrays(verdicts: Mapping[Head, Verdict]) -> dict[str, np.ndarray]:
     """Return the verdicts as the record keeps them, [L, H]; -2 where a layer has fewer heads than the widest."""
     layers = list(dict.fromkeys(layer for layer, _ in verdicts))

@@ -30,6 +30,7 @@ from headscope.tensorboard.pictures import (
     reliability,
     reliability_picture,
 )
+from headscope.tensorboard.record import Arrays
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary
 from headscope.training.folder import METRICS, flat, save_json
@@ -178,7 +179,7 @@ def write_study(
     recorder: HeadRecorder,
     step: int,
     study: Study,
-    without: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+    without: Sequence[Arrays] = (),
 ) -> None:
     """Add what a study of a step's weights found beyond the usual to that step's record, and write it as scalars."""
     record_study(recorder, step, study, without)
