@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "training": {"attention", "model", "data", "inspection", "tensorboard"},
     "commands": {"attention", "model", "data", "inspection", "tensorboard", "training"},
     "cli": {"commands", "proof", "training"},
+    "worker": {"training"},
     "__main__": {"cli"},
     "__init__": {"attention", "model", "inspection", "tensorboard", "training"},
 }

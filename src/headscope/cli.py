@@ -15,7 +15,6 @@ import pkgutil
 import re
 import shlex
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -41,13 +40,13 @@ from headscope.command_config import (
     TraceConfig,
     VerifyConfig,
 )
-from headscope.commands.sweep import FAILURE, JOB, METRICS, write_table
+from headscope.commands.sweep import FAILURE, JOB, METRICS, score_of, write_table
 from headscope.config import TrainConfig
-from headscope.errors import ConfigError, UserError, first_line, os_message, refused_by_machine, shown
+from headscope.errors import ConfigError, UserError, first_line, message_of, os_message, refused_by_machine, tell
 from headscope.files import read_json, write_whole
 from headscope.settings import check, described, problems, read_config, structured
 from headscope.signals import end, signals_taken
-from headscope.terminal import printable
+from headscope.terminal import warnings_as_notes
 from headscope.training.resume import check_kept
 
 INSTALLED = Path(__file__).parent / "configs"
@@ -91,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: the command and what follows it; those of the process by default.
     """
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    warnings.showwarning = lambda message, *_: print(printable(f"note: {message}"), file=sys.stderr)
+    warnings_as_notes()
     try:
         if name in ("--help", "-h"):
             lines = [f"  {name:10}{purpose}" for name, (*_, purpose) in COMMANDS.items()]
@@ -102,13 +101,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             raise ConfigError(f"{name}: unknown command; {_did_you_mean(name, COMMANDS)}takes {', '.join(COMMANDS)}")
     except UserError as error:
-        sys.exit(_tell(error))
+        sys.exit(tell(error))
     except BrokenPipeError:  # of `| head`: the rest of the output, and its flush at the end, go nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if refused_by_machine(error) is None:
             raise
-        sys.exit(_tell(error))
+        sys.exit(tell(error))
 
 
 def _run(name: str, words: Sequence[str]) -> int:
@@ -171,13 +170,16 @@ class Job:
         self.plain = plain  # keys that Hydra would not take
         self.error: Exception | None = None  # of a single run: Hydra would add lines of its own to one that it sees
 
-    def __call__(self, composed: DictConfig) -> None:
-        """Check and run; a sweep goes on after a job that fails, and passes over one that is done."""
+    def __call__(self, composed: DictConfig) -> float | None:
+        """Check and run; a sweep goes on after a job that fails, and passes over one that is done.
+
+        Return the validation score of a job of a sweep, for sweepers that search by it.
+        """
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
         if folder is not None and (folder / METRICS).exists():  # the last that a training writes
             print(f"{folder.name}: done before")
-            return
+            return score_of(folder)
         try:
             for key, value in self.plain.items():
                 composed[key] = value
@@ -186,11 +188,13 @@ class Job:
             with signals_taken(end):
                 run = pkgutil.resolve_name(self.run)
             run(config)
+            return None if folder is None else score_of(folder)
         except Exception as error:
             if folder is None or isinstance(error, BrokenPipeError):
                 self.error = error
-                return
-            _save(folder / FAILURE, {"message": _message(error).split("\n")[0], "exit_code": _tell(error)})
+                return None
+            _save(folder / FAILURE, {"message": message_of(error).split("\n")[0], "exit_code": tell(error)})
+            return None
 
     def _config(self, composed: DictConfig) -> Any:
         """Return the settings, checked."""
@@ -218,7 +222,8 @@ class Job:
         folder = Path(str(settings.sweep.dir)) / f"{readable}-{digest}"
         composed.outputs_dir, composed.name = settings.sweep.dir, folder.name
         overrides = dict(entry.split("=", 1) for entry in settings.overrides.task)
-        _save(folder / JOB, {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)})
+        content = {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)}
+        _save(folder / JOB, content | {"metric": composed.sweep.metric})
         (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
         write_table(folder.parent)
         return folder
@@ -234,18 +239,6 @@ def _begun(folder: Path) -> TrainConfig:
 
 def _save(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
-
-
-def _tell(error: Exception) -> int:
-    """Print one message and return the exit code."""
-    print(f"error: {_message(error)}", file=sys.stderr)
-    return error.exit_code if isinstance(error, UserError) else 1
-
-
-def _message(error: Exception) -> str:
-    """Return what an error says, with lines that fit on a screen and no control characters, which may be a user's."""
-    known = str(error) if isinstance(error, UserError) else refused_by_machine(error)
-    return "\n".join(shown(line, 1000) for line in (known or f"{type(error).__name__}: {error}").split("\n"))
 
 
 def _resumed(composed: DictConfig, schema: type) -> Any:

@@ -24,6 +24,7 @@ ATTENTIONS = ("multi_head", "shared_projection")
 POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu", "mps")
+METRICS = ("macro_f1", "accuracy", "loss")  # of which less is better
 MAX_SEED = 2**32 - 1  # that numpy takes
 Conflicts = Iterator[tuple[str, str]]  # (key, sentence)
 
@@ -346,6 +347,15 @@ class InspectionConfig:
 
 
 @dataclass
+class SweepConfig:
+    """By what the jobs of a sweep, or the trials of a search, are compared."""
+
+    metric: str = setting(
+        "macro_f1", "validation score by which configurations are compared; the test split never chooses", choices=METRICS
+    )
+
+
+@dataclass
 class TrainConfig:
     """Everything that decides a run. The resolved form is kept in the run folder as config.yaml."""
 
@@ -354,6 +364,7 @@ class TrainConfig:
     resume: str | None = setting(None, "run folder to continue, with its settings but for keys on the command line")
     seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0, maximum=MAX_SEED)
     baseline: bool = setting(True, "score TF-IDF + logistic regression on the same split")
+    sweep: SweepConfig = setting(SweepConfig, "comparison")
     data: DataConfig = setting(DataConfig, "texts")
     tokenizer: TokenizerConfig = setting(TokenizerConfig, "tokenizer")
     model: ModelConfig = setting(ModelConfig, "network")

@@ -1,6 +1,7 @@
 """What a user can cause is told in one message: what is wrong, where, and what to do."""
 
 import errno
+import sys
 from collections.abc import Sequence
 
 
@@ -100,3 +101,15 @@ def separator_hint(columns: Sequence[str], keys: str = "data.") -> str:
         if len(columns) == 1 and mark in columns[0]:
             return f'; its first line has {name} and no comma: set "{keys}separator={written}"'
     return ""
+
+
+def message_of(error: Exception) -> str:
+    """Return what an error says, with lines that fit on a screen and no control characters, which may be a user's."""
+    known = str(error) if isinstance(error, UserError) else refused_by_machine(error)
+    return "\n".join(shown(line, 1000) for line in (known or f"{type(error).__name__}: {error}").split("\n"))
+
+
+def tell(error: Exception) -> int:
+    """Print the message of an error and return the exit code."""
+    print(f"error: {message_of(error)}", file=sys.stderr)
+    return error.exit_code if isinstance(error, UserError) else 1

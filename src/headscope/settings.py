@@ -153,8 +153,9 @@ def read_config(path: Path, kind: type) -> Any:
         content = OmegaConf.load(io.StringIO(text))
         if not isinstance(content, DictConfig):
             raise ValueError("takes keys with their values")
-        if cut := [entry.name for entry in fields(kind) if is_dataclass(entry.type) and entry.name not in content]:
-            raise ValueError(f"is cut off: it has no {cut[0]}")
+        groups = [entry.name for entry in fields(kind) if is_dataclass(entry.type)]
+        if groups and groups[-1] not in content:  # others may be younger than the file
+            raise ValueError(f"is cut off: it has no {next(name for name in groups if name not in content)}")
         try:
             config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), content))
             wrong = list(problems(config, ("conflicts",)))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -60,3 +61,17 @@ def signals_taken(handler: Handler) -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, signal.SIG_DFL if previous is None else previous)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise a `Stopped` within the block at a signal; say by which one, and exit as a shell would."""
+    take_signals(stop)
+    try:
+        yield
+    except (Stopped, KeyboardInterrupt) as stopped:
+        with suppress(OSError):  # of a terminal that is closed
+            print(f"\n{str(stopped) or 'stopped by Ctrl-C'}", file=sys.stderr)
+        sys.exit(stopped.code if isinstance(stopped, Stopped) else 130)
+    finally:
+        take_signals(signal.SIG_DFL)  # one that comes while Python ends is told by nobody

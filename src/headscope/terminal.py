@@ -4,6 +4,8 @@ A text may hold ESC sequences, which move the cursor, rename the window or hide 
 """
 
 import re
+import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,3 +42,8 @@ class _Printable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in console.render(self.content, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def warnings_as_notes() -> None:
+    """Print each warning of this process as one line on standard error, `note: ...`."""
+    warnings.showwarning = lambda message, *_: print(printable(f"note: {message}"), file=sys.stderr)

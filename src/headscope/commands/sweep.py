@@ -16,14 +16,17 @@ import yaml
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from headscope.config import METRICS as SCORES
 from headscope.errors import RunError
 from headscope.files import read_json, write_whole
 from headscope.terminal import terminal
 
 JOB, FAILURE, METRICS, TABLE, BEST = "job.json", "failure.json", "metrics.json", "sweep.csv", "best.yaml"
-VALIDATION = "validation_macro_f1"  # configurations are chosen by it, never by test scores
+# A row has the one that sweep.metric names: configurations are chosen by it, never by test scores.
+VALIDATION = tuple(f"validation_{name}" for name in SCORES)
+LOSS = "validation_loss"  # the one of which less is better
 # What a row has beside the settings. What stands last is left out first where there is no room.
-RESULTS = (VALIDATION, "accuracy", "micro_f1", "macro_f1", "loss", "calibration_error", "seconds")
+RESULTS = (*VALIDATION, "accuracy", "micro_f1", "macro_f1", "loss", "calibration_error", "seconds")
 Row = dict[str, str]
 
 
@@ -48,18 +51,25 @@ def job_row(folder: Path) -> dict[str, str]:
     """Return the row of a job: what was overridden, and its scores or why it failed."""
     row = {"job": folder.name}
     try:
-        row |= read_json(folder / JOB, dict)["overrides"]
+        job = read_json(folder / JOB, dict)
+        row |= job["overrides"]
         if (folder / METRICS).exists():
             metrics = read_json(folder / METRICS, dict)
             scores = {name: f"{value:.4f}" for name, value in metrics["test"].items() if isinstance(value, float)}
-            validation = f"{metrics['training']['best validation macro-F1']:.4f}"
+            validation = {f"validation_{job['metric']}": f"{metrics['validation'][job['metric']]:.4f}"}
             seconds = f"{metrics['seconds']['everything']:.0f}"
-            return row | {"status": "done", VALIDATION: validation, **scores, "seconds": seconds}
+            return row | {"status": "done", **validation, **scores, "seconds": seconds}
         if (folder / FAILURE).exists():
             return row | {"status": "failed: " + read_json(folder / FAILURE, dict)["message"]}
     except (RunError, KeyError, TypeError, ValueError, AttributeError) as error:  # one job's files, not the whole table
         return row | {"status": f"damaged: {error}"}
     return row | {"status": "not finished"}
+
+
+def score_of(folder: Path) -> float:
+    """Return the validation score of a job that is done, by sweep.metric."""
+    metric = read_json(folder / JOB, dict)["metric"]
+    return float(read_json(folder / METRICS, dict)["validation"][metric])
 
 
 def write_table(folder: Path) -> list[Row]:
@@ -75,7 +85,7 @@ def write_table(folder: Path) -> list[Row]:
             writer.writerows(rows)
 
     write_whole(folder / TABLE, write)
-    whole = [group for group in by_configuration(rows) if all(VALIDATION in job for job in group)]
+    whole = [group for group in by_configuration(rows) if all(job["status"] == "done" for job in group)]
     if whole:
         _write_best(folder, whole[0][0]["job"])
     return rows
@@ -90,12 +100,12 @@ def _number(path: Path) -> int:
 
 
 def by_configuration(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each configuration, which differ in the seed alone; the best mean of validation first."""
+    """Return the rows of each configuration, which differ in the seed alone; the best in validation first."""
     groups: dict[tuple[str | None, ...], list[Row]] = {}
     keys = [key for key in settings_of(rows) if key != "seed"]
     for row in rows:
         groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
-    return sorted(groups.values(), key=lambda group: -mean_of(group, VALIDATION))
+    return sorted(groups.values(), key=badness)
 
 
 def settings_of(rows: Sequence[Row]) -> list[str]:
@@ -103,10 +113,10 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
     return [key for key in dict.fromkeys(key for row in rows for key in row) if key not in ("job", "status", *RESULTS)]
 
 
-def mean_of(group: Sequence[Row], name: str) -> float:
-    """Return the mean of a score over the jobs that have it; -inf where none has."""
-    values = [float(row[name]) for row in group if name in row]
-    return statistics.fmean(values) if values else -math.inf
+def badness(group: Sequence[Row]) -> float:
+    """Return the mean of the validation score over the jobs that have it, less for better ones; inf where none has."""
+    values = [float(row[name]) * (1 if name == LOSS else -1) for row in group for name in VALIDATION if name in row]
+    return statistics.fmean(values) if values else math.inf
 
 
 def averaged(group: Sequence[Row]) -> Row:
@@ -115,7 +125,7 @@ def averaged(group: Sequence[Row]) -> Row:
     if len(group) == 1:
         return first | {key: value for key, value in group[0].items() if key in RESULTS}
     del first["seed"]
-    row = first | {"seeds": str(sum(VALIDATION in job for job in group))}
+    row = first | {"seeds": str(sum(job["status"] == "done" for job in group))}
     for name in RESULTS:
         values = [float(job[name]) for job in group if name in job]
         if values:

@@ -52,6 +52,7 @@ class Report:
     config: TrainConfig
     labels: list[str]
     test: Scores  # scores of the best weights on the test split
+    validation: Scores  # theirs on the validation split, by which runs are compared
     logits: Float[Tensor, "N C"]  # of the test texts
     targets: Int[Tensor, "N *C"]
     objective: Objective = ONE_CLASS
@@ -72,6 +73,7 @@ class Report:
         """Write metrics.json."""
         content = {
             "test": self.test.content(self.labels),
+            "validation": {name: value for name, value in asdict(self.validation).items() if name in SCORES},
             "baseline": {"name": self.baseline_name, **self.baseline.content(self.labels)} if self.baseline else None,
             "calibration": self.calibration.content() if self.calibration else None,
             "labels": self.labels,

@@ -218,12 +218,12 @@ def _scored(session: Session, seconds: dict[str, float]) -> Report:
     data, model, objective = session.data, session.module.model, session.objective
     with _timed(seconds, "testing"):
         logits, targets = split_logits(model, data.loader("test"), session.device)
-        found = scores(logits, targets, objective)
-        report = Report(session.folder, session.config, data.corpus.labels, found, logits, targets, objective)
+        validation = split_logits(model, data.loader("validation"), session.device)
+        found = scores(logits, targets, objective), scores(*validation, objective)
+        report = Report(session.folder, session.config, data.corpus.labels, *found, logits, targets, objective)
         report.facts_of_training, report.seconds = session.facts(), seconds
     if not isinstance(objective, AnyClasses):  # for which thresholds were chosen instead of a temperature
         with _timed(seconds, "calibration"):
-            validation = split_logits(model, data.loader("validation"), session.device)
             report.calibration = calibrate(session.folder, *validation).with_split("test", logits, targets)
     if session.head_logger is not None:
         seconds["inspection (within training)"] = session.head_logger.seconds

@@ -1,0 +1,33 @@
+"""One training in a process of its own: `python -m headscope.worker FROZEN.yaml`.
+
+The file holds every setting, checked and resolved by the process that starts it. No command line is read here, so a
+search and several devices cannot disagree about what is trained. Exit codes are those of `headscope.cli`.
+"""
+
+import sys
+from pathlib import Path
+
+from headscope.config import TrainConfig
+from headscope.errors import UserError, refused_by_machine, tell
+from headscope.settings import read_config
+from headscope.signals import ended_by_signals
+from headscope.terminal import warnings_as_notes
+
+
+def main() -> None:
+    """Train what the file says, and exit."""
+    warnings_as_notes()
+    with ended_by_signals():
+        try:
+            config = read_config(Path(sys.argv[1]), TrainConfig)
+            from headscope.training.run import train
+
+            train(config)
+        except Exception as error:
+            if not isinstance(error, UserError) and refused_by_machine(error) is None:
+                raise
+            sys.exit(tell(error))
+
+
+if __name__ == "__main__":
+    main()
