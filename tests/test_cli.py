@@ -208,7 +208,7 @@ def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_beg
     sweep = ("train", "name=heads", "baseline=false", "-m", "model.num_heads=2,3,4")
     assert run(*sweep) == 2
     first, _, third = sorted(path.parent for path in Path("outputs/heads").glob("*/job.json"))
-    metrics = {"test": {"accuracy": 0.5}, "training": {"best validation macro-F1": 0.25}, "seconds": {"everything": 3}}
+    metrics = {"test": {"accuracy": 0.5}, "validation": {"macro_f1": 0.25}, "seconds": {"everything": 3}}
     (first / "metrics.json").write_text(json.dumps(metrics))
     trained.clear()
     # In another order, with one more value: each job keeps its folder.

@@ -177,9 +177,9 @@ class Job:
         """
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
-        if folder is not None and (folder / METRICS).exists():  # the last that a training writes
+        if folder is not None and (score := score_of(folder)) is not None:
             print(f"{folder.name}: done before")
-            return score_of(folder)
+            return score
         try:
             for key, value in self.plain.items():
                 composed[key] = value

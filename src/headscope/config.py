@@ -351,7 +351,9 @@ class SweepConfig:
     """By what the jobs of a sweep, or the trials of a search, are compared."""
 
     metric: str = setting(
-        "macro_f1", "validation score by which configurations are compared; the test split never chooses", choices=METRICS
+        "macro_f1",
+        "validation score by which configurations are compared; never of the test split",
+        choices=METRICS,
     )
 
 

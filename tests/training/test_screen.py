@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from headscope.commands.sweep import RESULTS, averaged, by_configuration, write_table
+from headscope.commands.sweep import RESULTS, VALIDATION, averaged, by_configuration, write_table
 from headscope.training import scores
 from headscope.training.scores import MultiLabelScores, Scores
 from headscope.training.screen import broken, headings, outlasting_readers, show_confusion, show_scores, show_sweep
@@ -107,15 +107,14 @@ def job(folder: Path, number: int, overrides: dict[str, str], **kept: Any) -> No
     place = folder / f"{'long' * number}-{number:08x}"
     place.mkdir(parents=True)
     overrides = {"model.num_heads": str(2**number), **overrides}
-    (place / "job.json").write_text(json.dumps({"number": number, "overrides": overrides}))
+    (place / "job.json").write_text(json.dumps({"number": number, "overrides": overrides, "metric": "macro_f1"}))
     (place / "config.yaml").write_text(f"name: x\noutputs_dir: y\nseed: {overrides.get('seed', 0)}\n")
     for name, content in kept.items():
         (place / f"{name}.json").write_text(json.dumps(content))
 
 
 def done(validation: float = 0.5, **more: float) -> dict[str, Any]:
-    training = {"best validation macro-F1": validation}
-    return {"test": {**SCORES, **more}, "training": training, "seconds": {"everything": 61.5}}
+    return {"test": {**SCORES, **more}, "validation": {"macro_f1": validation}, "seconds": {"everything": 61.5}}
 
 
 def shown(folder: Path, width: int = 80) -> str:
@@ -202,7 +201,7 @@ def test_a_configuration_has_the_mean_over_its_seeds_and_the_best_of_validation_
 
 
 def test_the_results_of_a_row_are_the_scores_of_a_run() -> None:
-    assert RESULTS[1:-1] == tuple(scores.SCORES)
+    assert RESULTS[len(VALIDATION) : -1] == tuple(scores.SCORES)
 
 
 def test_a_key_is_shortened_only_where_it_stays_the_only_one() -> None:

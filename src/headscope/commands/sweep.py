@@ -66,8 +66,10 @@ def job_row(folder: Path) -> dict[str, str]:
     return row | {"status": "not finished"}
 
 
-def score_of(folder: Path) -> float:
-    """Return the validation score of a job that is done, by sweep.metric."""
+def score_of(folder: Path) -> float | None:
+    """Return the validation score of a job, by sweep.metric; None if it is not done."""
+    if not (folder / METRICS).exists():
+        return None
     metric = read_json(folder / JOB, dict)["metric"]
     return float(read_json(folder / METRICS, dict)["validation"][metric])
 
