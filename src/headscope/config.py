@@ -296,7 +296,8 @@ class TrainerConfig:
     """How long, on what, and by which rules training goes on and ends."""
 
     accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
-    devices: int = setting(1, "how many of them", minimum=1)
+    devices: int = setting(1, "how many of them on each machine; a batch of every step for each", minimum=1)
+    num_nodes: int = setting(1, "machines; above 1 torchrun or srun starts the command on each", minimum=1)
     precision: str = setting(
         "auto", "auto: bf16-mixed on a GPU that has instructions for it, 32-true elsewhere", choices=PRECISIONS
     )
@@ -382,8 +383,6 @@ class TrainConfig:
                 yield "name", f"got {shown(repr(self.name), 200)}, takes the name of a folder below outputs_dir"
             elif any(len(os.fsencode(part)) > 255 for part in path.parts):
                 yield "name", f"got {shown(repr(self.name), 200)}, takes at most 255 bytes"
-        if self.trainer.devices > 1:
-            yield "trainer.devices", f"got {self.trainer.devices}, takes 1: multi-device training is not supported"
 
     def absent(self) -> Conflicts:
         """Yield what is not there."""

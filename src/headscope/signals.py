@@ -64,14 +64,15 @@ def signals_taken(handler: Handler) -> Iterator[None]:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Raise a `Stopped` within the block at a signal; say by which one, and exit as a shell would."""
+def ended_by_signals(is_silent: bool = False) -> Iterator[None]:
+    """Raise a `Stopped` within the block at a signal; say by which one, unless silent, and exit as a shell would."""
     take_signals(stop)
     try:
         yield
     except (Stopped, KeyboardInterrupt) as stopped:
         with suppress(OSError):  # of a terminal that is closed
-            print(f"\n{str(stopped) or 'stopped by Ctrl-C'}", file=sys.stderr)
+            if not is_silent:
+                print(f"\n{str(stopped) or 'stopped by Ctrl-C'}", file=sys.stderr)
         sys.exit(stopped.code if isinstance(stopped, Stopped) else 130)
     finally:
         take_signals(signal.SIG_DFL)  # one that comes while Python ends is told by nobody

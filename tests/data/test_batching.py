@@ -92,16 +92,35 @@ def test_without_a_seed_the_short_texts_come_first_in_their_own_order() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(lengths=some_lengths, world_size=st.integers(2, 4), seed=st.integers(0, 9))
-def test_processes_share_the_batches_without_overlap(lengths: np.ndarray, world_size: int, seed: int) -> None:
-    whole = epoch(TokenBudgetSampler(lengths, 64, seed))
+def test_processes_share_the_batches_in_rounds_of_neighbours(lengths: np.ndarray, world_size: int, seed: int) -> None:
+    alone = TokenBudgetSampler(lengths, 64, seed)
+    whole = len(alone)
     ranks = [TokenBudgetSampler(lengths, 64, seed, rank, world_size) for rank in range(world_size)]
     shares = [epoch(rank) for rank in ranks]
-    assert [len(share) for share in shares] == [len(rank) for rank in ranks] == [len(shares[0])] * world_size
-    assert all(batch in whole for share in shares for batch in share)
-    if len(whole) >= world_size:  # with fewer batches than processes, some are taken twice
-        rows = [row for share in shares for batch in share for row in batch]
-        assert len(rows) == len(set(rows))
-        assert len(whole) - world_size < sum(map(len, shares)) <= len(whole)
+    assert [len(share) for share in shares] == [len(rank) for rank in ranks] == [whole // world_size] * world_size
+    rows = [row for share in shares for batch in share for row in batch]
+    assert len(rows) == len(set(rows))
+    for together in zip(*shares, strict=True):  # between the shortest and the longest of a round no other batch lies
+        longest = sorted(max(alone.buckets[batch]) for batch in together)
+        others = [max(alone.buckets[batch]) for share in shares for batch in share if batch not in together]
+        assert not [length for length in others if longest[0] < length < longest[-1]] or whole % world_size
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths=some_lengths, world_size=st.integers(2, 4))
+def test_processes_deal_out_all_batches_that_are_not_shuffled(lengths: np.ndarray, world_size: int) -> None:
+    ranks = [TokenBudgetSampler(lengths, 64, None, rank, world_size) for rank in range(world_size)]
+    shares = [epoch(rank) for rank in ranks]
+    assert [len(share) for share in shares] == [len(rank) for rank in ranks]
+    assert sorted(row for share in shares for batch in share for row in batch) == list(range(len(lengths)))
+
+
+def test_batches_that_fill_no_round_are_left_out_in_turn() -> None:
+    lengths = 8 * np.arange(2, 13)
+    ranks = [TokenBudgetSampler(lengths, 16, 0, rank, 3) for rank in range(3)]  # 11 texts, a batch each
+    seen = [{row for rank in ranks for (row,) in epoch(rank, number)} for number in range(11)]
+    assert [len(found) for found in seen] == [9] * 11
+    assert [sum(row in found for found in seen) for row in range(11)] == [9] * 11
 
 
 def test_a_batch_holds_the_texts_of_its_rows_padded_to_the_longest() -> None:
@@ -185,24 +204,25 @@ def test_of_a_very_long_text_no_more_is_read_than_the_kept_tokens_need(
     assert beginning(long, len(long)) == long
 
 
+@pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(is_weighted: bool) -> None:
+def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(is_weighted: bool, world_size: int) -> None:
     random = np.random.default_rng(0)
     count, accumulate = 131, 3
     lengths, labels = random.integers(2, 30, count), random.integers(0, 5, count)
     weights = torch.tensor([0.3, 2.0, 0.7, 5.0, 1.0], dtype=torch.float64) if is_weighted else None
     of_texts = None if weights is None else weights[labels].numpy()
-    loader = BatchLoader(
-        TextBatches(texts(lengths), labels), TokenBudgetSampler(lengths, 150, seed=2), accumulate, of_texts
-    )
+    samplers = [TokenBudgetSampler(lengths, 150, 2, rank, world_size) for rank in range(world_size)]
+    batches = [
+        [*BatchLoader(TextBatches(texts(lengths), labels), sampler, accumulate, of_texts)] for sampler in samplers
+    ]
     logits = torch.from_numpy(random.normal(size=(count, 5)))
 
     def loss(rows: Tensor) -> Tensor:
         return ONE_CLASS.loss(logits[rows], torch.from_numpy(labels)[rows], weights, 0.1)
 
-    batches = list(loader)
-    assert len(batches) % accumulate  # the last step has fewer
-    for first in range(0, len(batches), accumulate):
-        step = batches[first : first + accumulate]
-        found = sum(loss(batch.rows) * batch.share for batch in step) / accumulate
+    assert len(batches[0]) % accumulate  # the last step has fewer
+    for first in range(0, len(batches[0]), accumulate):
+        step = [batch for of_rank in batches for batch in of_rank[first : first + accumulate]]
+        found = sum(loss(batch.rows) * batch.share for batch in step) / (accumulate * world_size)
         torch.testing.assert_close(found, loss(torch.cat([batch.rows for batch in step])), rtol=1e-12, atol=1e-12)

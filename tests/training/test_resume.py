@@ -29,7 +29,18 @@ from headscope.training.folder import (
     load_run,
     save_weights,
 )
-from headscope.training.resume import BEST, FREE, KEPT, LAST, PATHS, PREVIOUS, RunLock, check_kept, resume_point
+from headscope.training.resume import (
+    BEST,
+    FREE,
+    KEPT,
+    LAST,
+    PATHS,
+    PREVIOUS,
+    RunLock,
+    check_kept,
+    check_progress,
+    resume_point,
+)
 from headscope.training.run import train
 from training_runs import Rows, Trained, changed, comments, reviews
 
@@ -210,15 +221,21 @@ def test_batches_of_another_size_wait_for_the_end_of_an_epoch(
 ) -> None:
     config, stopped = small_config(max_epochs=1), small_config("stopped")
     config.inspection.enabled = stopped.inspection.enabled = False
-    again = replace(config, resume=str(train(config).folder))
-    report = train(changed(changed(again, "data.tokens_per_batch", 64), "trainer.max_epochs", 2))
-    assert report.facts_of_training["epochs"] == 2  # between epochs it may change
+    report = train(config)
+    again = changed(replace(config, resume=str(report.folder)), "data.tokens_per_batch", 64)
+    facts = train(changed(again, "trainer.max_epochs", 2)).facts_of_training
+    assert facts["epochs"] == 2  # between epochs it may change
+    fresh = train(changed(replace(config, name="fresh"), "data.tokens_per_batch", 64)).facts_of_training
+    assert facts["steps"] == report.facts_of_training["steps"] + fresh["steps"]
     interrupt_at(2)
     with pytest.raises(KeyboardInterrupt):
         train(stopped)
     stopped.resume = str(Path(stopped.outputs_dir) / "stopped")
-    with pytest.raises(ConfigError, match=r"got 64, but .* stopped within an epoch of batches of 256"):
+    with pytest.raises(ConfigError, match=r"got 64, but .* stopped within an epoch of tokens_per_batch=256"):
         train(changed(stopped, "data.tokens_per_batch", 64))
+    before = load_config(Path(stopped.resume))
+    with pytest.raises(ConfigError, match=r"trainer.devices: got 2, but .* stopped within an epoch of devices=1"):
+        check_progress(changed(stopped, "trainer.devices", 2), before, Path(stopped.resume, LAST))
 
 
 def test_a_run_ends_by_its_patience_however_often_it_is_resumed(

@@ -139,12 +139,15 @@ class TokenBudgetSampler(Sampler[list[int]]):
     Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in the same way for
     the same seed and epoch. The cuts depend on the lengths alone, so every epoch has as many batches.
 
+    Several processes take a batch each in every round. The batches of a round are neighbours in length, so that none
+    waits long for another. In training, batches that fill no round are left out, others in each epoch.
+
     Args:
         lengths: tokens of each text.
         tokens_per_batch: the budget, padding included.
         seed: of the order; None keeps texts of a length in their own order and the short ones first.
-        rank: which share of the batches this process takes.
-        world_size: how many processes share them.
+        rank: which batch of a round this process takes.
+        world_size: N, how many processes share the batches.
     """
 
     def __init__(
@@ -163,21 +166,33 @@ class TokenBudgetSampler(Sampler[list[int]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Batches of an epoch, the same in every process."""
-        count = len(self.cuts) - 1
-        return count if self.world_size == 1 else max(1, count // self.world_size)
+        """Batches of an epoch that this process takes; in training the same number in every process."""
+        whole, rest = divmod(len(self.cuts) - 1, self.world_size)
+        return whole + (self.seed is None and self.rank < rest)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this process's batches of the epoch."""
+        for batches in self.rounds():
+            yield from batches[self.rank : self.rank + 1]
+
+    def rounds(self) -> Iterator[list[list[int]]]:
+        """Yield the batches of the epoch by rounds, one for each process; without a seed the last may have fewer."""
+        count, N = len(self.cuts) - 1, self.world_size
         if self.seed is None:
             rows = np.argsort(self.buckets, kind="stable")
-            order = np.arange(len(self.cuts) - 1)
+            rounds = [np.arange(first, min(first + N, count)) for first in range(0, count, N)]
         else:
             random = np.random.default_rng([self.seed, self.epoch])
             rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
-            order = random.permutation(len(self.cuts) - 1)
-        for number in np.resize(order[self.rank :: self.world_size], len(self)):
-            yield rows[self.cuts[number] : self.cuts[number + 1]].tolist()
+            kept = np.delete(np.arange(count), self._left_out(count % N))
+            rounds = [*random.permutation(kept.reshape(-1, N))]
+        for numbers in rounds if self.seed is None or N == 1 else map(random.permutation, rounds):
+            yield [rows[self.cuts[number] : self.cuts[number + 1]].tolist() for number in numbers]
+
+    def _left_out(self, rest: int) -> np.ndarray:
+        """Return the batches that this epoch leaves out, `rest` of them; in turn each is."""
+        in_turn = np.random.default_rng(self.seed).permutation(len(self.cuts) - 1)
+        return in_turn[(self.epoch * rest + np.arange(rest)) % len(in_turn)]
 
 
 class TextBatches(Dataset[Batch]):
@@ -212,13 +227,13 @@ class BatchLoader(DataLoader[Batch]):
     """Yield the sampler's batches; remember how far it came, so that a stopped epoch goes on where it was.
 
     An optimizer step that takes several batches is to be that of the batches joined. Each loss is a mean over its
-    batch, so it is multiplied by s_b = A W_b / sum_a W_a: W_b is the sum of the weights of its texts, a counts the
-    batches of the step, and A of them make a step, by which the mean over batches divides.
+    batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the weights of its texts, a counts the
+    batches of the step. A rounds of N processes make a step: the mean over both divides by A N.
 
     Args:
         batches: the texts.
         sampler: what makes batches of them.
-        accumulate: A, how many batches make a step.
+        accumulate: A, how many batches of this process make a step.
         weights: of each text in the loss; all 1 by default.
     """
 
@@ -231,7 +246,7 @@ class BatchLoader(DataLoader[Batch]):
     ) -> None:
         # batch_size=None: an item is a whole batch already, so nothing is left to collate.
         super().__init__(batches, sampler=sampler, batch_size=None)
-        self.accumulate, self.weights = accumulate, weights
+        self.batches, self.accumulate, self.weights = sampler, accumulate, weights
         self.done = self.skip = 0
         self.count = len(sampler)  # batches of every epoch
 
@@ -243,11 +258,18 @@ class BatchLoader(DataLoader[Batch]):
             yield self.dataset[wanted]._replace(share=share)
 
     def _shares(self) -> Iterator[tuple[list[int], float]]:
-        remaining = iter(self.sampler)
+        """Yield this process's batches, with what their losses are multiplied by."""
+        remaining, rank, N = self.batches.rounds(), self.batches.rank, self.batches.world_size
         while step := list(islice(remaining, self.accumulate)):
-            weights = [len(rows) if self.weights is None else float(self.weights[rows].sum()) for rows in step]
-            for rows, weight in zip(step, weights, strict=True):
-                yield rows, 1.0 if self.accumulate == 1 else self.accumulate * weight / sum(weights)
+            weights = [[self._weight(rows) for rows in batches] for batches in step]
+            total = sum(map(sum, weights))
+            for batches, of_round in zip(step, weights, strict=True):
+                if rank < len(batches):
+                    share = self.accumulate * N * of_round[rank] / total if self.accumulate * N > 1 else 1.0
+                    yield batches[rank], share
+
+    def _weight(self, rows: list[int]) -> float:
+        return float(len(rows) if self.weights is None else self.weights[rows].sum())
 
     def state_dict(self) -> dict[str, int]:
         """Return how many batches of the epoch are done, and of how many; Lightning keeps it in the checkpoint."""

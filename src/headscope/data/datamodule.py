@@ -15,6 +15,7 @@ from headscope.data.encoded import encode
 from headscope.data.evidence import EvidenceVocabulary, class_ratios, folds_of, known_ngrams
 from headscope.data.splits import groups_of
 from headscope.data.tokenizer import trained_tokenizer
+from headscope.errors import ConfigError
 from headscope.files import cache_folder
 
 
@@ -81,17 +82,22 @@ class TextDataModule(LightningDataModule):
         return class_ratios(train.evidence, train.starts, classes, len(self.evidence))
 
     def sampler(self, role: str) -> TokenBudgetSampler:
-        """Return what makes batches of a split; shuffled, and shared among processes, for train alone."""
-        lengths, tokens_per_batch = self.encoded[role].lengths, self.config.tokens_per_batch
-        if role != "train":
-            return TokenBudgetSampler(lengths, tokens_per_batch)
+        """Return what makes batches of a split for this process; those of train are shuffled."""
         is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         share = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_shared else (0, 1)
-        return TokenBudgetSampler(lengths, tokens_per_batch, self.seed, *share)
+        seed = self.seed if role == "train" else None
+        found = TokenBudgetSampler(self.encoded[role].lengths, self.config.tokens_per_batch, seed, *share)
+        if role == "train" and not len(found):
+            raise ConfigError(
+                f"trainer.devices: {share[1]} processes share {len(found.cuts) - 1} batches, so some have none; take "
+                "fewer, or lower data.tokens_per_batch"
+            )
+        return found
 
     def loader(self, role: str) -> BatchLoader:
-        """Return the batches of train, validation or test."""
-        return BatchLoader(TextBatches(self.encoded[role], self.labels(role)), self.sampler(role))
+        """Return all batches of train, validation or test, whether or not other processes train too."""
+        sampler = TokenBudgetSampler(self.encoded[role].lengths, self.config.tokens_per_batch)
+        return BatchLoader(TextBatches(self.encoded[role], self.labels(role)), sampler)
 
     def train_dataloader(self) -> BatchLoader:
         """Return the training batches; Lightning calls this."""
@@ -99,8 +105,9 @@ class TextDataModule(LightningDataModule):
         return BatchLoader(batches, self.sampler("train"), self.accumulate, self.text_weights)
 
     def val_dataloader(self) -> BatchLoader:
-        """Return the validation batches; Lightning calls this."""
-        return self.loader("validation")
+        """Return this process's share of the validation batches; Lightning calls this."""
+        batches = TextBatches(self.encoded["validation"], self.labels("validation"))
+        return BatchLoader(batches, self.sampler("validation"))
 
     def facts(self) -> dict[str, object]:
         """Return what a reader of the results should know about the texts."""

@@ -193,10 +193,11 @@ class HeadLogger(AtValidation):
             with self.averaged(pl_module):
                 record_probes(self.recorder, trainer.global_step, pl_module.model, self.subjects)  # type: ignore[arg-type]
         else:
-            if at == "start":
+            is_own_pass = at == "start" or trainer.world_size > 1
+            if is_own_pass:
                 self._look(trainer, pl_module)
             self._write(trainer, pl_module)
-            self.seconds += 0 if at == "start" or self._watch is None else self._watch.seconds
+            self.seconds += 0 if is_own_pass or self._watch is None else self._watch.seconds
         self.seconds += now(pl_module.device) - start
 
     def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -223,8 +224,11 @@ class HeadLogger(AtValidation):
         return batches
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to watch the attention layers; Lightning's sanity check may see but a part of the split."""
-        if not trainer.sanity_checking:
+        """Begin to watch the attention layers; Lightning's sanity check may see but a part of the split.
+
+        Of several processes each sees a part of it. Then the one that records passes the texts through itself.
+        """
+        if not trainer.sanity_checking and trainer.world_size == 1:
             self._begin(pl_module)
 
     def _begin(self, pl_module: LightningModule) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 from headscope.errors import TrainingError, UserWarningMessage
 from headscope.files import replacing
 from headscope.signals import Stopped, take_signals
+from headscope.training.processes import agreed
 from headscope.training.resume import LAST, PREVIOUS
 
 # Reading the loss makes a GPU wait: so often it is checked there, and shown.
@@ -116,6 +117,16 @@ class SaveLast(Checkpoint):
         elif number == signal.SIGINT:
             raise Stopped(number)
 
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Count an epoch that is over in the batches that it would have now, or Lightning would go on with it.
+
+        They may be of another size than they were, or shared by other processes.
+        """
+        done = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        if done["is_last_batch"]:
+            more = len(trainer.datamodule.sampler("train")) - done["current"]["ready"]  # type: ignore[attr-defined]
+            done["current"] = {name: count + more for name, count in done["current"].items()}
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the signals again: Lightning has just taken SIGTERM, by which it would end with exit code 0."""
         take_signals(self.on_signal)
@@ -125,7 +136,7 @@ class SaveLast(Checkpoint):
     ) -> None:
         """Stop between two steps: gradients that are not used yet would be lost. At an epoch's end validation comes."""
         is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if self.received is not None and is_step and not trainer.is_last_batch and not trainer.should_stop:
+        if is_step and not trainer.is_last_batch and not trainer.should_stop and self.is_asked_to_stop():
             self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -133,11 +144,16 @@ class SaveLast(Checkpoint):
         if not trainer.sanity_checking:
             self._save(trainer)
 
+    def is_asked_to_stop(self) -> bool:
+        """Tell whether a signal has come, to whichever process."""
+        self.received = agreed(self.received or 0) or None
+        return self.received is not None
+
     def _save(self, trainer: Trainer) -> None:
         trainer.save_checkpoint(self.path)
-        if self.received is not None:
+        if self.is_asked_to_stop():
             self.has_stopped = True
-            raise Stopped(self.received)
+            raise Stopped(int(self.received or 0))
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -204,11 +220,13 @@ class StopAtNonFiniteLoss(Callback):
 
     The step is noted on the device, so that it is exact though a GPU's loss is read only now and then. Every
     validation checks loss and logits, since an epoch's last update may have spoilt the weights: such are never saved.
+    All processes stop where one has found such a loss.
     """
 
     def __init__(self, last: Path) -> None:
         self.last = last
         self._first: Tensor | None = None
+        self._is_validation_spoilt = False
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -229,13 +247,18 @@ class StopAtNonFiniteLoss(Callback):
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: int
     ) -> None:
-        """Look at the logits before anything is saved."""
-        if not torch.isfinite(outputs).all():
+        """Look at the logits."""
+        self._is_validation_spoilt |= not torch.isfinite(outputs).all()
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop before anything is saved. Not batch by batch: the processes may have different numbers of them."""
+        if agreed(self._is_validation_spoilt):
             raise self._error(f"validation gave NaN or infinite logits after step {trainer.global_step}")
 
     def _check(self, trainer: Trainer) -> None:
-        if self._first is not None and self._first >= 0:
-            raise self._error(f"the loss is NaN or infinite at step {int(self._first)}")
+        first = agreed(-1 if self._first is None else int(self._first))
+        if first >= 0:
+            raise self._error(f"the loss is NaN or infinite at step {first}")
 
     def _error(self, what: str) -> TrainingError:
         saved = self.last if self.last.exists() else "none yet"

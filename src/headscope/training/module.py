@@ -18,6 +18,7 @@ from headscope.config import OptimizerConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
+from headscope.training.processes import of_all
 from headscope.training.scores import AtBestThresholds
 
 
@@ -74,8 +75,8 @@ class ClassifierModule(LightningModule):
         self.validation_metrics.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the state of the random numbers, so that a resumed run draws what an unbroken one would have drawn."""
-        checkpoint["random_state"] = torch.get_rng_state()
+        """Keep each process's random numbers, so that a resumed run draws what an unbroken one would have drawn."""
+        checkpoint["random_state"] = torch.stack(of_all(torch.get_rng_state()))  # [N, bytes]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up the random numbers again when training does, and the optimizer with the settings of this run."""
@@ -83,9 +84,13 @@ class ClassifierModule(LightningModule):
         take_up(checkpoint, self.model, self._adamw(), self.learning_rate_share)
 
     def on_train_start(self) -> None:
-        """Set the random numbers to where the checkpoint left them."""
-        if (state := getattr(self, "random_state", None)) is not None:
-            torch.set_rng_state(state.cpu())
+        """Set the random numbers to where the checkpoint left them; each process drops out others."""
+        rank, N = self.trainer.global_rank, self.trainer.world_size
+        states = getattr(self, "random_state", None)
+        if states is not None and len(states := torch.atleast_2d(states)) == N:
+            torch.set_rng_state(states[rank].cpu().clone())  # a part of a larger tensor crashes it
+        elif rank > 0:
+            torch.manual_seed(torch.initial_seed() + (rank << 32))
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""

@@ -181,8 +181,8 @@ def _change(was: dict[str, Any], now: dict[str, Any]) -> str:
 def check_progress(config: TrainConfig, before: TrainConfig, resumed: Path) -> None:
     """Refuse, by a ConfigError, what does not fit how far the run has come.
 
-    That is a length that it has passed, and batches of another size within an epoch: which texts are left of it could
-    not be told.
+    That is a length that it has passed, and, within an epoch, batches of another size or shared by another number of
+    processes: which texts are left of it could not be told.
     """
     kept = _loaded(resumed)
     # Whole epochs: a checkpoint is written within its epoch, often at its very end.
@@ -196,12 +196,22 @@ def check_progress(config: TrainConfig, before: TrainConfig, resumed: Path) -> N
             raise ConfigError(
                 f"trainer.{key}: got {wanted}, but resume={config.resume} has done {done} {unit}; take more"
             )
-    new, old = config.data.tokens_per_batch, before.data.tokens_per_batch
-    if new != old and not is_end:
-        raise ConfigError(
-            f"data.tokens_per_batch: got {new}, but resume={config.resume} was stopped within an epoch of batches of "
-            f"{old}; leave it out until that epoch is over"
-        )
+    for group, key in (("data", "tokens_per_batch"), ("trainer", "devices"), ("trainer", "num_nodes")):
+        new, old = (getattr(getattr(settings, group), key) for settings in (config, before))
+        if new != old and not is_end:
+            raise ConfigError(
+                f"{group}.{key}: got {new}, but resume={config.resume} was stopped within an epoch of {key}={old}; "
+                "leave it out until that epoch is over"
+            )
+
+
+def steps_done(resumed: Path) -> tuple[int, int]:
+    """Return the epochs that a run has finished, and its steps so far; (0, 0) within an epoch.
+
+    The epochs to come may have another number of steps than those that are done.
+    """
+    kept = _loaded(resumed)
+    return (kept["epoch"] + 1, kept["global_step"]) if _progress(kept)["is_last_batch"] else (0, 0)
 
 
 def check_weights(resumed: Path, expected: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +30,6 @@ from headscope.training.folder import (
     CONFIG,
     DERIVED_FILES,
     WEIGHTS,
-    best_device,
     check_memory,
     kept_architecture,
     kept_evidence,
@@ -42,6 +42,17 @@ from headscope.training.folder import (
 )
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.predict import split_logits
+from headscope.training.processes import (
+    check_devices,
+    first_alone,
+    is_first,
+    is_worker,
+    joined,
+    launch,
+    leave,
+    of_first,
+    process_count,
+)
 from headscope.training.report import Report
 from headscope.training.resume import (
     DATA,
@@ -61,21 +72,41 @@ FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
 SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
 
 
-def train(config: TrainConfig, console: Console | None = None) -> Report:
+def train(config: TrainConfig, console: Console | None = None) -> Report | None:
     """Train, keep the best weights by validation macro-F1, score them on the test split, and write the run folder.
 
-    Standard output that is closed meanwhile, such as that of `| head`, does not end it.
+    Standard output that is closed meanwhile, such as that of `| head`, does not end it. With several devices this
+    starts a process for each and waits for them; the report is then in the folder alone, and None is returned.
 
     Raises:
         ConfigError, DataError, RunError, TrainingError: for what a user can mend.
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once what was learned is saved.
     """
-    folder = claim_folder(config)
+    check_devices(config.trainer)
+    if is_worker(config.trainer):
+        with joined(config.trainer):
+            return _train_here(config, console)
+    if process_count(config.trainer) > 1:
+        claim_folder(config)
+        launch(config)
+        return None
+    return _train_here(config, console)
+
+
+def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
+    """Train in this process. Of several processes the first writes and prints; the others return None."""
+    if not is_first():
+        console = Console(quiet=True)
+        warnings.simplefilter("ignore")  # the first says them
+    folder = Path(of_first(str(claim_folder(config) if is_first() else "")))
+    config.name = of_first(config.name)
     lock = RunLock(folder)
     try:
         with outlasting_readers(), errors_told_once():
             return _trained(config, folder, lock, terminal(console))
     except Stopped as stopped:
+        if not is_first():
+            raise SystemExit(stopped.code) from None
         if (folder / CONFIG).exists():
             stopped.said += f"; go on with: headscope train resume={folder}"
         if stopped.number == signal.SIGINT:
@@ -85,21 +116,23 @@ def train(config: TrainConfig, console: Console | None = None) -> Report:
         lock.release()
 
 
-def _trained(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -> Report:
+def _trained(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -> Report | None:
     started = time.perf_counter()
     resumed = None
     if config.resume is not None:
-        lock.take()
-        resumed = resume_point(folder)
+        if is_first():
+            lock.take()
+        resumed = of_first(resume_point(folder) if is_first() else None)
     _check_and_seed(config, folder, resumed)
     checkpoint = starting_point(config, resumed)
-    data = _load_data(config, folder, checkpoint, resumed)
-    if resumed is None:
-        _begin_folder(config, folder, data, checkpoint, lock)
+    with first_alone():
+        data = _load_data(config, folder, checkpoint, resumed)
+        if resumed is None and is_first():
+            _begin_folder(config, folder, data, checkpoint, lock)
     facts = data.facts()
     show_facts(console, folder, facts)
     session = Session(config, folder, data, console, checkpoint, resumed)
-    if config.resume is not None:  # now that it fits the run's weights
+    if config.resume is not None and is_first():  # now that it fits the run's weights
         save_config(folder, replace(config, resume=None))
     if session.total_steps < FEW_STEPS:
         console.print(
@@ -107,7 +140,10 @@ def _trained(config: TrainConfig, folder: Path, lock: RunLock, console: Console)
             "or lower data.tokens_per_batch"
         )
     preparing = time.perf_counter() - started
-    report = _scored(session, {"preparing": preparing, "training": session.fit()})
+    seconds = {"preparing": preparing, "training": session.fit()}
+    if not leave():
+        return None
+    report = _scored(session, seconds)
     report.facts_of_data = facts
     report.seconds["everything"] = time.perf_counter() - started
     report.save()
@@ -144,7 +180,6 @@ def _check_and_seed(config: TrainConfig, folder: Path, resumed: Path | None) -> 
         check_places(folder, (DATA, WEIGHTS, *DERIVED_FILES))
         if resumed is not None:
             check_progress(config, before, resumed)
-    best_device(config.trainer.accelerator, "trainer.accelerator")
     pl.seed_everything(config.seed, verbose=False)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips

@@ -11,8 +11,10 @@ from pathlib import Path
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
 from headscope.config import TrainConfig, TrainerConfig
@@ -43,6 +45,7 @@ from headscope.training.callbacks import (
 from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
 from headscope.training.module import ClassifierModule, chosen_precision, freeze
 from headscope.training.predict import split_logits
+from headscope.training.processes import is_first, is_shared, process_count
 from headscope.training.report import (
     ANSWER,
     PUT,
@@ -53,7 +56,7 @@ from headscope.training.report import (
     write_scores,
     write_study,
 )
-from headscope.training.resume import LAST, check_weights
+from headscope.training.resume import LAST, check_weights, steps_done
 from headscope.training.scores import best_thresholds
 
 PUT_TEXTS = 300  # over which it is said what every head put
@@ -80,11 +83,12 @@ class Session:
         self.objective = objective_of(config)
         self.last = folder / LAST
         self.resumed = resumed
-        self.total_steps = total_steps(config.trainer, len(data.sampler("train")))
+        done = (0, 0) if resumed is None else steps_done(resumed)
+        self.total_steps = total_steps(config.trainer, len(data.sampler("train")), *done)
         self.module = self._module(checkpoint)
         decay = config.trainer.ema_decay
         self.averages = None if decay is None else AveragedWeights(decay=decay)
-        self.head_logger = self._head_logger() if config.inspection.enabled else None
+        self.head_logger = self._head_logger() if config.inspection.enabled and is_first() else None
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
         self.writer = self.logger.experiment
         self.trainer = new_trainer(config, folder, self._callbacks(console), self.logger)
@@ -163,12 +167,13 @@ class Session:
                 self.trainer.fit(self.module, datamodule=self.data, ckpt_path=self.resumed, weights_only=True)
             except Stopped as stopped:
                 stopped.said = f" at step {self.trainer.global_step}"
-                if self.save_last.has_stopped:
+                if self.save_last.has_stopped and is_first():
                     self._keep_best()  # what was learned can be used
                 raise
-        if self.save_last.received is not None:  # while no step was left to take
-            raise Stopped(self.save_last.received)
-        self._keep_best()
+        if self.save_last.is_asked_to_stop():  # while no step was left to take
+            raise Stopped(int(self.save_last.received or 0))
+        if is_first():
+            self._keep_best()
         return time.perf_counter() - start
 
     def _keep_best(self) -> None:
@@ -195,6 +200,7 @@ class Session:
             "parameters": sum(weight.numel() for weight in self.module.model.parameters()),
             "precision": str(self.trainer.precision),
             "device": str(self.device),
+            "processes": process_count(self.config.trainer),
             "best validation macro-F1": None if best is None else float(best),
         }
 
@@ -235,18 +241,24 @@ class Session:
         self.writer.close()
 
 
-def total_steps(settings: TrainerConfig, batches: int) -> int:
-    """Return the optimizer steps of the whole run, ceil(batches / accumulate) in each epoch and at most max_steps."""
-    steps = settings.max_epochs * -(-batches // settings.accumulate)
+def total_steps(settings: TrainerConfig, batches: int, epochs_done: int = 0, steps_done: int = 0) -> int:
+    """Return the optimizer steps of the whole run, ceil(batches / accumulate) in each epoch and at most max_steps.
+
+    `batches` are those of one process in an epoch. Epochs that are done may have had other batches.
+    """
+    steps = steps_done + (settings.max_epochs - epochs_done) * -(-batches // settings.accumulate)
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
 def new_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], logger: TensorBoardLogger) -> pl.Trainer:
     """Return a Trainer on the device, and in the precision, that the configuration says."""
     settings = config.trainer
+    several = DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True)  # no buffer of ours changes
     return pl.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        strategy=several if is_shared() else "auto",
         precision=chosen_precision(settings),  # type: ignore[arg-type]
         max_epochs=settings.max_epochs,
         accumulate_grad_batches=settings.accumulate,
@@ -259,9 +271,9 @@ def new_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], lo
         use_distributed_sampler=False,  # our sampler shares its batches itself
         log_every_n_steps=20,
         default_root_dir=folder,
-        # One process, also where a scheduler has set its variables: Lightning would count on as many as it started, and
-        # take its signals to queue the job again.
-        plugins=[WholeCheckpoints(), LightningEnvironment()],
+        # What a scheduler has set is read by `processes`: Lightning would count on as many processes as it has started,
+        # and take its signals to queue the job again.
+        plugins=[WholeCheckpoints(), TorchElasticEnvironment() if is_shared() else LightningEnvironment()],
     )
 
 
@@ -274,6 +286,7 @@ def without_needless_warnings() -> Iterator[None]:
             "Checkpoint directory .* exists and is not empty",  # a resumed run finds its own
             ".*LeafSpec.*",  # a part of torch that torch calls deprecated, and Lightning calls
             "The number of training batches",  # few batches count as too few to log
+            "It is recommended to use `self.log",  # the metrics of validation are those of all processes already
         ):
             warnings.filterwarnings("ignore", message=message)
         yield
