@@ -47,7 +47,7 @@ def numbers(cells: list[str]) -> list[float]:
 
 
 def test_each_says_its_command_its_minutes_and_what_it_prints() -> None:
-    assert BENCHMARKS == ["accuracy", "capture", "predict", "recording", "train"]
+    assert BENCHMARKS == ["accuracy", "capture", "devices", "predict", "recording", "train"]
     for name in BENCHMARKS:
         path = ROOT / "benchmarks" / f"{name}.py"
         head = compile(path.read_text(encoding="utf-8"), str(path), "exec").co_consts[0]
