@@ -30,7 +30,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from headscope.config import TrainConfig, TrainerConfig
-from headscope.errors import ConfigError, RunError, UserError, message_of
+from headscope.errors import ConfigError, RunError, UserError, first_line, message_of
 from headscope.signals import signals_taken, stop
 from headscope.training.folder import CONFIG, best_device, save_config
 
@@ -117,7 +117,10 @@ def joined(settings: TrainerConfig) -> Iterator[None]:
 
 def _take_places_of_slurm() -> None:
     """Say in torch's variables what srun says in its own."""
-    slurm = SLURMEnvironment(auto_requeue=False)
+    try:
+        slurm = SLURMEnvironment(auto_requeue=False)
+    except RuntimeError as error:  # about options of srun
+        raise ConfigError(f"srun: {first_line(error)}") from None
     os.environ |= {
         "RANK": str(slurm.global_rank()),
         "LOCAL_RANK": str(slurm.local_rank()),
