@@ -8,7 +8,6 @@ data; 128 and its number for a signal: 130 Ctrl-C, 143 SIGTERM (`headscope.__mai
 """
 
 import difflib
-import hashlib
 import json
 import os
 import pkgutil
@@ -38,9 +37,10 @@ from headscope.command_config import (
     InspectConfig,
     PredictConfig,
     TraceConfig,
+    TuneConfig,
     VerifyConfig,
 )
-from headscope.commands.sweep import FAILURE, JOB, METRICS, score_of, write_table
+from headscope.commands.sweep import FAILURE, JOB, METRICS, job_name, score_of, write_table
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, UserError, first_line, message_of, os_message, refused_by_machine, tell
 from headscope.files import read_json, write_whole
@@ -66,6 +66,8 @@ OTHER_CONFIGS = {"--config-path", "-cp", "--config-name", "-cn", "--config-dir",
 COMMANDS: dict[str, tuple[str, type, str]] = {
     "train": ("headscope.training.run:train", TrainConfig,
               "Train a Transformer text classifier and record what every attention head does."),
+    "tune": ("headscope.commands.tune:tune", TuneConfig,
+             "Search for good settings: Optuna proposes, trains, and stops what is hopeless."),
     "evaluate": ("headscope.commands.evaluate:evaluate", EvaluateConfig,
                  "Score a finished run on its test split, or on other data with the same labels."),
     "predict": ("headscope.commands.predict:predict", PredictConfig,
@@ -149,7 +151,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         if folder:
             _check_begun(folder, fixed)
         job = Job(run, schema, fixed, plain)
-        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=name)(job)()
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=_config_name(name))(job)()
     except Exception as error:  # of Hydra, in composing: those of the job do not come this way
         is_hydras = isinstance(error, HydraException) or refused_by_machine(error) is None
         if isinstance(error, UserError) or not is_hydras:
@@ -210,16 +212,10 @@ class Job:
         return config
 
     def _folder(self, composed: DictConfig) -> Path:
-        """Give the job a folder named by what differs from job to job, and write its overrides down.
-
-        Whatever starts it, in whatever order, the same job has the same folder, so it is found again.
-        """
+        """Give the job a folder named by what differs from job to job, and write its overrides down."""
         settings = HydraConfig.get()
         swept = [entry for entry in settings.overrides.task if entry.partition("=")[0].lstrip("+") not in self.fixed]
-        digest = hashlib.sha256(json.dumps(sorted(swept)).encode()).hexdigest()[:8]
-        # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/model.causal_true-1a2b3c4d
-        readable = re.sub(r"[^\w.-]+", "_", ",".join(swept))[:100].strip("-_.")
-        folder = Path(str(settings.sweep.dir)) / f"{readable}-{digest}"
+        folder = Path(str(settings.sweep.dir)) / job_name(swept)
         composed.outputs_dir, composed.name = settings.sweep.dir, folder.name
         overrides = dict(entry.split("=", 1) for entry in settings.overrides.task)
         content = {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)}
@@ -381,9 +377,14 @@ def _keys(schema: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _config_name(command: str) -> str:
+    """Return the file of configs/ that a command's settings are composed from."""
+    return "train" if issubclass(COMMANDS[command][1], TrainConfig) else command
+
+
 def _groups(name: str) -> dict[str, list[str]]:
     """Return the groups that a command's configuration is made of, each with the names of its files."""
-    defaults = OmegaConf.load(CONFIGS / f"{name}.yaml").defaults
+    defaults = OmegaConf.load(CONFIGS / f"{_config_name(name)}.yaml").defaults
     names = [str(key).removeprefix("optional ") for entry in defaults if isinstance(entry, DictConfig) for key in entry]
     return {name: sorted(path.stem for path in (CONFIGS / name).glob("*.yaml")) for name in names if "/" not in name}
 
@@ -455,7 +456,7 @@ def _help(name: str, given: list[str]) -> Iterator[str]:
     """Yield what a command does, its groups, and every key with its value here, its bounds and its meaning."""
     _, schema, purpose = COMMANDS[name]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = hydra.compose(name, given)
+        composed = hydra.compose(_config_name(name), given)
     seeds = " seeds=3" if schema is TrainConfig else ""
     yield f"{purpose}\n\nUsage: headscope {name} [key=value ...]   (-m for a sweep: key=a,b,c{seeds})\n"
     if groups := _groups(name):

@@ -5,12 +5,23 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headscope.config import ACCELERATORS, Conflicts, DataConfig, form_conflicts
+from headscope.config import ACCELERATORS, Conflicts, DataConfig, TrainConfig, form_conflicts
 from headscope.settings import setting
 
 DTYPES = ("float64", "float32", "bfloat16")
 FORMATS = ("auto", "lines", "csv", "tsv", "jsonl", "json")
 MISSING = "???"  # what Hydra takes for a key that must be given
+
+
+@dataclass
+class TuneConfig(TrainConfig):
+    """A search: which settings vary, how often, and where it is kept. The other settings are those of each training."""
+
+    space: str = setting(MISSING, "file of what varies, like configs/sweep/learning.yaml, or the name of one of those")
+    trials: int = setting(50, "how many trainings, those that were stopped early among them", minimum=1)
+    storage: str | None = setting(
+        None, "database that keeps the search, such as postgresql://host/name; null: study.journal in its folder"
+    )
 
 
 def _output_conflicts(output: str, overwrite: bool) -> Conflicts:

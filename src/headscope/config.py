@@ -24,7 +24,8 @@ ATTENTIONS = ("multi_head", "shared_projection")
 POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu", "mps")
-METRICS = ("macro_f1", "accuracy", "loss")  # of which less is better
+METRICS = ("macro_f1", "accuracy", "loss")
+LESS_IS_BETTER = ("loss",)
 MAX_SEED = 2**32 - 1  # that numpy takes
 Conflicts = Iterator[tuple[str, str]]  # (key, sentence)
 

@@ -5,7 +5,10 @@ makes no difference which process ran a job.
 """
 
 import csv
+import hashlib
+import json
 import math
+import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -22,6 +25,7 @@ from headscope.files import read_json, write_whole
 from headscope.terminal import terminal
 
 JOB, FAILURE, METRICS, TABLE, BEST = "job.json", "failure.json", "metrics.json", "sweep.csv", "best.yaml"
+PRUNED = "pruned.json"  # of a search's trial that was stopped: the epoch
 # A row has the one that sweep.metric names: configurations are chosen by it, never by test scores.
 VALIDATION = tuple(f"validation_{name}" for name in SCORES)
 LOSS = "validation_loss"  # the one of which less is better
@@ -47,6 +51,17 @@ class SweepTable(Callback):
         show_sweep(terminal(), folder, [averaged(group) for group in by_configuration(rows)], rows, RESULTS)
 
 
+def job_name(swept: Sequence[str]) -> str:
+    """Return the name of a job's folder: what is swept, readably, and a hash of it.
+
+    Whatever starts the job, in whatever order, it has the same folder, so it is found again.
+    """
+    digest = hashlib.sha256(json.dumps(sorted(swept)).encode()).hexdigest()[:8]
+    # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/model.causal_true-1a2b3c4d
+    readable = re.sub(r"[^\w.-]+", "_", ",".join(swept))[:100].strip("-_.")
+    return f"{readable}-{digest}"
+
+
 def job_row(folder: Path) -> dict[str, str]:
     """Return the row of a job: what was overridden, and its scores or why it failed."""
     row = {"job": folder.name}
@@ -59,6 +74,8 @@ def job_row(folder: Path) -> dict[str, str]:
             validation = {f"validation_{job['metric']}": f"{metrics['validation'][job['metric']]:.4f}"}
             seconds = f"{metrics['seconds']['everything']:.0f}"
             return row | {"status": "done", **validation, **scores, "seconds": seconds}
+        if (folder / PRUNED).exists():
+            return row | {"status": f"pruned at epoch {read_json(folder / PRUNED, dict)['epoch']}"}
         if (folder / FAILURE).exists():
             return row | {"status": "failed: " + read_json(folder / FAILURE, dict)["message"]}
     except (RunError, KeyError, TypeError, ValueError, AttributeError) as error:  # one job's files, not the whole table

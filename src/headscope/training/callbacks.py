@@ -18,9 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
+from headscope.config import METRICS
 from headscope.errors import TrainingError, UserWarningMessage
-from headscope.files import replacing
+from headscope.files import read_json, replacing
 from headscope.signals import Stopped, take_signals
+from headscope.training.folder import VALIDATIONS, save_json
 from headscope.training.processes import agreed
 from headscope.training.resume import LAST, PREVIOUS
 
@@ -266,6 +268,20 @@ class StopAtNonFiniteLoss(Callback):
             f"{what}. Last good checkpoint: {saved}. "
             f"Try a lower optimizer.learning_rate, an optimizer.gradient_clip above 0, or trainer.precision=32-true"
         )
+
+
+class KeepValidations(Callback):
+    """Write the scores of every validation so far to validations.json, for those who watch a run from outside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / VALIDATIONS
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Add this validation; a resumed run drops those that it repeats."""
+        found = {name: float(trainer.callback_metrics[f"validation/{name}"]) for name in METRICS}
+        kept = read_json(self.path, list) if self.path.exists() else []
+        before = [entry for entry in kept if entry["step"] < trainer.global_step]
+        save_json(self.path, [*before, {"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **found}])
 
 
 class RunProgress(Callback):

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 CONFIG, TOKENIZER, LABELS, WEIGHTS = "config.yaml", "tokenizer.json", "labels.json", "model.safetensors"
 ENCODER, EVIDENCE, THRESHOLDS = "encoder.json", "evidence.safetensors", "thresholds.json"
 CALIBRATION, MOST_WRONG, METRICS, HEADS = "calibration.json", "most_wrong.html", "metrics.json", "heads.json"
+VALIDATIONS = "validations.json"
 DERIVED_FILES = (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # stale once the weights change
 
 SHOWN_HEADS = 8  # of an explanation, when it is printed

@@ -34,6 +34,7 @@ from headscope.signals import Stopped, signals_taken
 from headscope.tensorboard.record import RecordError
 from headscope.training.callbacks import (
     AveragedWeights,
+    KeepValidations,
     Patience,
     RunCheckpoint,
     RunProgress,
@@ -152,6 +153,8 @@ class Session:
             callbacks.append(self.averages)
         if settings.patience is not None:
             callbacks.append(Patience(settings.patience))
+        if is_first():
+            callbacks.append(KeepValidations(self.folder))
         progress = RunProgress(self.total_steps, console, settings.progress)
         return [*callbacks, StopAtLastStep(self.total_steps), progress, self.checkpoint, self.save_last]
 
