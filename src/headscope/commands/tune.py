@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import yaml
 from filelock import FileLock, Timeout
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, QuotedString, RangeSweep
@@ -40,7 +41,7 @@ from headscope.commands.sweep import (
 )
 from headscope.config import LESS_IS_BETTER, TrainConfig
 from headscope.errors import ConfigError, RunError, UserError, first_line, message_of, shown
-from headscope.files import read_json, read_yaml_text, write_whole
+from headscope.files import read_json, write_whole
 from headscope.settings import check, described, structured
 from headscope.signals import Stopped
 from headscope.terminal import terminal
@@ -120,7 +121,10 @@ def read_space(name: str) -> Space:
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise ConfigError(f"space: got {shown(repr(name))}, takes a file like configs/sweep/learning.yaml, or its name")
-    content = OmegaConf.create(read_yaml_text(path))
+    try:
+        content = OmegaConf.load(path)
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"space={path}: {shown(' '.join(str(error).split()), 200)}") from None
     params = OmegaConf.select(content, "hydra.sweeper.params") if isinstance(content, DictConfig) else None
     if not isinstance(params, DictConfig) or not params:
         raise ConfigError(f"space={path}: takes hydra: {{sweeper: {{params: ...}}}}, with a line for each key")
@@ -218,9 +222,6 @@ class Search:
             load_if_exists=True,
         )
         self._check_same()
-        # Another seed for each worker that joins, or two would propose the same.
-        seed = config.seed + len(self.study.trials)
-        self.study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
         self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_min_trials=3)
 
     def _check_same(self) -> None:
@@ -250,6 +251,9 @@ class Search:
             time.sleep(1)
 
     def _asked(self) -> Job:
+        # A seed for each trial: workers that start together would propose the same.
+        seed = (self.config.seed * 1_000_003 + len(self.study.get_trials(deepcopy=False))) % 2**32
+        self.study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
         trial = self.study.ask(self.space)
         values = {key: rounded(value) for key, value in trial.params.items()}
         folder = self.folder / job_name([f"{key}={value}" for key, value in values.items()])
