@@ -8,7 +8,6 @@ data; 128 and its number for a signal: 130 Ctrl-C, 143 SIGTERM (`headscope.__mai
 """
 
 import difflib
-import hashlib
 import json
 import os
 import pkgutil
@@ -40,14 +39,23 @@ from headscope.command_config import (
     TraceConfig,
     VerifyConfig,
 )
-from headscope.commands.sweep import FAILURE, JOB, METRICS, score_of, write_table
+from headscope.commands.sweep import FAILURE, METRICS, fixed_of, folder_name, score_of, write_table
 from headscope.config import TrainConfig
-from headscope.errors import ConfigError, UserError, first_line, message_of, os_message, refused_by_machine, tell
+from headscope.errors import (
+    ConfigError,
+    TrainingError,
+    UserError,
+    first_line,
+    message_of,
+    os_message,
+    refused_by_machine,
+    tell,
+)
 from headscope.files import read_json, write_whole
 from headscope.settings import check, described, problems, read_config, structured
 from headscope.signals import end, signals_taken
 from headscope.terminal import warnings_as_notes
-from headscope.training.resume import check_kept
+from headscope.training.resume import JOB, check_kept
 
 INSTALLED = Path(__file__).parent / "configs"
 CONFIGS = INSTALLED if INSTALLED.is_dir() else Path(__file__).parents[2] / "configs"  # of a checkout
@@ -144,8 +152,7 @@ def _run(name: str, words: Sequence[str]) -> int:
                 )
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
-        alike = [entry for entry in overrides if not entry.is_sweep_override()]  # for all jobs of a sweep
-        fixed = {entry.key_or_group: entry.get_value_string() for entry in alike}
+        fixed = fixed_of(overrides)
         if folder:
             _check_begun(folder, fixed)
         job = Job(run, schema, fixed, plain)
@@ -154,6 +161,11 @@ def _run(name: str, words: Sequence[str]) -> int:
         is_hydras = isinstance(error, HydraException) or refused_by_machine(error) is None
         if isinstance(error, UserError) or not is_hydras:
             raise
+        if folder and not isinstance(error, HydraException | OmegaConfBaseException) and any(folder.glob(f"*/{JOB}")):
+            said = (
+                f"{folder}: the launcher has ended: {first_line(error) or type(error).__name__}"  # such as: job killed
+            )
+            raise TrainingError(f"{said}; the same command again goes on with what is not done") from error
         raise ConfigError(_explained(error, schema)) from error
     if job.error is not None:
         raise job.error
@@ -175,6 +187,7 @@ class Job:
 
         Return the validation score of a job of a sweep, for sweepers that search by it.
         """
+        warnings_as_notes()  # the process may be a launcher's
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
         if folder is not None and (score := score_of(folder)) is not None:
@@ -215,11 +228,7 @@ class Job:
         Whatever starts it, in whatever order, the same job has the same folder, so it is found again.
         """
         settings = HydraConfig.get()
-        swept = [entry for entry in settings.overrides.task if entry.partition("=")[0].lstrip("+") not in self.fixed]
-        digest = hashlib.sha256(json.dumps(sorted(swept)).encode()).hexdigest()[:8]
-        # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/model.causal_true-1a2b3c4d
-        readable = re.sub(r"[^\w.-]+", "_", ",".join(swept))[:100].strip("-_.")
-        folder = Path(str(settings.sweep.dir)) / f"{readable}-{digest}"
+        folder = Path(str(settings.sweep.dir)) / folder_name(settings.overrides.task, self.fixed)
         composed.outputs_dir, composed.name = settings.sweep.dir, folder.name
         overrides = dict(entry.split("=", 1) for entry in settings.overrides.task)
         content = {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)}
