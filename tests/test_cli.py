@@ -288,7 +288,7 @@ def test_a_launcher_that_loses_a_job_is_one_line_and_exit_code_1(
     monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: Launcher())
     assert run("train", "-m", "name=lost", "seed=1,2") == 1
     assert capsys.readouterr().err == (
-        "error: outputs/lost: the launcher has ended: Job 1 has no result; "
+        "error: outputs/lost: the launcher has ended: Job 1 has no result killed; "
         "the same command again goes on with what is not done\n"
     )
 

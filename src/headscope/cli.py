@@ -49,6 +49,7 @@ from headscope.errors import (
     message_of,
     os_message,
     refused_by_machine,
+    shown,
     tell,
 )
 from headscope.files import read_json, write_whole
@@ -162,10 +163,9 @@ def _run(name: str, words: Sequence[str]) -> int:
         if isinstance(error, UserError) or not is_hydras:
             raise
         if folder and not isinstance(error, HydraException | OmegaConfBaseException) and any(folder.glob(f"*/{JOB}")):
-            said = (
-                f"{folder}: the launcher has ended: {first_line(error) or type(error).__name__}"  # such as: job killed
-            )
-            raise TrainingError(f"{said}; the same command again goes on with what is not done") from error
+            said = shown(" ".join(str(error).split()) or type(error).__name__, 300)  # such as of a job that was killed
+            again = "the same command again goes on with what is not done"
+            raise TrainingError(f"{folder}: the launcher has ended: {said}; {again}") from error
         raise ConfigError(_explained(error, schema)) from error
     if job.error is not None:
         raise job.error
