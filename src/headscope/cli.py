@@ -357,7 +357,7 @@ def _check_begun(folder: Path, given: Mapping[str, str]) -> None:
     for path in sorted(folder.glob(f"*/{JOB}")):
         before = read_json(path, dict).get("fixed", given)
         for key in sorted({*before, *given} - {"name", "outputs_dir"}):
-            if before.get(key) != given.get(key):
+            if before.get(key) != given.get(key) and not key.startswith("hydra"):  # how jobs are started is free
                 was = f"{key}={before[key]}" if key in before else f"no {key}=..."
                 raise ConfigError(f"{folder} holds a sweep that was begun with {was}; give the same, or another name")
 

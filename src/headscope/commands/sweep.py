@@ -69,11 +69,8 @@ class SweepTable(Callback):
 
 
 def fixed_of(overrides: Iterable[Override]) -> dict[str, str]:
-    """Return what has one value for all jobs; how Hydra starts them is none of theirs."""
-    alike = [entry for entry in overrides if not entry.is_sweep_override()]
-    return {
-        entry.key_or_group: entry.get_value_string() for entry in alike if not entry.key_or_group.startswith("hydra")
-    }
+    """Return what has one value for all jobs."""
+    return {entry.key_or_group: entry.get_value_string() for entry in overrides if not entry.is_sweep_override()}
 
 
 def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
