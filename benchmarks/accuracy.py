@@ -6,18 +6,22 @@
 
 Prints a table for each data set: accuracy and macro-F1 in percent, the mean over seeds 0, 1, 2 ... and its standard
 deviation. Data sets are ready groups of configs/data, files, folders or Hub ids; arguments with an equals sign are
-overrides of scripts/train.py. What peers can be told (C; epochs and learning rate) is chosen by validation accuracy.
-fastText is left out where it is not installed (`pip install -c constraints.txt -e .[benchmark]`).
+overrides of `headscope train -m sweep=accuracy`, whose runs are kept, and gone on with, in --folder. What peers can be
+told (C; epochs and learning rate) is chosen by validation accuracy. fastText is left out where it is not installed
+(`pip install -c constraints.txt -e .[benchmark]`).
 """
 
 import json
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
-from itertools import product, starmap
+from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +33,9 @@ from headscope.commands.evaluate import data_of
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
 from headscope.training.baseline import fitted, is_without_spaces
-from headscope.training.folder import best_device, load_run
-from headscope.training.predict import split_logits
+from headscope.training.folder import load_run
 from headscope.training.scores import Scores, scores
-from side_by_side import ROOT, count, parser_of, print_page, run_folder, table
+from side_by_side import ROOT, count, parser_of, print_page, table
 
 COLUMNS = (
     "", "test accuracy", "test macro-F1", "validation accuracy", "validation macro-F1", "seeds", "seconds",
@@ -47,8 +50,8 @@ Classifier = Callable[[Dataset], Scores]  # what was fitted scores a split
 class Result(NamedTuple):
     """What one seed of one classifier came to."""
 
-    test: Scores
-    validation: Scores
+    test: Mapping[str, Any]  # score -> value
+    validation: Mapping[str, Any]
     seconds: float
     chosen: str
 
@@ -58,61 +61,65 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=count, default=5, help="how many, from 0 on: %(default)s by default")
     parser.add_argument("--skip-fasttext", action="store_true", help="leave its nine fits a data set out")
-    parser.add_argument("words", nargs="*", help="data sets (licenses by default) and overrides of scripts/train.py")
+    parser.add_argument("--folder", type=Path, help="where our runs are kept, to go on with; by default they are not")
+    parser.add_argument("words", nargs="*", help="data sets (licenses by default) and overrides of `headscope train`")
     options = parser.parse_intermixed_args()
     overrides = [word for word in options.words if "=" in word]
     sets = [word for word in options.words if "=" not in word] or ["licenses"]
     disable_progress_bars()
-    parts = [part for data in sets for part in page_of(data, options.seeds, overrides, options.skip_fasttext)]
+    with tempfile.TemporaryDirectory() as gone:
+        folder = options.folder or Path(gone)
+        pages = [page_of(folder, data, options.seeds, overrides, options.skip_fasttext) for data in sets]
     print_page(
         "Accuracy",
         torch.device("cpu"),
-        *parts,
-        f"headscope: train.py as it comes{', ' if overrides else ''}{' '.join(overrides)}. Percent: mean over seeds ± "
+        *chain.from_iterable(pages),
+        f"headscope: as it comes{', ' if overrides else ''}{' '.join(overrides)}. Percent: mean over seeds ± "
         "standard deviation over seeds (n - 1), which tells how far another seed may lie, not how far other texts "
         "would. The split is the same for all rows and seeds. Seconds: from the texts to the scores, of a peer without "
         "those of what was not chosen.",
     )
 
 
-def page_of(data: str, seeds: int, overrides: list[str], skip_fasttext: bool = False) -> Iterator[str]:
-    """Yield the heading and the table of a data set."""
-    ours, corpora = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(seeds):
-            result, corpus = trained(Path(folder) / f"seed_{seed}", source(data), f"seed={seed}", *overrides)
-            ours.append(result)
-            corpora.append(corpus)
-        corpus = corpora[0]  # the same for all: seeds leave the split alone
-        found = {"TF-IDF + logistic regression": [counted_words(corpus)], "headscope": ours}
-        if not skip_fasttext and fasttext() is not None:
-            found["fastText"] = fast_text(corpus, seeds, Path(folder))
+def page_of(folder: Path, data: str, seeds: int, overrides: list[str], skip_fasttext: bool) -> list[str]:
+    """Return the heading and the table of a data set."""
+    runs = trained(folder / Path(data).stem, seeds, *source(data), *overrides)
+    corpus = data_of(load_run(runs[0])).corpus  # the same for all: seeds leave the split alone
+    found = {"TF-IDF + logistic regression": [counted_words(corpus)], "headscope": [*map(ours, runs)]}
+    if not skip_fasttext and fasttext() is not None:
+        found["fastText"] = fast_text(corpus, seeds)
     sizes = " / ".join(f"{len(corpus.splits[role]):,}" for role in ("train", "validation", "test"))
-    yield f"## {Path(data).stem}: {sizes} texts of train / validation / test, {len(corpus.labels)} classes"
-    yield table(COLUMNS, [row(name, results) for name, results in found.items()])
+    heading = f"## {Path(data).stem}: {sizes} texts of train / validation / test, {len(corpus.labels)} classes"
+    return [heading, table(COLUMNS, [row(name, results) for name, results in found.items()])]
 
 
-def source(data: str) -> str:
-    """Return the override for a ready group, or else for a file, folder or Hub id."""
+def source(data: str) -> list[str]:
+    """Return the overrides for a ready group, or else for a file, folder or Hub id."""
     path = Path(data).expanduser()
     if not path.exists() and list(ROOT.glob(f"**/configs/data/{data}.yaml")):
-        return f"data={data}"
-    return f"data.path={path.resolve() if path.exists() else data}"
+        return [f"data={data}"]
+    return ["data=files", f"data.path='{path.resolve() if path.exists() else data}'"]
 
 
-def trained(folder: Path, *overrides: str) -> tuple[Result, Corpus]:
-    """Train as a user does; score validation too, by the weights that were kept, and return the texts."""
-    run = load_run(run_folder(folder, "inspection.enabled=false", *overrides))
-    if run.config.data.multi_label:
-        raise SystemExit("error: data.multi_label=true: takes sets of one label a text, as the peers do")
-    data, device = data_of(run), best_device(run.config.trainer.accelerator)
-    test, validation = (
-        scores(*split_logits(run.model, data.loader(split), device)) for split in ("test", "validation")
-    )
+def trained(folder: Path, seeds: int, *overrides: str) -> list[Path]:
+    """Train by the ready sweep what is not trained yet, and return the folder of each seed's run."""
+    place = [f"outputs_dir='{folder.parent}'", f"name='{folder.name}'", f"seeds={seeds}", "trainer.progress=false"]
+    command = [sys.executable, "-m", "headscope", "train", "-m", "sweep=accuracy", *place, *overrides]
+    if code := subprocess.run(command, stdout=sys.stderr).returncode:
+        raise SystemExit(code)
+    runs = [path.parent for seed in range(seeds) for path in folder.glob(f"seed_{seed}-*/metrics.json")]
+    if len(runs) < seeds:
+        raise SystemExit(f"error: {' '.join(overrides)}: takes one value of each key, as the peers do")
+    return runs
+
+
+def ours(folder: Path) -> Result:
+    """Return what a run came to, by the weights that were kept."""
     metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    facts = metrics["training"]
-    kept = f"step {facts['kept step']} of {facts['steps']}"
-    return Result(test, validation, metrics["seconds"]["everything"], kept), data.corpus
+    if "micro_f1" in metrics["test"]:
+        raise SystemExit("error: data.multi_label=true: takes sets of one label a text, as the peers do")
+    kept = f"step {metrics['training']['kept step']} of {metrics['training']['steps']}"
+    return Result(metrics["test"], metrics["validation"], metrics["seconds"]["everything"], kept)
 
 
 def counted_words(corpus: Corpus) -> Result:
@@ -139,10 +146,10 @@ def best_of(candidates: Mapping[str, Callable[[], Classifier]], corpus: Corpus) 
     )
     begun = time.perf_counter()
     test = classifier(corpus.splits["test"])
-    return Result(test, validation, seconds + time.perf_counter() - begun, words)
+    return Result(asdict(test), asdict(validation), seconds + time.perf_counter() - begun, words)
 
 
-def fast_text(corpus: Corpus, seeds: int, folder: Path) -> list[Result]:
+def fast_text(corpus: Corpus, seeds: int) -> list[Result]:
     """Return what fastText came to (Joulin et al. 2016, arXiv:1607.01759): words and pairs of words, on one thread.
 
     Epochs and learning rate are chosen by seed 0, and the other seeds take them.
@@ -151,12 +158,13 @@ def fast_text(corpus: Corpus, seeds: int, folder: Path) -> list[Result]:
     by_characters = is_without_spaces(train)
 
     def fit(seed: int, epochs: int, rate: float) -> Classifier:
-        file = folder / "train.txt"
         shuffled = train.shuffle(seed=seed, keep_in_memory=True)  # it takes them as they come
         rows = zip(numbers(shuffled, "label"), lines(shuffled, by_characters), strict=True)
-        file.write_text("".join(f"{LABEL}{label} {line}\n" for label, line in rows), encoding="utf-8")
         settings = {"epoch": epochs, "lr": rate, "wordNgrams": 2, "seed": seed, "thread": 1, "verbose": 0}
-        model = fasttext().train_supervised(str(file), label=LABEL, **settings)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+            file.writelines(f"{LABEL}{label} {line}\n" for label, line in rows)
+            file.flush()
+            model = fasttext().train_supervised(file.name, label=LABEL, **settings)
         return lambda split: fast_text_scores(model, split, len(corpus.labels), by_characters)
 
     choices = {f"{epochs} epochs, rate {rate:g}": (epochs, rate) for epochs, rate in product(EPOCHS, LEARNING_RATES)}
@@ -199,7 +207,7 @@ def row(name: str, results: list[Result]) -> tuple[str, ...]:
     return (
         name,
         *(
-            percent(getattr(getattr(result, split), score) for result in results)
+            percent(getattr(result, split)[score] for result in results)
             for split in ("test", "validation")
             for score in ("accuracy", "macro_f1")
         ),

@@ -7,12 +7,15 @@ import shlex
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra.core.plugins import Plugins
 
 import headscope.__main__
 import headscope.training.run
 from headscope import cli
+from headscope.commands.sweep import SweepTable
 from headscope.config import TrainConfig
 from headscope.signals import Stopped, signals_taken
 from headscope.training.folder import save_config
@@ -218,8 +221,76 @@ def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_beg
     with Path("outputs/heads/sweep.csv").open(newline="") as file:
         rows = {row["model.num_heads"]: row["status"].split(":")[0] for row in csv.DictReader(file)}
     assert rows == {"8": "not finished", "4": "not finished", "3": "failed", "2": "done"}
+    # By whom jobs are started may differ.
+    assert (
+        run("train", "name=heads", "baseline=false", "-m", "model.num_heads=2,3,4", "hydra.sweeper.max_batch_size=2")
+        == 2
+    )
     assert run("train", "name=heads", "-m", "model.num_heads=2,3,4") == 2
     assert "holds a sweep that was begun with baseline=false; give the same, or another name" in capsys.readouterr().err
+
+
+def test_the_table_has_every_job_before_the_first_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(config: TrainConfig) -> None:
+        save_config(Path(config.outputs_dir) / str(config.name), config)
+        if config.model.num_heads == 2:
+            raise Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(headscope.training.run, "train", train)
+    sweep = ("train", "name=heads", "-m", "model.num_heads=4,2,8", "sweep=heads", "model.num_layers=1")
+    with pytest.raises(Stopped):
+        cli.main(sweep)
+    with Path("outputs/heads/sweep.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    statuses = {"4": "not finished", "2": "not finished", "8": "not begun"}
+    assert [(row["model.num_heads"], row["status"]) for row in rows] == [*statuses.items()]
+    monkeypatch.setattr(headscope.training.run, "train", lambda config: None)
+    assert run(*sweep) == 0
+    assert sorted(path.parent.name for path in Path("outputs/heads").glob("*/job.json")) == sorted(
+        row["job"] for row in rows
+    )
+
+
+@pytest.mark.parametrize(("metric", "score"), [("macro_f1", 0.25), ("accuracy", 0.5), ("loss", 1.5)])
+def test_a_job_returns_the_validation_score_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, metric: str, score: float
+) -> None:
+    def train(config: TrainConfig) -> None:
+        validation = {"macro_f1": 0.25, "accuracy": 0.5, "loss": 1.5}
+        metrics = {"test": {"loss": 9.5}, "validation": validation, "seconds": {"everything": 3}}
+        folder = Path(config.outputs_dir) / str(config.name)
+        save_config(folder, config)
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+
+    returned = []
+
+    def on_job_end(self: object, config: object, job_return: Any, **kwargs: object) -> None:
+        returned.append(job_return.return_value)
+
+    monkeypatch.setattr(headscope.training.run, "train", train)
+    monkeypatch.setattr(SweepTable, "on_job_end", on_job_end)
+    for _ in range(2):  # trained, and done before
+        assert run("train", "-m", "name=scores", "seed=3,4", f"sweep.metric={metric}") == 0
+    assert returned == 4 * [score]
+    with Path("outputs/scores/sweep.csv").open(newline="") as file:
+        assert {row[f"validation_{metric}"] for row in csv.DictReader(file)} == {f"{score:.4f}"}
+
+
+def test_a_launcher_that_loses_a_job_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Launcher:
+        def launch(self, jobs: object, initial_job_idx: int) -> None:
+            Path("outputs/lost/seed_1-12345678").mkdir()
+            Path("outputs/lost/seed_1-12345678/job.json").write_text("{}")
+            raise RuntimeError("Job 1 has no result\nkilled")
+
+    monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: Launcher())
+    assert run("train", "-m", "name=lost", "seed=1,2") == 1
+    assert capsys.readouterr().err == (
+        "error: outputs/lost: the launcher has ended: Job 1 has no result killed; "
+        "the same command again goes on with what is not done\n"
+    )
 
 
 def test_seeds_are_the_innermost_axis(trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]) -> None:

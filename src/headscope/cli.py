@@ -40,14 +40,24 @@ from headscope.command_config import (
     TuneConfig,
     VerifyConfig,
 )
-from headscope.commands.sweep import FAILURE, JOB, METRICS, job_name, score_of, write_table
+from headscope.commands.sweep import FAILURE, METRICS, fixed_of, folder_name, score_of, write_table
 from headscope.config import TrainConfig
-from headscope.errors import ConfigError, UserError, first_line, message_of, os_message, refused_by_machine, tell
+from headscope.errors import (
+    ConfigError,
+    TrainingError,
+    UserError,
+    first_line,
+    message_of,
+    os_message,
+    refused_by_machine,
+    shown,
+    tell,
+)
 from headscope.files import read_json, write_whole
 from headscope.settings import check, described, problems, read_config, structured
 from headscope.signals import end, signals_taken
 from headscope.terminal import warnings_as_notes
-from headscope.training.resume import check_kept
+from headscope.training.resume import JOB, check_kept
 
 INSTALLED = Path(__file__).parent / "configs"
 CONFIGS = INSTALLED if INSTALLED.is_dir() else Path(__file__).parents[2] / "configs"  # of a checkout
@@ -146,8 +156,7 @@ def _run(name: str, words: Sequence[str]) -> int:
                 )
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
-        alike = [entry for entry in overrides if not entry.is_sweep_override()]  # for all jobs of a sweep
-        fixed = {entry.key_or_group: entry.get_value_string() for entry in alike}
+        fixed = fixed_of(overrides)
         if folder:
             _check_begun(folder, fixed)
         job = Job(run, schema, fixed, plain)
@@ -156,6 +165,10 @@ def _run(name: str, words: Sequence[str]) -> int:
         is_hydras = isinstance(error, HydraException) or refused_by_machine(error) is None
         if isinstance(error, UserError) or not is_hydras:
             raise
+        if folder and not isinstance(error, HydraException | OmegaConfBaseException) and any(folder.glob(f"*/{JOB}")):
+            said = shown(" ".join(str(error).split()) or type(error).__name__, 300)  # such as of a job that was killed
+            again = "the same command again goes on with what is not done"
+            raise TrainingError(f"{folder}: the launcher has ended: {said}; {again}") from error
         raise ConfigError(_explained(error, schema)) from error
     if job.error is not None:
         raise job.error
@@ -177,6 +190,7 @@ class Job:
 
         Return the validation score of a job of a sweep, for sweepers that search by it.
         """
+        warnings_as_notes()  # the process may be a launcher's
         is_in_sweep = self.schema is TrainConfig and HydraConfig.get().mode == RunMode.MULTIRUN
         folder = self._folder(composed) if is_in_sweep else None
         if folder is not None and (score := score_of(folder)) is not None:
@@ -214,8 +228,7 @@ class Job:
     def _folder(self, composed: DictConfig) -> Path:
         """Give the job a folder named by what differs from job to job, and write its overrides down."""
         settings = HydraConfig.get()
-        swept = [entry for entry in settings.overrides.task if entry.partition("=")[0].lstrip("+") not in self.fixed]
-        folder = Path(str(settings.sweep.dir)) / job_name(swept)
+        folder = Path(str(settings.sweep.dir)) / folder_name(settings.overrides.task, self.fixed)
         composed.outputs_dir, composed.name = settings.sweep.dir, folder.name
         overrides = dict(entry.split("=", 1) for entry in settings.overrides.task)
         content = {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)}
@@ -344,7 +357,7 @@ def _check_begun(folder: Path, given: Mapping[str, str]) -> None:
     for path in sorted(folder.glob(f"*/{JOB}")):
         before = read_json(path, dict).get("fixed", given)
         for key in sorted({*before, *given} - {"name", "outputs_dir"}):
-            if before.get(key) != given.get(key):
+            if before.get(key) != given.get(key) and not key.startswith("hydra"):  # how jobs are started is free
                 was = f"{key}={before[key]}" if key in before else f"no {key}=..."
                 raise ConfigError(f"{folder} holds a sweep that was begun with {was}; give the same, or another name")
 

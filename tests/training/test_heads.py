@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 
@@ -26,6 +28,7 @@ from headscope.tensorboard.record import read_index, read_step, weights_from
 from headscope.training.folder import flat, load_run
 from headscope.training.module import chosen_precision
 from headscope.training.predict import split_logits
+from headscope.training.report import write_scores
 from headscope.training.run import train
 from training_runs import Trained, events_of
 
@@ -63,8 +66,7 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Tr
     assert {"test/bad", "test/good"} <= set(tags["tensors"])
     assert {"_hparams_/session_start_info", "heads"} <= set(events.summary_metadata)
     # HParams lists first what differs from the defaults.
-    settings = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content)
-    differing = {setting.name for setting in settings.experiment.hparam_infos if setting.differs}
+    differing = first_in_hparams(events)
     assert differing == {
         name for name, value in flat(plain.report.config).items() if value != flat(TrainConfig())[name]
     }
@@ -72,6 +74,24 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Tr
     assert "optimizer.beta1" not in differing
     # Of single texts nothing is said that only a pair has.
     assert not [tag for tag in tags["scalars"] if "crossing" in tag]
+
+
+def first_in_hparams(events: EventAccumulator) -> set[str]:
+    content = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content)
+    return {setting.name for setting in content.experiment.hparam_infos if setting.differs}
+
+
+def test_what_a_sweep_varies_comes_first_in_hparams_also_where_it_is_as_by_default(
+    plain: Trained, tmp_path: Path
+) -> None:
+    overrides = {"optimizer.beta1": "0.9", "tokenizer": "words", "seed": "0", "baseline": "False"}
+    job = {"overrides": overrides, "fixed": {"baseline": "False", "hydra/launcher": "basic"}}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    with SummaryWriter(str(tmp_path)) as writer:
+        write_scores(writer, replace(plain.report, folder=tmp_path))
+    more = first_in_hparams(events_of(tmp_path)) - first_in_hparams(events_of(plain.folder))
+    tokenizer = {name for name in flat(TrainConfig()) if name.startswith("tokenizer.")}
+    assert more | tokenizer == {"optimizer.beta1", "seed", *tokenizer}
 
 
 def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_as_wished(plain: Trained) -> None:

@@ -200,6 +200,17 @@ def test_a_configuration_has_the_mean_over_its_seeds_and_the_best_of_validation_
     assert f"best again: headscope train --config-dir {tmp_path} --config-name best" in lines
 
 
+def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
+    for number, loss in enumerate([0.7, 0.3, 0.5]):
+        job(tmp_path, number, {}, metrics={**done(loss=1.0 - loss), "validation": {"loss": loss, "macro_f1": loss}})
+        path = next(tmp_path.glob(f"*{number:08x}/job.json"))
+        path.write_text(path.read_text().replace("macro_f1", "loss"))
+    (tmp_path / f"long-{1:08x}" / "config.yaml").write_text("seed: 17\n")
+    rows = [line.split()[:2] for line in shown(tmp_path).splitlines() if line.strip()[:1].isdigit()]
+    assert rows == [["2", "0.3000"], ["4", "0.5000"], ["1", "0.7000"]]
+    assert "seed: 17" in (tmp_path / "best.yaml").read_text()
+
+
 def test_the_results_of_a_row_are_the_scores_of_a_run() -> None:
     assert RESULTS[len(VALIDATION) : -1] == tuple(scores.SCORES)
 

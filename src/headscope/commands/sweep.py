@@ -11,11 +11,16 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
@@ -23,8 +28,9 @@ from headscope.config import METRICS as SCORES
 from headscope.errors import RunError
 from headscope.files import read_json, write_whole
 from headscope.terminal import terminal
+from headscope.training.resume import JOB
 
-JOB, FAILURE, METRICS, TABLE, BEST = "job.json", "failure.json", "metrics.json", "sweep.csv", "best.yaml"
+PLAN, FAILURE, METRICS, TABLE, BEST = "jobs.json", "failure.json", "metrics.json", "sweep.csv", "best.yaml"
 PRUNED = "pruned.json"  # of a search's trial that was stopped: the epoch
 # A row has the one that sweep.metric names: configurations are chosen by it, never by test scores.
 VALIDATION = tuple(f"validation_{name}" for name in SCORES)
@@ -35,7 +41,19 @@ Row = dict[str, str]
 
 
 class SweepTable(Callback):
-    """Write sweep.csv after each job (each writes it when it begins, too), and print what came of all at the end."""
+    """Write sweep.csv before the first job and after each (each job does when it begins, too); print it at the end."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Write the rows of all jobs, if it is Hydra's own sweeper that makes them: others search as they go."""
+        sweeper, words = config.hydra.sweeper, list(config.hydra.overrides.task)
+        if not str(sweeper.get("_target_")).endswith(f".{BasicSweeper.__name__}"):
+            return
+        with suppress(HydraException):  # a mistake is told by Hydra, which comes to it next
+            parsed = OverridesParser.create().parse_overrides
+            (jobs,) = BasicSweeper.split_arguments(
+                parsed([f"{key}={value}" for key, value in (sweeper.params or {}).items()] + words), None
+            )
+            _write_plan(Path(config.hydra.sweep.dir), jobs, fixed_of(parsed(words)))
 
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
         """Write the rows of all jobs that have begun."""
@@ -51,19 +69,35 @@ class SweepTable(Callback):
         show_sweep(terminal(), folder, [averaged(group) for group in by_configuration(rows)], rows, RESULTS)
 
 
-def job_name(swept: Sequence[str]) -> str:
-    """Return the name of a job's folder: what is swept, readably, and a hash of it.
+def fixed_of(overrides: Iterable[Override]) -> dict[str, str]:
+    """Return what has one value for all jobs."""
+    return {entry.key_or_group: entry.get_value_string() for entry in overrides if not entry.is_sweep_override()}
 
-    Whatever starts the job, in whatever order, it has the same folder, so it is found again.
-    """
+
+def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
+    """Return the name of a job's folder: what differs from job to job, readable, and a hash of it."""
+    swept = [entry for entry in overrides if entry.partition("=")[0].lstrip("+") not in fixed]
     digest = hashlib.sha256(json.dumps(sorted(swept)).encode()).hexdigest()[:8]
     # Without = and commas, which stand in a value only in quotes: run=outputs/sweep/model.causal_true-1a2b3c4d
     readable = re.sub(r"[^\w.-]+", "_", ",".join(swept))[:100].strip("-_.")
     return f"{readable}-{digest}"
 
 
+def _write_plan(folder: Path, jobs: Sequence[Sequence[str]], fixed: Container[str]) -> None:
+    """Write down which jobs there will be, and the table of them."""
+    content = {
+        folder_name(overrides, fixed): {
+            "number": number,
+            "overrides": dict(entry.split("=", 1) for entry in overrides),
+        }
+        for number, overrides in enumerate(jobs)
+    }
+    write_whole(folder / PLAN, lambda path: path.write_text(json.dumps(content), encoding="utf-8"))
+    write_table(folder)
+
+
 def job_row(folder: Path) -> dict[str, str]:
-    """Return the row of a job: what was overridden, and its scores or why it failed."""
+    """Return the row of a job that has begun: what was overridden, and its scores or why it failed."""
     row = {"job": folder.name}
     try:
         job = read_json(folder / JOB, dict)
@@ -93,8 +127,13 @@ def score_of(folder: Path) -> float | None:
 
 def write_table(folder: Path) -> list[Row]:
     """Write sweep.csv, one row for each job in order, and best.yaml; return the rows."""
-    numbers = {path.parent: _number(path) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}")}
-    rows = [job_row(job) for job in sorted(numbers, key=lambda job: (numbers[job], job.name))]
+    begun = {path.parent.name: _number(path) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}")}
+    planned: dict[str, Any] = read_json(folder / PLAN, dict) if (folder / PLAN).exists() else {}
+    numbers = {name: job["number"] for name, job in planned.items()} | begun
+    rows = [
+        job_row(folder / name) if name in begun else {"job": name, **planned[name]["overrides"], "status": "not begun"}
+        for name in sorted(numbers, key=lambda name: (numbers[name], name))
+    ]
     columns = list(dict.fromkeys(["job", *(column for row in rows for column in row)]))
 
     def write(path: Path) -> None:

@@ -30,12 +30,11 @@ from rich.console import Console
 from headscope.command_config import TuneConfig
 from headscope.commands.sweep import (
     FAILURE,
-    JOB,
     PRUNED,
     RESULTS,
     averaged,
     by_configuration,
-    job_name,
+    folder_name,
     score_of,
     write_table,
 )
@@ -46,7 +45,7 @@ from headscope.settings import check, described, structured
 from headscope.signals import Stopped
 from headscope.terminal import terminal
 from headscope.training.folder import CONFIG, VALIDATIONS, save_config, save_json
-from headscope.training.resume import RunLock
+from headscope.training.resume import JOB, RunLock
 from headscope.training.screen import show_sweep
 
 try:
@@ -256,7 +255,7 @@ class Search:
         self.study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
         trial = self.study.ask(self.space)
         values = {key: rounded(value) for key, value in trial.params.items()}
-        folder = self.folder / job_name([f"{key}={value}" for key, value in values.items()])
+        folder = self.folder / folder_name([f"{key}={value}" for key, value in values.items()], ())
         folder.mkdir(exist_ok=True)
         trial.set_user_attr("folder", folder.name)
         lock = FileLock(folder / CLAIMED)

@@ -18,6 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.config import InspectionConfig, TrainConfig
+from headscope.files import read_json
 from headscope.inspection.callback import Subjects, beyond_the_usual, record_study, write_numbers
 from headscope.inspection.probes import Probe, Reading, read_probe, shortened
 from headscope.inspection.study import Study
@@ -34,6 +35,7 @@ from headscope.tensorboard.record import Arrays
 from headscope.tensorboard.recorder import HeadRecorder
 from headscope.tensorboard.summaries import add_summary
 from headscope.training.folder import METRICS, flat, save_json
+from headscope.training.resume import JOB
 from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 
 # Of the facts of training.
@@ -113,20 +115,30 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
     classes = report.objective.has(report.targets, len(report.labels))
     for number, label in enumerate(report.labels):
         writer.add_pr_curve(f"test/{label}", classes[:, number], probabilities[:, number], step)
-    for summary in _summaries_of_settings(report.config, values):
+    for summary in _summaries_of_settings(report.config, values, _swept(report.folder)):
         add_summary(writer, summary)
 
 
-def _summaries_of_settings(config: TrainConfig, scores: dict[str, float]) -> tuple[Summary, ...]:
+def _swept(folder: Path) -> set[str]:
+    """Return the keys and groups that differ in the sweep that a run is a job of; none for a run of its own."""
+    if not (folder / JOB).exists():
+        return set()
+    job = read_json(folder / JOB, dict)
+    return {key.lstrip("+") for key in job.get("overrides", {})} - {*job.get("fixed", {})}
+
+
+def _summaries_of_settings(config: TrainConfig, scores: dict[str, float], swept: set[str]) -> tuple[Summary, ...]:
     """Return what HParams reads, in the run's own event file: SummaryWriter.add_hparams would open a run of its own.
 
-    HParams lists first what is said to differ. One run does not know the others: it names what is not as by default.
+    HParams lists first what is said to differ. It asks one run, which does not know the others: it names what its
+    sweep varies, and what is not as by default.
     """
     settings, defaults = flat(config), flat(TrainConfig())
     experiment, *others = hparams(settings, scores)
     content = HParamsPluginData.FromString(experiment.value[0].metadata.plugin_data.content)
     for setting in content.experiment.hparam_infos:
-        setting.differs = settings[setting.name] != defaults[setting.name]
+        is_swept = setting.name in swept or setting.name.partition(".")[0] in swept
+        setting.differs = is_swept or settings[setting.name] != defaults[setting.name]
     experiment.value[0].metadata.plugin_data.content = content.SerializeToString()
     return experiment, *others
 

@@ -18,6 +18,7 @@ from headscope.files import clear_partial, read_json, reading
 from headscope.settings import described
 
 NEW_RUN = "leave it out, or start a new run"
+JOB = "job.json"  # of a job of a sweep: what was overridden, and what of it all jobs have in common
 DATA = "data.json"  # what tells whether the splits are those that the run was trained on
 Digests = dict[str, dict[str, Any]]
 # Below the run folder: what a resumed run goes on from, the first that can be read.
