@@ -20,7 +20,7 @@ from headscope.config import TrainConfig
 from headscope.signals import Stopped, signals_taken
 from headscope.training.folder import save_config
 
-COMMANDS = ["train", "evaluate", "predict", "inspect", "verify", "trace", "export"]
+COMMANDS = ["train", "tune", "evaluate", "predict", "inspect", "verify", "trace", "export"]
 
 
 @pytest.fixture(autouse=True)

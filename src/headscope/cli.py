@@ -154,6 +154,10 @@ def _run(name: str, words: Sequence[str]) -> int:
                     f"{entry.input_line}: has a comma; as one text: {quoted}, as a list: {key}=[a,b], "
                     "for a run with each value: add -m"
                 )
+        if folder and "TORCHELASTIC_RUN_ID" in os.environ:
+            raise ConfigError(
+                "-m: torchrun starts one training; leave it out, and give trainer.devices=... to each job"
+            )
         sys.argv[1:] = [*options, *given, *([f"++hydra.sweep.dir={_quoted(str(folder))}"] if folder else [])]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of Hydra's own words and exit code
         fixed = fixed_of(overrides)

@@ -62,7 +62,8 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     page.save(path)
     settings = InspectionConfig(max_tokens=config.max_tokens)
     recorder = new_recorder(folder, probes, classifier.labels, settings, {"dropout": "off", "model": config.model})
-    record_probes(recorder, 0, classifier, Subjects(probes, classifier.labels, classifier.special, str))
+    subjects = Subjects(probes, classifier.labels, classifier.special, str, classifier.objective)
+    record_probes(recorder, 0, classifier, subjects)
     write_marker(folder)
     shares = ", ".join(f"{name} {share:.3f}" for name, share in page.probabilities.items())
     cut = ", to which it was cut" if classifier.is_cut(given[0][0]) else ""
