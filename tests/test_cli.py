@@ -68,6 +68,7 @@ def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
     for key, meaning in (
         {
             "train": ("model.num_heads = 4", "must divide d_model"),
+            "tune": ("space = (must be given)", "file of what varies"),
             "evaluate": ("split", "validation or test"),
             "predict": ("input", "standard input"),
             "inspect": ("max_tokens", "cut the text"),
@@ -78,8 +79,8 @@ def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
     ):
         assert f"\n  {key}" in shown
         assert meaning in shown
-    assert ("experiment: attention" in shown) == (name == "train")
-    assert ("data: ag_news" in shown) == (name in ("train", "evaluate", "inspect"))
+    assert ("experiment: attention" in shown) == (name in ("train", "tune"))
+    assert ("data: ag_news" in shown) == (name in ("train", "tune", "evaluate", "inspect"))
 
 
 def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
 def composed(name: str, overrides: list[str]) -> Any:
     ConfigStore.instance().store("schema", SCHEMAS[name])
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return OmegaConf.to_object(compose(name, overrides))
+        return OmegaConf.to_object(compose("train" if name == "tune" else name, overrides))
 
 
 @pytest.mark.parametrize("path", GROUPS, ids=lambda path: f"{path.parent.name}={path.stem}")
@@ -54,7 +54,7 @@ def test_every_file_says_at_its_head_what_it_is() -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_script_has_its_configuration(name: str) -> None:
     runs = {name: ["run=."] for name in ("evaluate", "predict", "inspect", "export")}
-    wanted = {"inspect": ["text=words"], "export": ["output=nowhere"]}
+    wanted = {"inspect": ["text=words"], "export": ["output=nowhere"], "tune": ["space=learning"]}
     assert list(problems(composed(name, runs.get(name, []) + wanted.get(name, [])))) == []
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()
 

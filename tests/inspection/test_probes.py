@@ -55,7 +55,8 @@ def test_value_norms_are_the_lengths_of_what_the_keys_add(options: dict[str, Any
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_without_a_head_or_a_layer_is_without_its_columns_of_the_output_projection(pooling: str) -> None:
     model = classifier(pooling=pooling)
-    heads, layers = without_each(model, PROBE, ONE_CLASS, temperature=1.5)
+    found = without_each(model, PROBE, ONE_CLASS, temperature=1.5)
+    heads, layers = found["without/heads"], found["without/layers"]
     assert (heads.shape, layers.shape) == ((L, H, C), (L, C))
 
     def without(number: int, columns: slice) -> np.ndarray:

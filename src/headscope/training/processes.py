@@ -36,7 +36,7 @@ from headscope.training.folder import CONFIG, best_device, save_config
 
 LONGEST_WAIT = timedelta(hours=12)  # for rank 0 to prepare the data, or to record
 SECONDS_TO_SAVE = 120  # after a signal; then processes are killed
-LOST = re.compile("gloo|NCCL|Connection (closed|reset)|Broken pipe|DistBackend|DistNetwork|store")
+LOST = re.compile("gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|DistBackend|DistNetwork|DistStore|TCPStore")
 Shared = TypeVar("Shared")
 
 
@@ -109,7 +109,7 @@ def joined(settings: TrainerConfig) -> Iterator[None]:
         # What is agreed on is a number of the CPU, so that no GPU has to be waited for.
         dist.init_process_group("cpu:gloo,cuda:nccl" if is_on_gpu else "gloo", timeout=LONGEST_WAIT)
         yield
-    except (RuntimeError, ConnectionError) as error:
+    except RuntimeError as error:
         if not LOST.search(f"{type(error).__name__}: {error}"):
             raise
         raise LostProcessError(f"process {os.environ['RANK']}: another process of this training has ended") from error

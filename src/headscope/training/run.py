@@ -43,6 +43,7 @@ from headscope.training.folder import (
 from headscope.training.most_wrong import write_most_wrong
 from headscope.training.predict import split_logits
 from headscope.training.processes import (
+    agreed,
     check_devices,
     first_alone,
     is_first,
@@ -139,6 +140,7 @@ def _trained(config: TrainConfig, folder: Path, lock: RunLock, console: Console)
             f"note: optimizer steps in all: {session.total_steps}; for so few texts raise trainer.max_epochs "
             "or lower data.tokens_per_batch"
         )
+    agreed(0)  # to begin: the others prepare after the first
     preparing = time.perf_counter() - started
     seconds = {"preparing": preparing, "training": session.fit()}
     if not leave():
