@@ -268,7 +268,10 @@ class Search:
         is_one_dying = False
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             folder = self.folder / str(trial.user_attrs.get("folder", "?"))
-            if not folder.is_dir():  # a worker on another machine, which shares the database alone
+            if not folder.is_dir():
+                # With a database, of a worker on another machine. Else its worker was killed as it asked.
+                if self.config.storage is None:
+                    self._try_again(trial)
                 continue
             try:
                 with FileLock(folder / CLAIMED, blocking=False):
