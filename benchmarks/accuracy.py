@@ -29,11 +29,11 @@ import numpy as np
 import torch
 from datasets import Dataset, disable_progress_bars
 
-from headscope.commands.evaluate import data_of
+from headscope.cli.evaluate import data_of
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
+from headscope.run import load_run
 from headscope.training.baseline import fitted, is_without_spaces
-from headscope.training.folder import load_run
 from headscope.training.scores import Scores, scores
 from side_by_side import ROOT, count, parser_of, print_page, table
 
@@ -59,17 +59,31 @@ class Result(NamedTuple):
 def main() -> None:
     """Train and score, data set by data set, and print the tables."""
     parser = parser_of(__doc__)
-    parser.add_argument("--seeds", type=count, default=5, help="how many, from 0 on: %(default)s by default")
-    parser.add_argument("--skip-fasttext", action="store_true", help="leave its nine fits a data set out")
-    parser.add_argument("--folder", type=Path, help="where our runs are kept, to go on with; by default they are not")
-    parser.add_argument("words", nargs="*", help="data sets (licenses by default) and overrides of `headscope train`")
+    parser.add_argument(
+        "--seeds", type=count, default=5, help="how many, from 0 on: %(default)s by default"
+    )
+    parser.add_argument(
+        "--skip-fasttext", action="store_true", help="leave its nine fits a data set out"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where our runs are kept, to go on with; by default they are not",
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        help="data sets (licenses by default) and overrides of `headscope train`",
+    )
     options = parser.parse_intermixed_args()
     overrides = [word for word in options.words if "=" in word]
     sets = [word for word in options.words if "=" not in word] or ["licenses"]
     disable_progress_bars()
     with tempfile.TemporaryDirectory() as gone:
         folder = options.folder or Path(gone)
-        pages = [page_of(folder, data, options.seeds, overrides, options.skip_fasttext) for data in sets]
+        pages = [
+            page_of(folder, data, options.seeds, overrides, options.skip_fasttext) for data in sets
+        ]
     print_page(
         "Accuracy",
         torch.device("cpu"),
@@ -81,11 +95,16 @@ def main() -> None:
     )
 
 
-def page_of(folder: Path, data: str, seeds: int, overrides: list[str], skip_fasttext: bool) -> list[str]:
+def page_of(
+    folder: Path, data: str, seeds: int, overrides: list[str], skip_fasttext: bool
+) -> list[str]:
     """Return the heading and the table of a data set."""
     runs = trained(folder / Path(data).stem, seeds, *source(data), *overrides)
     corpus = data_of(load_run(runs[0])).corpus  # the same for all: seeds leave the split alone
-    found = {"TF-IDF + logistic regression": [counted_words(corpus)], "headscope": [*map(ours, runs)]}
+    found = {
+        "TF-IDF + logistic regression": [counted_words(corpus)],
+        "headscope": [*map(ours, runs)],
+    }
     if not skip_fasttext and fasttext() is not None:
         found["fastText"] = fast_text(corpus, seeds)
     sizes = " / ".join(f"{len(corpus.splits[role]):,}" for role in ("train", "validation", "test"))
@@ -103,13 +122,31 @@ def source(data: str) -> list[str]:
 
 def trained(folder: Path, seeds: int, *overrides: str) -> list[Path]:
     """Train by the ready sweep what is not trained yet, and return the folder of each seed's run."""
-    place = [f"outputs_dir='{folder.parent}'", f"name='{folder.name}'", f"seeds={seeds}", "trainer.progress=false"]
-    command = [sys.executable, "-m", "headscope", "train", "-m", "sweep=accuracy", *place, *overrides]
+    place = [
+        f"outputs_dir='{folder.parent}'",
+        f"name='{folder.name}'",
+        f"seeds={seeds}",
+        "trainer.progress=false",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "headscope",
+        "train",
+        "-m",
+        "sweep=accuracy",
+        *place,
+        *overrides,
+    ]
     if code := subprocess.run(command, stdout=sys.stderr).returncode:
         raise SystemExit(code)
-    runs = [path.parent for seed in range(seeds) for path in folder.glob(f"seed_{seed}-*/metrics.json")]
+    runs = [
+        path.parent for seed in range(seeds) for path in folder.glob(f"seed_{seed}-*/metrics.json")
+    ]
     if len(runs) < seeds:
-        raise SystemExit(f"error: {' '.join(overrides)}: takes one value of each key, as the peers do")
+        raise SystemExit(
+            f"error: {' '.join(overrides)}: takes one value of each key, as the peers do"
+        )
     return runs
 
 
@@ -117,7 +154,9 @@ def ours(folder: Path) -> Result:
     """Return what a run came to, by the weights that were kept."""
     metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     if "micro_f1" in metrics["test"]:
-        raise SystemExit("error: data.multi_label=true: takes sets of one label a text, as the peers do")
+        raise SystemExit(
+            "error: data.multi_label=true: takes sets of one label a text, as the peers do"
+        )
     kept = f"step {metrics['training']['kept step']} of {metrics['training']['steps']}"
     return Result(metrics["test"], metrics["validation"], metrics["seconds"]["everything"], kept)
 
@@ -160,18 +199,30 @@ def fast_text(corpus: Corpus, seeds: int) -> list[Result]:
     def fit(seed: int, epochs: int, rate: float) -> Classifier:
         shuffled = train.shuffle(seed=seed, keep_in_memory=True)  # it takes them as they come
         rows = zip(numbers(shuffled, "label"), lines(shuffled, by_characters), strict=True)
-        settings = {"epoch": epochs, "lr": rate, "wordNgrams": 2, "seed": seed, "thread": 1, "verbose": 0}
+        settings = {
+            "epoch": epochs,
+            "lr": rate,
+            "wordNgrams": 2,
+            "seed": seed,
+            "thread": 1,
+            "verbose": 0,
+        }
         with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
             file.writelines(f"{LABEL}{label} {line}\n" for label, line in rows)
             file.flush()
             model = fasttext().train_supervised(file.name, label=LABEL, **settings)
         return lambda split: fast_text_scores(model, split, len(corpus.labels), by_characters)
 
-    choices = {f"{epochs} epochs, rate {rate:g}": (epochs, rate) for epochs, rate in product(EPOCHS, LEARNING_RATES)}
+    choices = {
+        f"{epochs} epochs, rate {rate:g}": (epochs, rate)
+        for epochs, rate in product(EPOCHS, LEARNING_RATES)
+    }
     results: list[Result] = []
     for seed in range(seeds):
         left = choices if not results else {results[0].chosen: choices[results[0].chosen]}
-        results.append(best_of({words: partial(fit, seed, *choice) for words, choice in left.items()}, corpus))
+        results.append(
+            best_of({words: partial(fit, seed, *choice) for words, choice in left.items()}, corpus)
+        )
     return results
 
 
@@ -191,7 +242,9 @@ def fast_text_scores(model: Any, split: Dataset, num_classes: int, by_characters
         # The object beneath: its wrapper in Python asks numpy for an array without a copy, which numpy 2 refuses.
         for probability, label in model.f.predict(line + "\n", -1, 0.0, "strict"):
             probabilities[number, int(label.removeprefix(LABEL))] = max(probability, 1e-12)
-    return scores(torch.from_numpy(np.log(probabilities)).float(), torch.from_numpy(numbers(split, "label")))
+    return scores(
+        torch.from_numpy(np.log(probabilities)).float(), torch.from_numpy(numbers(split, "label"))
+    )
 
 
 def lines(split: Dataset, by_characters: bool) -> Iterator[str]:

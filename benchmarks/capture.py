@@ -16,8 +16,18 @@ import torch
 from torch import Tensor
 
 from headscope.config import ModelConfig
-from headscope.inspection.hooks.capture import capture
-from side_by_side import SIZES, arguments, bert_config, in_turn, milliseconds, print_page, ratio, table, transformers
+from headscope.heads.capture import capture
+from side_by_side import (
+    SIZES,
+    arguments,
+    bert_config,
+    in_turn,
+    milliseconds,
+    print_page,
+    ratio,
+    table,
+    transformers,
+)
 
 VOCABULARY, BATCH, TOKENS = 8000, 16, 256
 
@@ -27,14 +37,18 @@ def main() -> None:
     options = arguments(__doc__).parse_args()
     device = torch.device(options.device)
     torch.set_num_threads(1)
-    sizes = replace(SIZES[options.size], num_heads=max(1, SIZES[options.size].d_model // 64))  # as wide as BERT's heads
+    sizes = replace(
+        SIZES[options.size], num_heads=max(1, SIZES[options.size].d_model // 64)
+    )  # as wide as BERT's heads
     with torch.no_grad():
         works = works_of(sizes, device)
         rows = []
         for title, shortest in (("full", TOKENS), ("padded", TOKENS // 2)):
             lengths = torch.linspace(TOKENS, shortest, BATCH, device=device).long()
             mask = (torch.arange(TOKENS, device=device) < lengths[:, None]).long()
-            taken = in_turn({name: partial(work, mask) for name, work in works.items()}, options.rounds, device)
+            taken = in_turn(
+                {name: partial(work, mask) for name, work in works.items()}, options.rounds, device
+            )
             plain, one, every, slow = taken.values()
             rows.append((
                 title, *map(milliseconds, (plain, one, every, slow)), ratio(one, plain), ratio(every, slow)
@@ -52,7 +66,8 @@ def main() -> None:
 def works_of(sizes: ModelConfig, device: torch.device) -> dict[str, Callable[[Tensor], object]]:
     """Return what is timed, by its column's name; each takes the mask of the padding."""
     fused, eager = (
-        transformers().BertModel(bert_config(sizes, VOCABULARY, 2, TOKENS)).eval().to(device) for _ in range(2)
+        transformers().BertModel(bert_config(sizes, VOCABULARY, 2, TOKENS)).eval().to(device)
+        for _ in range(2)
     )
     eager.set_attn_implementation("eager")
     ids = torch.randint(1, VOCABULARY, (BATCH, TOKENS), device=device)

@@ -21,26 +21,44 @@ from torch.multiprocessing.spawn import spawn
 
 from side_by_side import count, milliseconds, parser_of, print_page, ratio, run_folder, table
 
-NUMBERS = (1, 10**4, 10**5, 10**6, 10**7)  # of float32 in an all-reduce; the default network has 1.6 million weights
+NUMBERS = (
+    1,
+    10**4,
+    10**5,
+    10**6,
+    10**7,
+)  # of float32 in an all-reduce; the default network has 1.6 million weights
 REPEATS = 20
 
 
 def main() -> None:
     """Train in turn in one process and in several, and print the tables."""
     parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=count, default=5, help="how often each is trained: %(default)s by default")
-    parser.add_argument("--processes", type=count, default=2, help="how many train together: %(default)s by default")
-    parser.add_argument("overrides", nargs="*", default=["trainer.max_epochs=1"], help="%(default)s by default")
+    parser.add_argument(
+        "--rounds", type=count, default=5, help="how often each is trained: %(default)s by default"
+    )
+    parser.add_argument(
+        "--processes", type=count, default=2, help="how many train together: %(default)s by default"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", default=["trainer.max_epochs=1"], help="%(default)s by default"
+    )
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     several = options.processes
     taken: dict[int, list[float]] = {1: [], several: []}
     with tempfile.TemporaryDirectory() as folder:
         overrides = [*options.overrides, "inspection.enabled=false"]
-        run_folder(Path(folder) / "first", *overrides, "trainer.max_steps=2")  # unseen: the texts are cached
+        run_folder(
+            Path(folder) / "first", *overrides, "trainer.max_steps=2"
+        )  # unseen: the texts are cached
         for number in range(options.rounds):
             for devices in taken:
-                run = run_folder(Path(folder) / f"on-{devices}-{number}", *overrides, f"trainer.devices={devices}")
+                run = run_folder(
+                    Path(folder) / f"on-{devices}-{number}",
+                    *overrides,
+                    f"trainer.devices={devices}",
+                )
                 metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
                 taken[devices].append(metrics["seconds"]["training"])
         summed = all_reduces(several, Path(folder))
@@ -63,7 +81,10 @@ def main() -> None:
             ],
         ),
         f"An all-reduce of float32 numbers by gloo, {several} processes, median of {REPEATS}:",
-        table(("numbers", "milliseconds"), [(f"{size:,}", milliseconds(found)) for size, found in summed.items()]),
+        table(
+            ("numbers", "milliseconds"),
+            [(f"{size:,}", milliseconds(found)) for size, found in summed.items()],
+        ),
     )
 
 

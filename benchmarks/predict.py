@@ -20,7 +20,7 @@ from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.files import cache_folder
 from headscope.model.classifier import TextClassifier
-from headscope.training.folder import TOKENS_PER_BATCH
+from headscope.run import TOKENS_PER_BATCH
 from headscope.training.predict import probabilities
 from side_by_side import (
     SIZES,
@@ -36,7 +36,11 @@ from side_by_side import (
     transformers,
 )
 
-LENGTH, CLASSES, BATCH = 256, 7, 32  # tokens of the longest text; classes; texts of the pipeline's batch
+LENGTH, CLASSES, BATCH = (
+    256,
+    7,
+    32,
+)  # tokens of the longest text; classes; texts of the pipeline's batch
 PIPELINE = f"pipeline, batch of {BATCH}"
 
 
@@ -75,9 +79,18 @@ def ours(
     positions = TOKENS_PER_BATCH.get(device.type, 65536)
 
     def label(precision: torch.dtype) -> object:
-        return probabilities(model, encode_texts(tokenizer, [(text,) for text in texts]), positions, device, precision)
+        return probabilities(
+            model,
+            encode_texts(tokenizer, [(text,) for text in texts]),
+            positions,
+            device,
+            precision,
+        )
 
-    return {f"headscope, {short(precision)}": partial(label, precision) for precision in precisions(device)}
+    return {
+        f"headscope, {short(precision)}": partial(label, precision)
+        for precision in precisions(device)
+    }
 
 
 def peers(
@@ -94,7 +107,9 @@ def peers(
     ordered = sorted(texts, key=len, reverse=True)
     return {
         PIPELINE: lambda: classify(texts, batch_size=BATCH, truncation=True, top_k=None),
-        f"{PIPELINE}, longest first": lambda: classify(ordered, batch_size=BATCH, truncation=True, top_k=None),
+        f"{PIPELINE}, longest first": lambda: classify(
+            ordered, batch_size=BATCH, truncation=True, top_k=None
+        ),
     }
 
 

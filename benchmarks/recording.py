@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from headscope.tensorboard.record import FOLDER, read_index
+from headscope.record.schema import FOLDER, read_index
 from side_by_side import count, parser_of, print_page, ratio, run_folder, table
 
 SETTINGS = {"recorded": "inspection.enabled=true", "not": "inspection.enabled=false"}
@@ -25,16 +25,24 @@ Run = dict[str, Any]  # metrics.json, with how many records there are and the by
 def main() -> None:
     """Train in turn with recording and without, and print the table."""
     parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=count, default=3, help="how often each is trained: %(default)s by default")
-    parser.add_argument("overrides", nargs="*", default=["trainer.max_epochs=1"], help="%(default)s by default")
+    parser.add_argument(
+        "--rounds", type=count, default=3, help="how often each is trained: %(default)s by default"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", default=["trainer.max_epochs=1"], help="%(default)s by default"
+    )
     options = parser.parse_args()
     runs: dict[str, list[Run]] = {name: [] for name in SETTINGS}
     with tempfile.TemporaryDirectory() as folder:
         # Unseen: texts are read, cut into tokens and cached.
-        run_folder(Path(folder) / "first", *options.overrides, SETTINGS["not"], "trainer.max_steps=2")
+        run_folder(
+            Path(folder) / "first", *options.overrides, SETTINGS["not"], "trainer.max_steps=2"
+        )
         for number in range(options.rounds):
             for name, setting in SETTINGS.items():
-                runs[name].append(read(run_folder(Path(folder) / f"{name}_{number}", *options.overrides, setting)))
+                runs[name].append(
+                    read(run_folder(Path(folder) / f"{name}_{number}", *options.overrides, setting))
+                )
     recorded = runs["recorded"]
     print_page(
         "Recording heads",
@@ -50,7 +58,10 @@ def read(folder: Path) -> Run:
     """Return the metrics of a run, and the size of its record."""
     metrics: Run = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     steps = read_index(folder / FOLDER).steps if (folder / FOLDER).exists() else []
-    return metrics | {"records": len(steps), "bytes": statistics.fmean(step.bytes for step in steps) if steps else 0}
+    return metrics | {
+        "records": len(steps),
+        "bytes": statistics.fmean(step.bytes for step in steps) if steps else 0,
+    }
 
 
 def rows(recorded: list[Run], plain: list[Run]) -> list[tuple[str, ...]]:
@@ -58,8 +69,17 @@ def rows(recorded: list[Run], plain: list[Run]) -> list[tuple[str, ...]]:
     found = []
     for title, clock in (("whole run", "everything"), ("its training", "training")):
         ours, others = ([run["seconds"][clock] for run in runs] for runs in (recorded, plain))
-        found.append((title, f"{statistics.median(ours):.1f}", f"{statistics.median(others):.1f}", ratio(ours, others)))
-    recording = statistics.median(run["seconds"]["inspection (within training)"] for run in recorded)
+        found.append(
+            (
+                title,
+                f"{statistics.median(ours):.1f}",
+                f"{statistics.median(others):.1f}",
+                ratio(ours, others),
+            )
+        )
+    recording = statistics.median(
+        run["seconds"]["inspection (within training)"] for run in recorded
+    )
     causes = statistics.median(run["seconds"]["causes (after training)"] for run in recorded)
     return [
         *found,

@@ -24,7 +24,13 @@ PACKAGES = ("torch", "lightning", "tokenizers", "transformers", "scikit-learn", 
 DROPOUT = 0.1
 # Every token's vector is made and averaged, so that both networks do the same work.
 SMALL = ModelConfig(
-    d_model=256, num_heads=8, num_layers=4, feedforward_size=1024, dropout=DROPOUT, pooling="mean", evidence=False
+    d_model=256,
+    num_heads=8,
+    num_layers=4,
+    feedforward_size=1024,
+    dropout=DROPOUT,
+    pooling="mean",
+    evidence=False,
 )
 SIZES = {
     "tiny": replace(SMALL, d_model=32, num_heads=2, num_layers=1, feedforward_size=64),
@@ -41,10 +47,16 @@ def parser_of(purpose: str | None) -> ArgumentParser:
 def arguments(purpose: str | None) -> ArgumentParser:
     """Return a parser of the options that benchmarks of networks share."""
     parser = parser_of(purpose)
-    parser.add_argument("--size", choices=SIZES, default="small", help="of both networks: %(default)s by default")
-    parser.add_argument("--rounds", type=count, default=7, help="how often each is timed: %(default)s by default")
+    parser.add_argument(
+        "--size", choices=SIZES, default="small", help="of both networks: %(default)s by default"
+    )
+    parser.add_argument(
+        "--rounds", type=count, default=7, help="how often each is timed: %(default)s by default"
+    )
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    parser.add_argument("--device", choices=devices, default="cpu", help="where: %(default)s by default")
+    parser.add_argument(
+        "--device", choices=devices, default="cpu", help="where: %(default)s by default"
+    )
     return parser
 
 
@@ -100,7 +112,12 @@ def run_folder(folder: Path, *overrides: str) -> Path:
     Raises:
         SystemExit: if training fails, which has said why.
     """
-    place = [f"outputs_dir={folder.parent}", f"name={folder.name}", "baseline=false", "trainer.progress=false"]
+    place = [
+        f"outputs_dir={folder.parent}",
+        f"name={folder.name}",
+        "baseline=false",
+        "trainer.progress=false",
+    ]
     print(f"training: {' '.join(overrides)}", file=sys.stderr)
     command = [sys.executable, "scripts/train.py", *place, *overrides]
     if code := subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode:
@@ -123,7 +140,9 @@ def in_turn(
         passes: runs of a work in each round; seconds are those of one.
     """
     clock = time.process_time if device.type == "cpu" else timer
-    timers = {name: Timer("work()", timer=clock, globals={"work": work}) for name, work in works.items()}
+    timers = {
+        name: Timer("work()", timer=clock, globals={"work": work}) for name, work in works.items()
+    }
     taken: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}: {', '.join(works)}", file=sys.stderr)
@@ -151,7 +170,9 @@ def short(precision: torch.dtype) -> str:
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in markdown: the first column to the left, the others to the right."""
     lines = [columns, ("---", *("---:" for _ in columns[1:])), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def print_page(title: str, device: torch.device, *parts: str) -> None:
@@ -163,7 +184,12 @@ def print_page(title: str, device: torch.device, *parts: str) -> None:
 def machine(device: torch.device) -> str:
     """Return the processor, its cores, the versions of what computes, and the commit."""
     versions = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
-    facts = [_processor(device), f"Python {platform.python_version()}", *versions, f"commit {_commit()}"]
+    facts = [
+        _processor(device),
+        f"Python {platform.python_version()}",
+        *versions,
+        f"commit {_commit()}",
+    ]
     return "; ".join(facts)
 
 
@@ -184,5 +210,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, cwd=ROOT
+    )
     return done.stdout.strip() or "unknown"

@@ -38,7 +38,11 @@ from side_by_side import (
 )
 
 VOCABULARY, CLASSES = 4000, 4
-BATCHES = {"tiny": [(4, 12)], "small": [(32, 64), (51, 40)], "base": [(64, 512)]}  # texts, tokens of the longest
+BATCHES = {
+    "tiny": [(4, 12)],
+    "small": [(32, 64), (51, 40)],
+    "base": [(64, 512)],
+}  # texts, tokens of the longest
 LAYERS = {"tiny": [(4, 12)], "small": [(32, 128), (8, 256), (128, 32)], "base": [(64, 512)]}
 PASSES = 5  # of an attention layer in a round
 Batch = tuple[Tensor, Tensor, Tensor]  # ids [B, T], padding [B, T], labels [B]
@@ -75,7 +79,9 @@ def main() -> None:
         "Ours / BERT's: the median of the rounds' ratios, and the smallest and largest. Kept: what the forward pass of "
         "the first batch keeps for the backward one, weights among it.",
         "## The attention layer",
-        table(("B, T", "precision", "dropout", "headscope, ms", "torch, ms", "ours / torch's"), layers),
+        table(
+            ("B, T", "precision", "dropout", "headscope, ms", "torch, ms", "ours / torch's"), layers
+        ),
         "Forward and backward, `need_weights=False`, every other text half as long.",
     )
 
@@ -89,9 +95,13 @@ class Bert(nn.Module):
         self.bert = transformers().BertModel(config, add_pooling_layer=False)
         self.dropout, self.head = nn.Dropout(sizes.dropout), nn.Linear(sizes.d_model, CLASSES)
 
-    def forward(self, token_ids: Int[Tensor, "B T"], key_padding_mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
+    def forward(
+        self, token_ids: Int[Tensor, "B T"], key_padding_mask: Bool[Tensor, "B T"]
+    ) -> Float[Tensor, "B C"]:
         """Return the logits."""
-        tokens = self.bert(input_ids=token_ids, attention_mask=(~key_padding_mask).long()).last_hidden_state
+        tokens = self.bert(
+            input_ids=token_ids, attention_mask=(~key_padding_mask).long()
+        ).last_hidden_state
         logits: Tensor = self.head(self.dropout(mean_pooling(tokens, key_padding_mask)))
         return logits
 
@@ -110,7 +120,11 @@ def step_rows(
                 "BERT": Bert(config, longest).to(device),
             }
             kept = [f"{kept_mib(model, batches[0], precision):.3g}" for model in models.values()]
-            taken = in_turn({name: training(each, batches, precision) for name, each in models.items()}, rounds, device)
+            taken = in_turn(
+                {name: training(each, batches, precision) for name, each in models.items()},
+                rounds,
+                device,
+            )
             ours, theirs = ([seconds / len(batches) for seconds in each] for each in taken.values())
             yield (
                 short(precision), f"{dropout:g}", milliseconds(ours), milliseconds(theirs), ratio(ours, theirs), *kept,
@@ -177,8 +191,13 @@ def layer_rows(
                 theirs = nn.MultiheadAttention(sizes.d_model, sizes.num_heads, dropout, **common)
                 ours = MultiHeadAttention(sizes.d_model, sizes.num_heads, dropout, **common)
                 ours.load_state_dict(theirs.state_dict())
-                tokens = torch.randn(texts, length, sizes.d_model).to(device, precision).requires_grad_()
-                works = {"our layer": both_ways(ours, tokens, padding), "torch's": both_ways(theirs, tokens, padding)}
+                tokens = (
+                    torch.randn(texts, length, sizes.d_model).to(device, precision).requires_grad_()
+                )
+                works = {
+                    "our layer": both_ways(ours, tokens, padding),
+                    "torch's": both_ways(theirs, tokens, padding),
+                }
                 mine, other = in_turn(works, rounds, device, PASSES).values()
                 yield (
                     f"{texts}, {length}", short(precision), f"{dropout:g}", milliseconds(mine), milliseconds(other),

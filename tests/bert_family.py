@@ -16,15 +16,29 @@ SIZES = {
     "num_hidden_layers": LAYERS,
     "intermediate_size": HIDDEN,
 }
-DISTILBERT_SIZES = {"vocab_size": VOCABULARY, "dim": WIDTH, "n_heads": HEADS, "n_layers": LAYERS, "hidden_dim": HIDDEN}
+DISTILBERT_SIZES = {
+    "vocab_size": VOCABULARY,
+    "dim": WIDTH,
+    "n_heads": HEADS,
+    "n_layers": LAYERS,
+    "hidden_dim": HIDDEN,
+}
 # RoBERTa's places begin at 2: its table has as many rows more, for texts of the same length.
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", {**SIZES, "max_position_embeddings": PLACES}),
     "distilbert": ("DistilBert", {**DISTILBERT_SIZES, "max_position_embeddings": PLACES}),
-    "roberta": ("Roberta", {**SIZES, "max_position_embeddings": PLACES + 2, "type_vocab_size": 1, "pad_token_id": 1}),
+    "roberta": (
+        "Roberta",
+        {**SIZES, "max_position_embeddings": PLACES + 2, "type_vocab_size": 1, "pad_token_id": 1},
+    ),
     "xlm-roberta": (
         "XLMRoberta",
-        {**SIZES, "max_position_embeddings": PLACES + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+        {
+            **SIZES,
+            "max_position_embeddings": PLACES + 2,
+            "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5,
+        },
     ),
 }
 
@@ -33,7 +47,9 @@ def peer(family: str, head: str = "Model", **options: Any) -> Any:
     """Return a model of `transformers` with random weights, in eval mode, whose biases and norms are random too."""
     name, sizes = FAMILIES[family]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**(sizes | options), attn_implementation="eager")
+    config = getattr(transformers, f"{name}Config")(
+        **(sizes | options), attn_implementation="eager"
+    )
     model = getattr(transformers, f"{name}{head}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -61,7 +77,13 @@ def train_tokenizer(family: str, texts: Sequence[str]) -> Tokenizer:
     """Return WordPiece for BERT and DistilBERT, byte-level BPE for RoBERTa and Unigram for XLM-RoBERTa."""
     if "roberta" not in family:
         return _wordpiece(texts)
-    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]  # in the order in which those models have them
+    names = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        "<mask>",
+    ]  # in the order in which those models have them
     start, end = ("<s>", 0), ("</s>", 2)
     if family == "roberta":
         tokenizer = Tokenizer(models.BPE())
@@ -75,7 +97,9 @@ def train_tokenizer(family: str, texts: Sequence[str]) -> Tokenizer:
         return tokenizer
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[start, end]

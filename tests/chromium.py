@@ -18,7 +18,9 @@ READING = "Canvas2D: Multiple readback"  # a hint of the browser about how tests
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Open the browser until the block ends; skip the test, with a hint, where there is none."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'")
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'"
+    )
     executable = shutil.which("chromium")
     if executable is None:
         pytest.skip("needs Chromium: `apt-get install chromium`, or put a `chromium` on the PATH")
@@ -28,7 +30,9 @@ def chromium() -> Iterator[Any]:
         launched.close()
 
 
-def watch(page: Any, requests: list[str], complaints: list[str], allowed: tuple[str, ...] = ()) -> None:
+def watch(
+    page: Any, requests: list[str], complaints: list[str], allowed: tuple[str, ...] = ()
+) -> None:
     """Note what a page asks for, and what it says on its console, throws or pops up, but for what begins as allowed."""
 
     def refuse(dialog: Any) -> None:

@@ -16,7 +16,9 @@ from chromium import chromium
 install_import_hook("headscope", "beartype.beartype")
 
 # Set before `datasets` is imported, which reads them once: one cache for all tests, and no request to the Hub.
-CACHE = Path(tempfile.gettempdir()) / f"headscope-tests-{os.getuid() if hasattr(os, 'getuid') else 0}"
+CACHE = (
+    Path(tempfile.gettempdir()) / f"headscope-tests-{os.getuid() if hasattr(os, 'getuid') else 0}"
+)
 os.environ |= {
     "HF_HOME": str(CACHE / "hub"),
     "HF_HUB_OFFLINE": "1",
@@ -26,7 +28,9 @@ os.environ |= {
 }
 
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, by the processes started here too
+signal.signal(
+    signal.SIGHUP, signal.SIG_DFL
+)  # under nohup it is ignored, by the processes started here too
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,9 @@ import transformers
 
 import bert_family
 
-pytest.importorskip("headscope.inspection.hooks.huggingface")  # what looks into transformers' attention
+pytest.importorskip(
+    "headscope.heads.transformers_models"
+)  # what looks into transformers' attention
 
 SPECIAL = {
     "pad_token": "[PAD]",
@@ -17,7 +19,13 @@ SPECIAL = {
     "unk_token": "[UNK]",
     "mask_token": "[MASK]",
 }
-ROBERTA = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>"}
+ROBERTA = {
+    "pad_token": "<pad>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+}
 NOUNS = ["film", "book", "song", "soup", "day"]
 
 
@@ -26,7 +34,9 @@ def made_up(count: int, seed: int = 0) -> tuple[list[str], list[int]]:
     draw, texts, labels = random.Random(seed), [], []
     for _ in range(count):
         is_good, is_denied = draw.random() < 0.5, draw.random() < 0.5
-        texts.append(f"the {draw.choice(NOUNS)} was{' not' if is_denied else ''} {'good' if is_good else 'bad'}")
+        texts.append(
+            f"the {draw.choice(NOUNS)} was{' not' if is_denied else ''} {'good' if is_good else 'bad'}"
+        )
         labels.append(int(is_good != is_denied))
     return texts, labels
 
@@ -36,7 +46,13 @@ def classifier(family: str = "bert", **options: Any) -> tuple[Any, Any]:
     texts, _ = made_up(60)
     names = ROBERTA if "roberta" in family else SPECIAL
     made = bert_family.train_tokenizer(family, texts)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"] if family == "bert" else ["input_ids", "attention_mask"]
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_input_names=inputs, **names)
+    inputs = (
+        ["input_ids", "token_type_ids", "attention_mask"]
+        if family == "bert"
+        else ["input_ids", "attention_mask"]
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, model_input_names=inputs, **names
+    )
     sizes = {"hidden_size": 24, "vocab_size": len(tokenizer), "id2label": {0: "blame", 1: "praise"}}
     return bert_family.peer(family, "ForSequenceClassification", **(sizes | options)), tokenizer

@@ -37,9 +37,13 @@ class Snapshot:
     """
 
     def __init__(self, folder: Path) -> None:
-        found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+        found = [
+            path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()
+        ]
         self.files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
-        parents = {parent.as_posix() for name in self.files for parent in PurePosixPath(name).parents}
+        parents = {
+            parent.as_posix() for name in self.files for parent in PurePosixPath(name).parents
+        }
         self.folders = sorted(parents - {"."})
         listing = json.dumps([(name, git_blob_id(content)) for name, content in self.files.items()])
         self.commit = hashlib.sha1(listing.encode()).hexdigest()
@@ -69,7 +73,10 @@ class HubRequestHandler(BaseHTTPRequestHandler):
     repository = r"/(?P<repository>[^/]+/[^/]+)"
     routes = (
         (rf"/api/(?:datasets|models){repository}(?:/revision/(?P<revision>[^/]+))?", "answer_info"),
-        (rf"/api/(?:datasets|models){repository}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", "answer_tree"),
+        (
+            rf"/api/(?:datasets|models){repository}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?",
+            "answer_tree",
+        ),
         (rf"/api/datasets{repository}/paths-info/(?P<revision>[^/]+)", "answer_paths_info"),
         (rf"(?:/datasets)?{repository}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "answer_file"),
     )
@@ -102,7 +109,9 @@ class HubRequestHandler(BaseHTTPRequestHandler):
     def answer_info(self) -> None:
         """What a revision is: its commit and the names of its files."""
         siblings = [{"rfilename": name} for name in self.snapshot.files]
-        self.reply_json({"id": self.parts["repository"], "sha": self.snapshot.commit, "siblings": siblings})
+        self.reply_json(
+            {"id": self.parts["repository"], "sha": self.snapshot.commit, "siblings": siblings}
+        )
 
     def answer_tree(self) -> None:
         """What lies in a folder or, where the client asks for that, anywhere below it."""
@@ -129,7 +138,9 @@ class HubRequestHandler(BaseHTTPRequestHandler):
 
     def entry_not_found(self) -> HubError:
         """The error for a missing file: the client keeps its absence in its cache, under the commit named."""
-        return HubError("EntryNotFound", "Entry not found", **{"X-Repo-Commit": self.snapshot.commit})
+        return HubError(
+            "EntryNotFound", "Entry not found", **{"X-Repo-Commit": self.snapshot.commit}
+        )
 
     def reply_json(self, value: object) -> None:
         """Answer with a value in JSON."""
@@ -156,7 +167,9 @@ class HubServer(ThreadingHTTPServer):
 
     def __init__(self, repositories: Mapping[str, Path | Mapping[str, Path]]) -> None:
         # first, so that a folder that cannot be read leaves no socket open
-        self.repositories = {name: read_revisions(folders) for name, folders in repositories.items()}
+        self.repositories = {
+            name: read_revisions(folders) for name, folders in repositories.items()
+        }
         super().__init__(("127.0.0.1", 0), HubRequestHandler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: list[tuple[str, str]] = []
@@ -186,14 +199,17 @@ class HubServer(ThreadingHTTPServer):
         # a developer's own caches, token, offline mode and proxies must not decide what a test sees
         foreign = re.compile(r"(HF|HUGGINGFACE|TRANSFORMERS)_.*|.*_PROXY", re.IGNORECASE)
         own = {name: value for name, value in os.environ.items() if not foreign.fullmatch(name)}
-        return own | {
-            "HF_HOME": str(hub_home),
-            "HF_ENDPOINT": self.url,
-            "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # else each load is counted by a request to S3
-            "HF_HUB_DISABLE_TELEMETRY": "1",  # else the client asks for a list of coding agents to report
-            # `datasets` also asks datasets-server.<the endpoint's host> and has no switch for that. As the
-            # proxy, this server gets whatever is meant for another host: nothing leaves loopback, not even
-            # the look-up of a name; the answer is a prompt 404; and `requests` shows what was asked.
-            "ALL_PROXY": self.url,
-            "NO_PROXY": "127.0.0.1",
-        }
+        return (
+            own
+            | {
+                "HF_HOME": str(hub_home),
+                "HF_ENDPOINT": self.url,
+                "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # else each load is counted by a request to S3
+                "HF_HUB_DISABLE_TELEMETRY": "1",  # else the client asks for a list of coding agents to report
+                # `datasets` also asks datasets-server.<the endpoint's host> and has no switch for that. As the
+                # proxy, this server gets whatever is meant for another host: nothing leaves loopback, not even
+                # the look-up of a name; the answer is a prompt 404; and `requests` shows what was asked.
+                "ALL_PROXY": self.url,
+                "NO_PROXY": "127.0.0.1",
+            }
+        )

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headscope.tensorboard.bundle import unpack
-from headscope.tensorboard.record import weights_from
+from headscope.record.reader import unpack
+from headscope.record.schema import weights_from
 
 
 @dataclass
@@ -23,7 +23,10 @@ class Shown:
 
     def weights(self, layer: int) -> np.ndarray:
         """Return the maps [head, query, key]."""
-        own = {name: self.arrays.get(f"layer_{layer}/{name}") for name in ("weights", "levels", "scales")}
+        own = {
+            name: self.arrays.get(f"layer_{layer}/{name}")
+            for name in ("weights", "levels", "scales")
+        }
         if own["weights"] is not None:
             return own["weights"]
         assert own["levels"] is not None
@@ -37,7 +40,9 @@ class Shown:
 
 def texts_of(content: str) -> list[Shown]:
     """Return the texts of a page."""
-    match = re.search(r'<script id="data" type="application/json">(.*?)</script>', content, re.DOTALL)
+    match = re.search(
+        r'<script id="data" type="application/json">(.*?)</script>', content, re.DOTALL
+    )
     assert match
     data = json.loads(match[1])
     return [

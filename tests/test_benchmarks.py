@@ -11,16 +11,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "side_by_side")
+BENCHMARKS = sorted(
+    path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "side_by_side"
+)
 TINY = ["--size", "tiny", "--rounds", "1"]
-needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+needs_transformers = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="transformers is not installed"
+)
 
 
 @pytest.fixture
 def told_by_a_word(tmp_path: Path) -> Path:
     """Return a file of 120 texts whose class is one of their words."""
     things = [a + b for a in "bdfgklmnprst" for b in ("ale", "ine", "ost", "ump", "eed")]
-    rows = [{"text": f"a {word} {thing} of theirs", "label": word} for thing in things for word in ("good", "bad")]
+    rows = [
+        {"text": f"a {word} {thing} of theirs", "label": word}
+        for thing in things
+        for word in ("good", "bad")
+    ]
     file = tmp_path / "told by a word.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file
@@ -30,7 +38,9 @@ def run(name: str, *arguments: str) -> str:
     """Run a benchmark in a process of its own, on one thread, and return what it printed."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, f"benchmarks/{name}.py", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -38,7 +48,10 @@ def run(name: str, *arguments: str) -> str:
 def tables(page: str) -> list[list[list[str]]]:
     """Return the cells of each table, the row of dashes left out."""
     found = re.findall(r"(?:^\|.*\|$\n?)+", page, re.MULTILINE)
-    return [[re.split(r" \| ", row[2:-2]) for row in table.splitlines() if "---" not in row] for table in found]
+    return [
+        [re.split(r" \| ", row[2:-2]) for row in table.splitlines() if "---" not in row]
+        for table in found
+    ]
 
 
 def numbers(cells: list[str]) -> list[float]:
@@ -79,7 +92,9 @@ def test_prediction_beside_a_pipeline() -> None:
     ((_, pipeline, longest_first, *ours),) = tables(run("predict", *TINY, "--texts", "12"))
     assert pipeline[2] == "1.00 (1.00 to 1.00)"
     assert ours
-    assert all(min(numbers(row[1:])) > 0 and len(numbers(row[1:])) == 2 for row in (longest_first, *ours))
+    assert all(
+        min(numbers(row[1:])) > 0 and len(numbers(row[1:])) == 2 for row in (longest_first, *ours)
+    )
 
 
 @pytest.mark.slow
@@ -95,7 +110,9 @@ def test_recording_beside_not_recording(told_by_a_word: Path) -> None:
     page = run("recording", "--rounds", "1", f"data.path={told_by_a_word}", "trainer.max_epochs=1")
     ((_, whole, training, records, one, _),) = tables(page)
     assert len(numbers(whole)) == len(numbers(training)) == 3
-    assert float(records[1]) == pytest.approx(2 * float(one[1]), abs=0.02)  # at step 0 and at the end
+    assert float(records[1]) == pytest.approx(
+        2 * float(one[1]), abs=0.02
+    )  # at step 0 and at the end
     assert "2 records of" in page
 
 

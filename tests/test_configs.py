@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from headscope.cli import COMMANDS, CONFIGS
+from headscope.cli.main import COMMANDS, CONFIGS
 from headscope.config import TrainConfig
 from headscope.data.evidence import Evidence
 from headscope.model.classifier import TextClassifier
@@ -36,7 +36,9 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
     config = composed("train", overrides)
     assert list(problems(config)) == []
     is_pair = config.data.text_pair_column is not None
-    model = TextClassifier(config.model, 1000, 2, config.data.max_length, 2 if is_pair else 1, num_ngrams=3)
+    model = TextClassifier(
+        config.model, 1000, 2, config.data.max_length, 2 if is_pair else 1, num_ngrams=3
+    )
     ClassifierModule(model, config.optimizer, 2, 10).configure_optimizers()
     ids = torch.randint(1, 1000, (1, 7))
     no_ngrams = Evidence(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(1).long())
@@ -47,8 +49,12 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
 def test_every_file_says_at_its_head_what_it_is() -> None:
     for path in CONFIGS.rglob("*.yaml"):
         text = path.read_text(encoding="utf-8")
-        assert text.startswith("# "), path  # of a group that reaches everywhere, the first line says so to Hydra
-        assert path.parent.name != "data" or "Tried:" in text or "figure in the README" in text, path
+        assert text.startswith("# "), (
+            path
+        )  # of a group that reaches everywhere, the first line says so to Hydra
+        assert path.parent.name != "data" or "Tried:" in text or "figure in the README" in text, (
+            path
+        )
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

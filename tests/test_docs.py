@@ -8,18 +8,22 @@ import pytest
 import torch
 
 from headscope.attention.multi_head import MultiHeadAttention
-from headscope.inspection.hooks.capture import capture
-from headscope.proof.claims import Terms
+from headscope.heads.capture import capture
+from headscope.proof.claims import Precision
 from headscope.proof.verify import GROUPS
-from headscope.tensorboard.record import read_index, read_step, weights_from
-from headscope.tensorboard.recorder import HeadRecorder
+from headscope.record.schema import read_index, read_step, weights_from
+from headscope.record.writer import HeadRecorder
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
 SYMBOLS = re.findall(r"^\| .* \| [BTHDE3 ]+ \| (`.*`) \| (\w+\.py) \|$", PAGE, re.MULTILINE)
 LINKS = [
     (page, link)
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]
     for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
     if "://" not in link
 ]
@@ -34,9 +38,12 @@ def test_the_line_of_each_symbol_of_the_formula_stands_in_the_code() -> None:
 
 
 def test_the_table_of_what_is_proved_counts_every_check() -> None:
-    terms = Terms(torch.float64, torch.device("cpu"), MultiHeadAttention)
+    terms = Precision(torch.float64, torch.device("cpu"), MultiHeadAttention)
     found = {title: len(list(make(terms))) for title, make in GROUPS.items()}
-    rows = {title: int(count) for title, count in re.findall(r"^\| (.+?) \| (\d+) \| .+ \|$", PAGE, re.MULTILINE)}
+    rows = {
+        title: int(count)
+        for title, count in re.findall(r"^\| (.+?) \| (\d+) \| .+ \|$", PAGE, re.MULTILINE)
+    }
     assert rows == found
     assert f"checks {sum(found.values())} numerical properties" in PAGE
 
@@ -48,17 +55,23 @@ def test_links_within_the_repository_lead_somewhere() -> None:
 
 def code_of(page: str) -> list[str]:
     """Return the blocks of Python of a page."""
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL
+    )
 
 
-def test_the_code_for_models_of_hugging_face_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_for_models_of_hugging_face_prints_what_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, _ = code_of("any-model.md")
     (said,) = re.findall(r"# (encoder\S+ \([\d, ]+\))", code)
     exec(compile(code, "any-model.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[0] == said
 
 
-def test_the_code_for_any_model_records_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_for_any_model_records_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, code = code_of("any-model.md")
     monkeypatch.chdir(tmp_path)
     found: dict[str, object] = {}

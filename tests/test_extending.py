@@ -9,16 +9,23 @@ import pytest
 import torch
 
 import headscope
-from headscope.config import DataConfig, ModelConfig, OptimizerConfig, TokenizerConfig, TrainConfig, TrainerConfig
+from headscope.config import (
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainerConfig,
+)
 from headscope.data.source import load_source
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.extension import is_import_path
 from headscope.model.classifier import build_attention
 from headscope.model.pooling import build_pooling
+from headscope.run import load_config
 from headscope.settings import problems
-from headscope.training.folder import load_config
-from headscope.training.run import train
+from headscope.training.train import train
 
 PAGE = Path(__file__).parents[1] / "docs/extending.md"
 Write = Callable[[str], None]
@@ -105,9 +112,16 @@ def configured(tmp_path: Path) -> TrainConfig:
         name="own",
         outputs_dir=str(tmp_path / "outputs"),
         baseline=False,
-        data=DataConfig(path="my_package:load", max_length=64, tokens_per_batch=512, cache_dir=str(tmp_path / "cache")),
+        data=DataConfig(
+            path="my_package:load",
+            max_length=64,
+            tokens_per_batch=512,
+            cache_dir=str(tmp_path / "cache"),
+        ),
         tokenizer=TokenizerConfig(kind="my_package.train"),
-        model=ModelConfig(12, 3, 2, 24, attention="my_package.MyAttention", pooling="my_package.MyReadout"),
+        model=ModelConfig(
+            12, 3, 2, 24, attention="my_package.MyAttention", pooling="my_package.MyReadout"
+        ),
         optimizer=OptimizerConfig(learning_rate=1e-2),
         trainer=TrainerConfig(max_epochs=1, accelerator="cpu", progress=False),
     )
@@ -116,12 +130,15 @@ def configured(tmp_path: Path) -> TrainConfig:
 def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     tmp_path: Path, package: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)))
+    package(
+        "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
+    )
     config = configured(tmp_path)
     assert list(problems(config)) == []
     folder = train(config).folder
     with pytest.raises(
-        RunError, match=r"model.attention=my_package.MyAttention.*data.path=my_package:load.*ALLOW_CODE=1"
+        RunError,
+        match=r"model.attention=my_package.MyAttention.*data.path=my_package:load.*ALLOW_CODE=1",
     ):
         headscope.load(folder)
     with pytest.raises(RunError, match="names Python code"):
@@ -141,16 +158,21 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     sys.modules.pop("my_package")
     (tmp_path / "my_package.py").unlink()
     with pytest.raises(
-        ConfigError, match=r"model.attention=my_package.MyAttention: cannot be imported: ModuleNotFound"
+        ConfigError,
+        match=r"model.attention=my_package.MyAttention: cannot be imported: ModuleNotFound",
     ):
         headscope.load(folder)
 
 
 def test_an_own_attention_is_read_head_by_head(package: Write) -> None:
     package(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0])
-    layer = build_attention(ModelConfig(12, 3, attention="my_package.MyAttention", positions="learned")).eval()
+    layer = build_attention(
+        ModelConfig(12, 3, attention="my_package.MyAttention", positions="learned")
+    ).eval()
     tokens = torch.zeros(1, 5, 12)
-    weights = layer(tokens, tokens, tokens, average_attn_weights=False)[1][0]  # all scores are 0 but for the penalty
+    weights = layer(tokens, tokens, tokens, average_attn_weights=False)[1][
+        0
+    ]  # all scores are 0 but for the penalty
     penalty = torch.tensor([0.0, -0.5, -1.0, -1.5, -2.0])
     torch.testing.assert_close(weights[0, 0], penalty.softmax(dim=0))
     torch.testing.assert_close(weights[1, 0], (penalty / 2).softmax(dim=0))
@@ -162,7 +184,10 @@ def test_an_own_attention_is_read_head_by_head(package: Write) -> None:
         ("nowhere", "cannot be imported: AttributeError"),
         ("number", "is of type int; takes a class or a function"),
         ("Plain", "takes a subclass of headscope.attention.HeadedAttention"),
-        ("Lacking", r"called with \(embed_dim, num_heads, .*\): TypeError: .* unexpected keyword argument 'rotary'"),
+        (
+            "Lacking",
+            r"called with \(embed_dim, num_heads, .*\): TypeError: .* unexpected keyword argument 'rotary'",
+        ),
         ("Raising", r"called with \(Tensor, .*attn_mask\): KeyError: 'oh'"),
         ("Wide", r"output must be \[2, 1, 12\], got torch.Size\(\[2, 1, 24\]\)"),
         ("Unseen", "forward must call self.attend_heads once"),
@@ -183,7 +208,10 @@ def test_what_is_wrong_with_an_attention_is_said(
     [
         ("nowhere", "cannot be imported"),
         ("narrow", r"takes tokens \[2, 3, 12\] to \[2, 12\], got torch.Size\(\[2, 1\]\)"),
-        ("one_argument", r"called with \(Tensor, Tensor\): TypeError: .* takes 1 positional argument"),
+        (
+            "one_argument",
+            r"called with \(Tensor, Tensor\): TypeError: .* takes 1 positional argument",
+        ),
         ("Plain", r"called with \(int\): TypeError: Plain.__init__"),
     ],
 )
@@ -201,7 +229,9 @@ def test_what_is_wrong_with_a_read_out_is_said(name: str, message: str, package:
         ("odd_rows", DataError, r"split train: takes rows such as \{'text': ..., 'label': ...\}"),
     ],
 )
-def test_what_is_wrong_with_a_loader_is_said(name: str, error: type[Exception], message: str, package: Write) -> None:
+def test_what_is_wrong_with_a_loader_is_said(
+    name: str, error: type[Exception], message: str, package: Write
+) -> None:
     package(BROKEN)
     with pytest.raises(error, match=f"data.path=my_package:{name}.*{message}"):
         load_source(DataConfig(path=f"my_package:{name}"))
@@ -215,7 +245,9 @@ def test_what_is_wrong_with_a_loader_is_said(name: str, error: type[Exception], 
         ("in_python", "cannot be kept in a tokenizer.json"),
     ],
 )
-def test_what_is_wrong_with_a_tokenizer_is_said(name: str, message: str, package: Write, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_tokenizer_is_said(
+    name: str, message: str, package: Write, tmp_path: Path
+) -> None:
     package(BROKEN)
     with pytest.raises(ConfigError, match=f"tokenizer.kind=my_package.{name}: {message}"):
         trained_tokenizer(["a b"], TokenizerConfig(kind=f"my_package.{name}"), 16, tmp_path)
@@ -231,11 +263,17 @@ def test_a_package_that_is_not_there_is_named_before_anything_is_loaded(package:
         model=ModelConfig(attention="gone.A"),
     )
     found = list(problems(lost))
-    assert [line.split(":")[0] for line in found] == ["data.path", "tokenizer.kind", "model.attention"]
+    assert [line.split(":")[0] for line in found] == [
+        "data.path",
+        "tokenizer.kind",
+        "model.attention",
+    ]
     assert all("there is no module 'gone'" in line for line in found)
 
 
-@pytest.mark.parametrize("value", ["mean", "my package.A", "a..b", ".a", "a.", "1a.b", "a/b.c", None, 3])
+@pytest.mark.parametrize(
+    "value", ["mean", "my package.A", "a..b", ".a", "a.", "1a.b", "a/b.c", None, 3]
+)
 def test_what_is_no_import_path(value: object) -> None:
     assert not is_import_path(value)
 

@@ -21,7 +21,7 @@ from headscope.files import (
     read_json,
     read_yaml_text,
     replacing_folder,
-    write_whole,
+    write_atomic,
 )
 
 
@@ -33,13 +33,15 @@ def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
         temporary.write_text("new")
         assert path.read_text() == "old"
 
-    assert write_whole(path, write) == path
+    assert write_atomic(path, write) == path
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("old", ["old", None])
-def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path, old: str | None) -> None:
+def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(
+    tmp_path: Path, old: str | None
+) -> None:
     path = tmp_path / "file.txt"
     if old is not None:
         path.write_text(old)
@@ -49,8 +51,10 @@ def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Pat
         raise RuntimeError("disk full")
 
     with pytest.raises(RuntimeError, match="disk full"):
-        write_whole(path, write)
-    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == ({"file.txt": old} if old else {})
+        write_atomic(path, write)
+    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == (
+        {"file.txt": old} if old else {}
+    )
 
 
 @pytest.fixture(params=["links", "no links"])
@@ -95,7 +99,7 @@ def test_of_many_that_create_a_file_at_once_one_does(tmp_path: Path) -> None:
 def test_a_folder_in_its_place_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "taken" / "inside").mkdir(parents=True)
     with pytest.raises(OSError, match="taken"):
-        write_whole(tmp_path / "taken", lambda temporary: temporary.write_text("content"))
+        write_atomic(tmp_path / "taken", lambda temporary: temporary.write_text("content"))
     assert [found.name for found in tmp_path.iterdir()] == ["taken"]
 
 
@@ -113,7 +117,10 @@ def test_a_folder_is_put_in_place_whole(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_fails_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="disk full"), replacing_folder(tmp_path / "folder") as temporary:
+    with (
+        pytest.raises(RuntimeError, match="disk full"),
+        replacing_folder(tmp_path / "folder") as temporary,
+    ):
         (temporary / "half").write_text("half")
         raise RuntimeError("disk full")
     assert list(tmp_path.iterdir()) == []
@@ -125,11 +132,13 @@ def test_a_new_file_has_the_mode_of_the_umask_and_one_that_is_replaced_keeps_its
 ) -> None:
     before = os.umask(umask)
     try:
-        path = write_whole(tmp_path / "new", lambda temporary: temporary.write_text("new"))
+        path = write_atomic(tmp_path / "new", lambda temporary: temporary.write_text("new"))
         created = create_whole(tmp_path / "created", lambda temporary: temporary.write_text("new"))
         assert [found.stat().st_mode & 0o777 for found in (path, created)] == [mode, mode]
         path.chmod(0o640)
-        write_whole(path, lambda temporary: (temporary.unlink(), temporary.write_text("newer")))  # as safetensors does
+        write_atomic(
+            path, lambda temporary: (temporary.unlink(), temporary.write_text("newer"))
+        )  # as safetensors does
         assert path.stat().st_mode & 0o777 == 0o640
     finally:
         os.umask(before)
@@ -140,12 +149,12 @@ def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> 
     link = tmp_path / "link"
     link.symlink_to("elsewhere/file")
     for content in ("first", "second"):
-        write_whole(link, lambda temporary, content=content: temporary.write_text(content))
+        write_atomic(link, lambda temporary, content=content: temporary.write_text(content))
         assert link.is_symlink()
         assert (tmp_path / "elsewhere/file").read_text() == content
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="loop"):
-        write_whole(tmp_path / "loop", lambda temporary: temporary.write_text("new"))
+        write_atomic(tmp_path / "loop", lambda temporary: temporary.write_text("new"))
 
 
 def test_what_is_no_file_is_neither_replaced_nor_written_to(tmp_path: Path) -> None:
@@ -153,7 +162,7 @@ def test_what_is_no_file_is_neither_replaced_nor_written_to(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link.csv").symlink_to("pipe")
     with pytest.raises(OSError, match=r"no file.*link\.csv"):
-        write_whole(tmp_path / "link.csv", lambda temporary: temporary.write_text("new"))
+        write_atomic(tmp_path / "link.csv", lambda temporary: temporary.write_text("new"))
     assert (tmp_path / "pipe").is_fifo()
 
 
@@ -172,12 +181,14 @@ def test_an_error_in_writing_names_the_file(tmp_path: Path, error: Exception) ->
         raise error
 
     with pytest.raises(OSError, match=re.escape(f"'{path}'")):
-        write_whole(path, write)
+        write_atomic(path, write)
     with pytest.raises(OSError, match=re.escape(f"'{path}'")):
-        write_whole(path, lambda temporary: (temporary / "x").write_text("not a folder"))
+        write_atomic(path, lambda temporary: (temporary / "x").write_text("not a folder"))
 
 
-def test_what_killed_processes_left_is_cleared_and_what_is_being_written_stays(tmp_path: Path) -> None:
+def test_what_killed_processes_left_is_cleared_and_what_is_being_written_stays(
+    tmp_path: Path,
+) -> None:
     code = """
 import os, sys
 from pathlib import Path
@@ -189,7 +200,10 @@ write_whole(Path(sys.argv[1]), lambda temporary: (temporary.write_text("half"), 
     (tmp_path / f"{PARTIAL}empty").mkdir()
     (tmp_path / f"{PARTIAL}half_removed").mkdir()
     (tmp_path / f"{PARTIAL}half_removed/file").touch()
-    write_whole(tmp_path / "file", lambda temporary: (temporary.write_text("whole"), clear_partial(tmp_path)))
+    write_atomic(
+        tmp_path / "file",
+        lambda temporary: (temporary.write_text("whole"), clear_partial(tmp_path)),
+    )
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["below", "file"]
 
 
@@ -200,9 +214,11 @@ def test_a_folder_that_cannot_be_written_is_named_by_what_was_to_be_there(
         raise OSError(errno.EROFS, "Read-only file system", path)
 
     path, making = tmp_path / "answers.csv", os.mkdir
-    monkeypatch.setattr(os, "mkdir", lambda path, *mode: (refused if PARTIAL in str(path) else making)(path, *mode))
+    monkeypatch.setattr(
+        os, "mkdir", lambda path, *mode: (refused if PARTIAL in str(path) else making)(path, *mode)
+    )
     with pytest.raises(OSError, match="Read-only") as caught:
-        write_whole(path, lambda temporary: temporary.write_text("whole"))
+        write_atomic(path, lambda temporary: temporary.write_text("whole"))
     assert caught.value.filename == str(path)
 
 
@@ -252,7 +268,9 @@ def test_a_damaged_file_of_a_run_is_named_in_one_line(tmp_path: Path, kind: str)
             file.truncate(2**40)  # sparse
     elif (content := DAMAGE[kind]) is not None:
         path.write_bytes(content)
-    with pytest.raises(RunError, match=rf"^run={re.escape(str(path.parent))}: .*labels\.json") as caught:
+    with pytest.raises(
+        RunError, match=rf"^run={re.escape(str(path.parent))}: .*labels\.json"
+    ) as caught:
         read_json(path, dict)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -265,7 +283,13 @@ def test_json_that_is_whole_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a: &a [1, 2]\nb: *a", "a: &a {x: 1}\n<<: *a", "a: [" + "1, " * 40_000 + "]", "a: [", "a: '" + "x" * 2**20 + "'"],
+    [
+        "a: &a [1, 2]\nb: *a",
+        "a: &a {x: 1}\n<<: *a",
+        "a: [" + "1, " * 40_000 + "]",
+        "a: [",
+        "a: '" + "x" * 2**20 + "'",
+    ],
 )
 def test_yaml_that_could_grow_without_bounds_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.yaml"

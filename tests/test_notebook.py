@@ -13,7 +13,9 @@ AROUND = "<!DOCTYPE html><html><body><h1>a notebook</h1>{}</body></html>"
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_and_shows_its_page(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs_and_shows_its_page(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for needed in ("nbclient", "ipykernel", "accelerate"):
         pytest.importorskip(needed, reason="needs pip install 'headscope[test]'")
     import nbclient
@@ -24,15 +26,20 @@ def test_the_notebook_runs_and_shows_its_page(browser: Any, tmp_path: Path, monk
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(NOTEBOOK.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+        "PYTHONPATH",
+        os.pathsep.join([str(NOTEBOOK.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]),
     )
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources=resources
+    ).execute()
     outputs = {kind: output for cell in notebook.cells for output in cell.get("outputs", ())
                for kind in output.get("data", {output.output_type: 0})}  # fmt: skip
     assert "the loss rises by" in outputs["stream"]["text"]
     assert (tmp_path / "outputs/tiny_bert/heads/index.json").is_file()
 
-    (tmp_path / "notebook.html").write_text(AROUND.format(outputs["text/html"]["data"]["text/html"]), encoding="utf-8")
+    (tmp_path / "notebook.html").write_text(
+        AROUND.format(outputs["text/html"]["data"]["text/html"]), encoding="utf-8"
+    )
     requests: list[str] = []
     complaints: list[str] = []
     page = browser.new_page()

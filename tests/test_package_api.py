@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import headscope
-from headscope.command_config import PredictConfig
-from headscope.commands.predict import predict
+from headscope.cli.predict import predict
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
-from headscope.tensorboard.record import Text, read_index, read_step, weights_from
-from headscope.training.folder import (
+from headscope.options import PredictConfig
+from headscope.record.schema import Text, read_index, read_step, weights_from
+from headscope.run import (
     build_model,
     save_config,
     save_json,
@@ -35,7 +35,13 @@ from headscope.training.folder import (
 from headscope.training.session import without_needless_warnings
 
 LABELS = ["good", "bad", "so so"]
-TEXTS = ["the cat sat", "a very long film about other cats, and then about the mat", "", "unknown wörds", "the cat sat"]
+TEXTS = [
+    "the cat sat",
+    "a very long film about other cats, and then about the mat",
+    "",
+    "unknown wörds",
+    "the cat sat",
+]
 
 
 def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -> Path:
@@ -44,7 +50,9 @@ def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -
     config = TrainConfig(data=data, model=model or ModelConfig(16, 2, 2, 32))
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300, min_frequency=1))
     tokenizer.enable_truncation(data.max_length)
-    words = encode_texts(tokenizer, [(text,) for text in TEXTS], EvidenceVocabulary(np.zeros(0, np.uint64))).words
+    words = encode_texts(
+        tokenizer, [(text,) for text in TEXTS], EvidenceVocabulary(np.zeros(0, np.uint64))
+    ).words
     assert words is not None
     known = known_ngrams(words)
     network = build_model(config, tokenizer, LABELS, evidence=known)
@@ -52,7 +60,9 @@ def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -
     torch.nn.init.normal_(network.evidence.ratio, std=3)
     with torch.no_grad():  # untrained, every text would get nearly the same
         network.head.weight.mul_(5)
-        texts = encode_texts(tokenizer, [(text, text) if data.text_pair_column else (text,) for text in TEXTS], known)
+        texts = encode_texts(
+            tokenizer, [(text, text) if data.text_pair_column else (text,) for text in TEXTS], known
+        )
         logits = network.eval()(*TextBatches(texts)[[0, 1, 3]].inputs)
         network.head.bias -= logits.mean(dim=0)
     save_config(folder, config)
@@ -78,32 +88,49 @@ def test_importing_is_quick_and_every_public_name_is_there() -> None:
         "missing = set(names) - set(dir(headscope)); "
         "print(heavy or None, missing or None, names['load'].__module__)"
     )
-    found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["None", "None", "headscope.training.folder"]
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == ["None", "None", "headscope.run"]
     with pytest.raises(AttributeError, match="no attribute 'transform'"):
         _ = headscope.transform
 
 
 @pytest.mark.parametrize("kind", ["one_class", "multi_label", "pairs"])
-def test_a_loaded_run_gives_the_probabilities_that_predict_writes(kind: str, tmp_path: Path) -> None:
+def test_a_loaded_run_gives_the_probabilities_that_predict_writes(
+    kind: str, tmp_path: Path
+) -> None:
     data = DataConfig(
-        max_length=12, multi_label=kind == "multi_label", text_pair_column="other" if kind == "pairs" else None
+        max_length=12,
+        multi_label=kind == "multi_label",
+        text_pair_column="other" if kind == "pairs" else None,
     )
     folder = save_run(tmp_path, data)
     given = list(zip(TEXTS, reversed(TEXTS), strict=True)) if kind == "pairs" else TEXTS
-    rows = [dict(zip(("text", "other"), text if isinstance(text, tuple) else (text,), strict=False)) for text in given]
+    rows = [
+        dict(zip(("text", "other"), text if isinstance(text, tuple) else (text,), strict=False))
+        for text in given
+    ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    predict(PredictConfig(str(folder), str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    predict(
+        PredictConfig(
+            str(folder), str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), accelerator="cpu"
+        )
+    )
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     run = headscope.load(str(folder))
     run.model.train()  # whoever went on training it still gets predictions without dropout
     found = run.predict(given)
-    assert len({prediction.label for prediction in found}) > 1  # else thresholds and order would not be seen
+    assert (
+        len({prediction.label for prediction in found}) > 1
+    )  # else thresholds and order would not be seen
     for prediction, row in zip(found, written, strict=True):
         assert prediction.probabilities == pytest.approx(
             {label: row[f"probability_{label}"] for label in LABELS}, abs=1e-6
         )
-        assert prediction.labels == (row["prediction"] if kind == "multi_label" else [row["prediction"]])
+        assert prediction.labels == (
+            row["prediction"] if kind == "multi_label" else [row["prediction"]]
+        )
     assert run.predict([]) == []
 
 
@@ -114,7 +141,9 @@ def test_what_every_head_put_sums_to_the_logit(folder: Path) -> None:
     assert (told.label, told.probabilities) == (predicted.label, predicted.probabilities)
     assert told.tokens[:3] == ["[CLS]", "a", "very"]
     assert told.put.shape == (2, 2, len(told.tokens))
-    logarithms = {label: math.log(share) * run.temperature for label, share in told.probabilities.items()}
+    logarithms = {
+        label: math.log(share) * run.temperature for label, share in told.probabilities.items()
+    }
     against_mean = logarithms[told.label] - sum(logarithms.values()) / len(LABELS)
     whole = told.put.sum() + told.spoken.feedforward.sum() + told.spoken.constant
     assert whole == pytest.approx(against_mean, abs=1e-4)
@@ -136,7 +165,9 @@ def test_a_run_shows_its_heads_in_a_notebook(folder: Path) -> None:
     assert "<iframe" in shown._repr_html_()
 
 
-def test_a_model_that_needs_more_than_ids_refuses_to_be_called_without(folder: Path, tmp_path: Path) -> None:
+def test_a_model_that_needs_more_than_ids_refuses_to_be_called_without(
+    folder: Path, tmp_path: Path
+) -> None:
     ids = torch.tensor([headscope.load(folder).tokenizer.encode(TEXTS[0]).ids])
     with pytest.raises(ValueError, match="reads n-grams beside token ids"):
         headscope.load(folder).model(ids)
@@ -147,7 +178,10 @@ def test_a_model_that_needs_more_than_ids_refuses_to_be_called_without(folder: P
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [("a text", r"takes a list of texts"), ([("a", "pair")], "text 0: .* was trained on single texts, got")],
+    [
+        ("a text", r"takes a list of texts"),
+        ([("a", "pair")], "text 0: .* was trained on single texts, got"),
+    ],
 )
 def test_what_is_not_a_list_of_texts_is_refused(
     texts: object, message: str, folder: Path, unchecked_shapes: None
@@ -157,7 +191,9 @@ def test_what_is_not_a_list_of_texts_is_refused(
 
 
 def test_a_run_that_tokens_pass_the_heads_by_cannot_be_explained(tmp_path: Path) -> None:
-    run = headscope.load(save_run(tmp_path, DataConfig(max_length=12), ModelConfig(16, 2, 1, 32, pooling="mean")))
+    run = headscope.load(
+        save_run(tmp_path, DataConfig(max_length=12), ModelConfig(16, 2, 1, 32, pooling="mean"))
+    )
     with pytest.raises(ValueError, match=r"read-out is \[CLS\]: model.pooling=first"):
         run.explain(TEXTS[0])
 
@@ -172,7 +208,9 @@ class Foreign(LightningModule):
 
     def forward(self, token_ids: Tensor, padding: Tensor | None = None) -> Tensor:
         tokens = self.dropout(self.embedding(token_ids))
-        attended, _ = self.attention(tokens, tokens, tokens, key_padding_mask=padding, need_weights=False)
+        attended, _ = self.attention(
+            tokens, tokens, tokens, key_padding_mask=padding, need_weights=False
+        )
         return self.head(attended[:, 0])  # type: ignore[no-any-return]
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
@@ -217,16 +255,23 @@ def test_the_heads_of_any_lightning_module_are_recorded(layer: str, tmp_path: Pa
     with torch.no_grad(), headscope.capture(module.eval()) as maps:
         module(*inputs)
     for row, text in enumerate(SHOWN):
-        recorded = weights_from(arrays[f"text_{row}/layer_0/levels"], arrays[f"text_{row}/layer_0/scales"])
+        recorded = weights_from(
+            arrays[f"text_{row}/layer_0/levels"], arrays[f"text_{row}/layer_0/scales"]
+        )
         length = len(text.tokens)
-        np.testing.assert_allclose(recorded, maps["attention"][row, :, :length, :length], atol=1 / 255)
+        np.testing.assert_allclose(
+            recorded, maps["attention"][row, :, :length, :length], atol=1 / 255
+        )
     assert list((tmp_path / "mine").glob("events.out.tfevents.*"))
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_recording_changes_nothing_of_a_training(layer: str, tmp_path: Path) -> None:
     weights = []
-    for callback in (headscope.RecordHeads(SHOWN, (TOKEN_IDS, TOKEN_IDS == 0), every_n_steps=1), _Nothing()):
+    for callback in (
+        headscope.RecordHeads(SHOWN, (TOKEN_IDS, TOKEN_IDS == 0), every_n_steps=1),
+        _Nothing(),
+    ):
         torch.manual_seed(0)
         module = Foreign(LAYERS[layer]())
         fitted(module, callback, tmp_path / type(callback).__name__)
@@ -276,4 +321,7 @@ def test_the_code_of_the_page_does_what_it_says(
     assert "encoder.blocks.1.attention (1, 2, 6, 6)" in printed
     assert "nats for" in printed
     index = read_index(tmp_path / "outputs/mine/heads")
-    assert ([step.step for step in index.steps], index.layers) == ([0, 10, 20], ["encoder.self_attn"])
+    assert ([step.step for step in index.steps], index.layers) == (
+        [0, 10, 20],
+        ["encoder.self_attn"],
+    )

@@ -15,12 +15,17 @@ SHORT = [
     *("data.limit=400", "trainer.max_epochs=1", "trainer.accelerator=cpu", "baseline=false"),
     *("model.d_model=16", "model.num_heads=2", "model.num_layers=1", "model.feedforward_size=16"),
 ]
-HEADSCOPE = {"python scripts/train.py": ["train"], "headscope": []}  # how a command begins, and what it stands for
+HEADSCOPE = {
+    "python scripts/train.py": ["train"],
+    "headscope": [],
+}  # how a command begins, and what it stands for
 
 
 def blocks(page: str, language: str) -> list[str]:
     """Return the page's blocks of code in a language."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(
+        rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
+    )
 
 
 def commands(page: str) -> list[list[str]]:
@@ -39,7 +44,9 @@ def shortened(words: list[str]) -> list[str]:
     if words[0] != "train" or "--help" in words:
         return words
     swept = {word.split("=")[0] for word in words if "," in word}
-    kept = [word.replace("1,2,4,8", "1,2").replace("num_layers=1,2", "num_layers=1") for word in words]
+    kept = [
+        word.replace("1,2,4,8", "1,2").replace("num_layers=1,2", "num_layers=1") for word in words
+    ]
     return kept + [word for word in SHORT if word.split("=")[0] not in swept]
 
 
@@ -58,14 +65,24 @@ def test_both_languages_show_the_same_commands_within_eighty_lines() -> None:
 
 @pytest.mark.slow
 def test_its_commands_and_its_python_run(tmp_path: Path) -> None:
-    nouns = [a + b for a in ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf") for b in "abcdefgh"]
-    rows = [f"{word} film about {noun},{word == 'nice':d}" for noun in nouns for word in ("nice", "poor")]
+    nouns = [
+        a + b
+        for a in ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf")
+        for b in "abcdefgh"
+    ]
+    rows = [
+        f"{word} film about {noun},{word == 'nice':d}"
+        for noun in nouns
+        for word in ("nice", "poor")
+    ]
     (tmp_path / "reviews.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "texts.txt").write_text("Permission is hereby granted\nAll rights reserved\n")
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 
     def run(words: list[str]) -> str:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -28,16 +28,28 @@ main()
 
 @pytest.mark.parametrize(
     ("name", "number", "module"),
-    [("Ctrl-C", 2, "hydra"), ("SIGTERM", 15, "hydra"), ("SIGHUP", 1, "hydra"), ("Ctrl-C", 2, "headscope.training.run")],
+    [
+        ("Ctrl-C", 2, "hydra"),
+        ("SIGTERM", 15, "hydra"),
+        ("SIGHUP", 1, "hydra"),
+        ("Ctrl-C", 2, "headscope.training.train"),
+    ],
 )
 def test_a_signal_during_imports_is_one_line(name: str, number: int, module: str) -> None:
     script = AT_IMPORT.format(number=number, module=module)
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert (found.returncode, found.stdout, found.stderr) == (128 + number, "", f"\nstopped by {name}\n")
+    assert (found.returncode, found.stdout, found.stderr) == (
+        128 + number,
+        "",
+        f"\nstopped by {name}\n",
+    )
 
 
 def test_nohup_is_respected_and_handlers_are_given_back() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     with signals_taken(stop):
         with pytest.raises(Stopped, match="stopped by SIGHUP"):
             os.kill(os.getpid(), signal.SIGHUP)

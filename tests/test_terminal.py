@@ -37,7 +37,9 @@ def test_colours_and_what_moves_on_the_screen_still_work() -> None:
     assert "\x1b[?25l" in shown.getvalue()  # the cursor is hidden while it goes on
 
 
-def test_messages_have_none_either(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_have_none_either(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["headscope"])
     with pytest.raises(SystemExit):
         main(["tra\x1b[2Jn"])

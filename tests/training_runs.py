@@ -29,10 +29,26 @@ from headscope.config import (
     TrainerConfig,
 )
 from headscope.training.report import Report
-from headscope.training.run import train
+from headscope.training.train import train
 
 GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
-FILLER = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of", "with"]
+FILLER = [
+    "the",
+    "a",
+    "film",
+    "book",
+    "day",
+    "it",
+    "was",
+    "and",
+    "very",
+    "quite",
+    "rather",
+    "so",
+    "in",
+    "of",
+    "with",
+]
 DETERMINERS = ["the", "a", "one", "this", "that", "my", "our", "his", "her", "no"]
 NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
 KINDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
@@ -68,7 +84,9 @@ def comments(rows: int = 320, seed: int = 0) -> Rows:
     draw, found = random.Random(seed), []
     for number in range(rows):
         labels = [label for place, label in enumerate(KINDS) if number >> place & 1]
-        words = draw.choices(FILLER, k=draw.randint(3, 9)) + [draw.choice(KINDS[label]) for label in labels]
+        words = draw.choices(FILLER, k=draw.randint(3, 9)) + [
+            draw.choice(KINDS[label]) for label in labels
+        ]
         draw.shuffle(words)
         found.append({"text": " ".join(words), "label": labels})
     return found
@@ -86,7 +104,9 @@ def write(path: Path, rows: Rows) -> str:
     return str(path)
 
 
-def configured(folder: Path, rows: Rows | None = None, name: str = "run", **trainer: object) -> TrainConfig:
+def configured(
+    folder: Path, rows: Rows | None = None, name: str = "run", **trainer: object
+) -> TrainConfig:
     """Return a small configuration of a run on these rows, all of whose files lie in the folder."""
     rows = rows or reviews()
     is_pair, is_multi = "other" in rows[0], isinstance(rows[0]["label"], list)
@@ -94,7 +114,9 @@ def configured(folder: Path, rows: Rows | None = None, name: str = "run", **trai
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write(path, rows)
-    data = DataConfig(path=str(path), max_length=32, tokens_per_batch=256, cache_dir=str(folder / "cache"))
+    data = DataConfig(
+        path=str(path), max_length=32, tokens_per_batch=256, cache_dir=str(folder / "cache")
+    )
     return TrainConfig(
         name=name,
         outputs_dir=str(folder / "outputs"),
@@ -129,7 +151,9 @@ class Trained:
         return folder
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], TrainConfig]) -> Trained:
+def once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], TrainConfig]
+) -> Trained:
     """Train a run in the first worker that asks for it; the other waits, and reads it."""
     base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -149,8 +173,12 @@ def from_checkpoint(
 ) -> TrainConfig:
     """Return a configuration of a run of one epoch that begins with a tiny checkpoint in `folder / "checkpoint"`."""
     config = configured(folder, rows, max_epochs=1)
-    checkpoint = write_checkpoint(folder / "checkpoint", family, [row["text"] for row in rows or reviews()])
-    return replace(config, model=replace(model or ModelConfig(), path=str(checkpoint), evidence=False))
+    checkpoint = write_checkpoint(
+        folder / "checkpoint", family, [row["text"] for row in rows or reviews()]
+    )
+    return replace(
+        config, model=replace(model or ModelConfig(), path=str(checkpoint), evidence=False)
+    )
 
 
 def events_of(folder: Path) -> EventAccumulator:

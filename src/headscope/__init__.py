@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     from headscope.errors import DataError as DataError
     from headscope.errors import RunError as RunError
     from headscope.errors import UserError as UserError
-    from headscope.inspection.callback import RecordHeads as RecordHeads
-    from headscope.inspection.hooks.capture import capture as capture
-    from headscope.inspection.show import Shown as Shown
-    from headscope.inspection.show import show as show
-    from headscope.inspection.trainer_callback import HeadsCallback as HeadsCallback
+    from headscope.heads.capture import capture as capture
+    from headscope.heads.lightning_callback import RecordHeads as RecordHeads
+    from headscope.heads.show import Shown as Shown
+    from headscope.heads.show import show as show
+    from headscope.heads.trainer_callback import HeadsCallback as HeadsCallback
     from headscope.model.classifier import TextClassifier as TextClassifier
-    from headscope.tensorboard.record import Text as Text
-    from headscope.tensorboard.recorder import HeadRecorder as HeadRecorder
-    from headscope.training.folder import Explanation as Explanation
-    from headscope.training.folder import Prediction as Prediction
-    from headscope.training.folder import Run as Run
-    from headscope.training.folder import load_run as load
+    from headscope.record.schema import Text as Text
+    from headscope.record.writer import HeadRecorder as HeadRecorder
+    from headscope.run import Explanation as Explanation
+    from headscope.run import Prediction as Prediction
+    from headscope.run import Run as Run
+    from headscope.run import load_run as load
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "attention": ("HeadedAttention", "MultiHeadAttention"),
     "errors": ("ConfigError", "DataError", "RunError", "UserError"),
-    "inspection.hooks.capture": ("capture",),
-    "tensorboard.record": ("Text",),
-    "tensorboard.recorder": ("HeadRecorder",),
+    "heads.capture": ("capture",),
+    "record.schema": ("Text",),
+    "record.writer": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),
-    "training.folder": ("Explanation", "Prediction", "Run", "load"),
-    "inspection.callback": ("RecordHeads",),
-    "inspection.show": ("Shown", "show"),
-    "inspection.trainer_callback": ("HeadsCallback",),
+    "run": ("Explanation", "Prediction", "Run", "load"),
+    "heads.lightning_callback": ("RecordHeads",),
+    "heads.show": ("Shown", "show"),
+    "heads.trainer_callback": ("HeadsCallback",),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 

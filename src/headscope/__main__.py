@@ -1,6 +1,6 @@
 """The command `headscope`, also as `python -m headscope`: a signal ends it with one line and the exit code of a shell.
 
-From the first moment on: what `headscope.cli` imports takes a second.
+From the first moment on: what `headscope.cli.main` imports takes a second.
 """
 
 from headscope.signals import end, ended_by_signals, take_signals
@@ -9,7 +9,7 @@ from headscope.signals import end, ended_by_signals, take_signals
 def main() -> None:
     """Run the command line of the process, and exit."""
     take_signals(end)
-    from headscope import cli
+    from headscope.cli import main as cli
 
     with ended_by_signals():
         cli.main()

@@ -51,7 +51,9 @@ def absolute(path: str) -> str:
     if path == EMBEDDED or not is_local(path):
         return path
     found = str(expanded(path).absolute())
-    return path if re.search("[\ud800-\udfff]", found) else found  # below a folder whose name is no UTF-8
+    return (
+        path if re.search("[\ud800-\udfff]", found) else found
+    )  # below a folder whose name is no UTF-8
 
 
 def is_encoding(name: str) -> bool:
@@ -85,32 +87,61 @@ class DataConfig:
     revision: str | None = setting(None, "branch, tag or commit of a Hub data set")
     validation_path: str | None = setting(None, "a separate file for validation, if path is a file")
     test_path: str | None = setting(None, "a separate file for the test, if path is a file")
-    encoding: str = setting("utf-8", "what the bytes of files of text mean, such as cp1252 or shift_jis")
-    separator: str | None = setting(None, "what stands between the cells of a csv or tsv file; null: comma or tab")
+    encoding: str = setting(
+        "utf-8", "what the bytes of files of text mean, such as cp1252 or shift_jis"
+    )
+    separator: str | None = setting(
+        None, "what stands between the cells of a csv or tsv file; null: comma or tab"
+    )
     text_column: str = setting("text", "column with the text")
     text_pair_column: str | None = setting(None, "column with the second text of a pair")
     label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
-    multi_label: bool = setting(False, "a text has any number of labels: lists of them, or strings that are split")
-    label_separator: str = setting(";", "with multi_label: what stands between labels; an empty string has no label")
+    multi_label: bool = setting(
+        False, "a text has any number of labels: lists of them, or strings that are split"
+    )
+    label_separator: str = setting(
+        ";", "with multi_label: what stands between labels; an empty string has no label"
+    )
     train_split: str = setting("train", "split to train on")
-    validation_split: str | None = setting("validation", "split to choose by; cut from train where the source has none")
-    test_split: str | None = setting("test", "split to report on; cut from train where the source has none")
-    validation_share: float = setting(0.1, "share of train that is cut off for validation", above=0, below=0.5)
-    test_share: float = setting(0.1, "share of train that is cut off for the test", above=0, below=0.5)
+    validation_split: str | None = setting(
+        "validation", "split to choose by; cut from train where the source has none"
+    )
+    test_split: str | None = setting(
+        "test", "split to report on; cut from train where the source has none"
+    )
+    validation_share: float = setting(
+        0.1, "share of train that is cut off for validation", above=0, below=0.5
+    )
+    test_share: float = setting(
+        0.1, "share of train that is cut off for the test", above=0, below=0.5
+    )
     split_seed: int = setting(
-        0, "seed of those cuts; apart from `seed`, so that runs can be compared", minimum=0, maximum=MAX_SEED
+        0,
+        "seed of those cuts; apart from `seed`, so that runs can be compared",
+        minimum=0,
+        maximum=MAX_SEED,
     )
-    limit: int | None = setting(None, "keep at most so many texts of each split, drawn by split_seed", minimum=1)
+    limit: int | None = setting(
+        None, "keep at most so many texts of each split, drawn by split_seed", minimum=1
+    )
     drop_empty: bool = setting(
-        False, "drop rows whose text or label is empty or null, and say how many, instead of refusing them"
+        False,
+        "drop rows whose text or label is empty or null, and say how many, instead of refusing them",
     )
-    max_length: int = setting(256, "longest text in tokens; the rest is cut off", minimum=4, maximum=1_000_000)
+    max_length: int = setting(
+        256, "longest text in tokens; the rest is cut off", minimum=4, maximum=1_000_000
+    )
     tokens_per_batch: int = setting(2048, "positions of a batch, padding included", minimum=1)
-    cache_dir: str | None = setting(None, "where tokenizers and token ids are kept; the user's cache folder by default")
+    cache_dir: str | None = setting(
+        None, "where tokenizers and token ids are kept; the user's cache folder by default"
+    )
 
     def file_of(self, split: str) -> str:
         """Return what a split is read from, to name it in a message: its own file, or the path of the whole source."""
-        files = {self.validation_split or "validation": self.validation_path, self.test_split or "test": self.test_path}
+        files = {
+            self.validation_split or "validation": self.validation_path,
+            self.test_split or "test": self.test_path,
+        }
         return files.get(split) or self.path
 
     def absent(self) -> Conflicts:
@@ -135,9 +166,14 @@ class DataConfig:
         if self.tokens_per_batch < self.max_length:
             takes = f"takes at least data.max_length={self.max_length}: one text must fit"
             yield "tokens_per_batch", f"got {self.tokens_per_batch}, {takes}"
-        named = [split for split in (self.train_split, self.validation_split, self.test_split) if split]
+        named = [
+            split for split in (self.train_split, self.validation_split, self.test_split) if split
+        ]
         if len(set(named)) < len(named):
-            yield "test_split", f"train, validation and test must be three splits, got {', '.join(named)}"
+            yield (
+                "test_split",
+                f"train, validation and test must be three splits, got {', '.join(named)}",
+            )
         if self.label_separator == "":
             yield "label_separator", "is empty; takes what stands between two labels, such as ';'"
         yield from form_conflicts(self.encoding, self.separator, "data.")
@@ -145,7 +181,10 @@ class DataConfig:
         for key in ("text_column", "text_pair_column", "label_column"):
             column = getattr(self, key)
             if column in taken:
-                yield key, f"got {column!r}, which is data.{taken[column]} too; takes a column of its own"
+                yield (
+                    key,
+                    f"got {column!r}, which is data.{taken[column]} too; takes a column of its own",
+                )
             elif column is not None:
                 taken[column] = key
 
@@ -155,12 +194,19 @@ class TokenizerConfig:
     """A tokenizer trained on the training split alone."""
 
     kind: str = setting(
-        "words", "whole words, byte-level BPE, WordPiece, Unigram, or an import path", choices=OrImportPath(TOKENIZERS)
+        "words",
+        "whole words, byte-level BPE, WordPiece, Unigram, or an import path",
+        choices=OrImportPath(TOKENIZERS),
     )
     vocab_size: int = setting(
-        8000, "words or pieces with a vector of their own, special tokens included", minimum=300, maximum=10_000_000
+        8000,
+        "words or pieces with a vector of their own, special tokens included",
+        minimum=300,
+        maximum=10_000_000,
     )
-    min_frequency: int = setting(2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1)
+    min_frequency: int = setting(
+        2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1
+    )
     lowercase: bool = setting(True, "lower-case texts after NFKC")
     segmenter: str | None = setting(
         None,
@@ -175,7 +221,10 @@ class TokenizerConfig:
     def conflicts(self) -> Conflicts:
         """Yield what no single key can say."""
         if self.segmenter is not None and self.kind != "words":
-            yield "segmenter", f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words"
+            yield (
+                "segmenter",
+                f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words",
+            )
 
 
 @dataclass
@@ -199,7 +248,9 @@ class ModelConfig:
         minimum=1,
     )
     causal: bool = setting(False, "let no token look at a later one")
-    window: int | None = setting(None, "let a token look at so many tokens on either side alone", minimum=1)
+    window: int | None = setting(
+        None, "let a token look at so many tokens on either side alone", minimum=1
+    )
     positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
     pooling: str = setting(
         "first",
@@ -208,22 +259,34 @@ class ModelConfig:
         "import path",
         choices=OrImportPath(POOLINGS),
     )
-    dropout: float = setting(0.1, "dropout on embeddings, on blocks' branches and before the head", minimum=0, below=1)
+    dropout: float = setting(
+        0.1, "dropout on embeddings, on blocks' branches and before the head", minimum=0, below=1
+    )
     attention_dropout: float = setting(
-        0.0, "dropout on attention weights; above 0 it turns the fused kernel off on a CPU", minimum=0, below=1
+        0.0,
+        "dropout on attention weights; above 0 it turns the fused kernel off on a CPU",
+        minimum=0,
+        below=1,
     )
     evidence: bool = setting(
         True,
         "each token carries what its word, its pair with the word before and its letters say about the classes, "
         "counted in the training texts",
     )
-    evidence_dropout: float = setting(0.3, "share of n-grams left out at each training step", minimum=0, below=1)
-    path: str | None = setting(
-        None, "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch"
+    evidence_dropout: float = setting(
+        0.3, "share of n-grams left out at each training step", minimum=0, below=1
     )
-    revision: str | None = setting(None, "with path: branch, tag or commit of a Hub id; null for its main branch")
+    path: str | None = setting(
+        None,
+        "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch",
+    )
+    revision: str | None = setting(
+        None, "with path: branch, tag or commit of a Hub id; null for its main branch"
+    )
     frozen_layers: int | None = setting(
-        None, "with path: embeddings and so many of the first blocks do not learn; null: all learn", minimum=0
+        None,
+        "with path: embeddings and so many of the first blocks do not learn; null: all learn",
+        minimum=0,
     )
 
     def absent(self) -> Conflicts:
@@ -237,22 +300,47 @@ class ModelConfig:
             yield from self._conflicts_with_checkpoint()
             return
         if self.frozen_layers is not None:
-            yield "frozen_layers", f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet"
+            yield (
+                "frozen_layers",
+                f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet",
+            )
         if self.revision is not None:
-            yield "revision", f"got {self.revision!r}, takes null without model.path: nothing is loaded"
+            yield (
+                "revision",
+                f"got {self.revision!r}, takes null without model.path: nothing is loaded",
+            )
         if self.causal and self.pooling in ("first", "pooler"):
-            yield "causal", f"got true with model.pooling={self.pooling}: [CLS] stands first and would see no token"
+            yield (
+                "causal",
+                f"got true with model.pooling={self.pooling}: [CLS] stands first and would see no token",
+            )
         if self.num_heads < 1 or self.d_model < 1:
             return
         width = self.d_model // self.num_heads
         if self.d_model % self.num_heads:
-            yield "num_heads", f"got {self.num_heads}, takes a divisor of model.d_model={self.d_model}"
+            yield (
+                "num_heads",
+                f"got {self.num_heads}, takes a divisor of model.d_model={self.d_model}",
+            )
         elif self.positions == "rotary" and width % 2:
-            yield "positions", f"rotary turns pairs of numbers: d_model / num_heads must be even, and it is {width}"
+            yield (
+                "positions",
+                f"rotary turns pairs of numbers: d_model / num_heads must be even, and it is {width}",
+            )
         if self.num_kv_heads is not None and self.attention == "shared_projection":
-            yield "num_kv_heads", "the heads of model.attention=shared_projection share their projections already"
-        elif self.num_kv_heads is not None and self.num_kv_heads >= 1 and self.num_heads % self.num_kv_heads:
-            yield "num_kv_heads", f"got {self.num_kv_heads}, takes a divisor of model.num_heads={self.num_heads}"
+            yield (
+                "num_kv_heads",
+                "the heads of model.attention=shared_projection share their projections already",
+            )
+        elif (
+            self.num_kv_heads is not None
+            and self.num_kv_heads >= 1
+            and self.num_heads % self.num_kv_heads
+        ):
+            yield (
+                "num_kv_heads",
+                f"got {self.num_kv_heads}, takes a divisor of model.num_heads={self.num_heads}",
+            )
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"
 
@@ -261,10 +349,19 @@ class ModelConfig:
         if not self.path:
             example = "a folder, or a Hub id such as google-bert/bert-base-uncased"
             yield "path", f"is missing; give it as model.path=... ({example})"
-        plain = {"attention": "multi_head", "num_kv_heads": None, "causal": False, "window": None, "evidence": False}
+        plain = {
+            "attention": "multi_head",
+            "num_kv_heads": None,
+            "causal": False,
+            "window": None,
+            "evidence": False,
+        }
         for key, value in plain.items():
             if getattr(self, key) != value:
-                yield key, f"got {getattr(self, key)!r}, but model.path was trained with {value!r}; leave it out"
+                yield (
+                    key,
+                    f"got {getattr(self, key)!r}, but model.path was trained with {value!r}; leave it out",
+                )
 
 
 @dataclass
@@ -272,18 +369,32 @@ class OptimizerConfig:
     """AdamW with warm-up and cosine decay, and what shapes the loss."""
 
     learning_rate: float = setting(5e-4, "peak learning rate; with model.path about 1e-4", above=0)
-    final_share: float = setting(0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1)
-    warmup_share: float = setting(0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1)
-    weight_decay: float = setting(0.01, "decay of matrices and tables; biases, norms and vectors have none", minimum=0)
-    layer_decay: float = setting(
-        1.0, "learning rate of a layer as a share of that of the layer above; 1 for all alike", above=0, maximum=1
+    final_share: float = setting(
+        0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1
     )
-    evidence_rate: float = setting(5e-2, "learning rate of the weights of n-grams, which are not decayed", above=0)
+    warmup_share: float = setting(
+        0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1
+    )
+    weight_decay: float = setting(
+        0.01, "decay of matrices and tables; biases, norms and vectors have none", minimum=0
+    )
+    layer_decay: float = setting(
+        1.0,
+        "learning rate of a layer as a share of that of the layer above; 1 for all alike",
+        above=0,
+        maximum=1,
+    )
+    evidence_rate: float = setting(
+        5e-2, "learning rate of the weights of n-grams, which are not decayed", above=0
+    )
     beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
     beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
     gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)
     label_smoothing: float = setting(
-        0.0, "share of the target spread over all classes, or over yes and no with data.multi_label", minimum=0, below=1
+        0.0,
+        "share of the target spread over all classes, or over yes and no with data.multi_label",
+        minimum=0,
+        below=1,
     )
     class_weights: str = setting(
         "balanced",
@@ -297,10 +408,16 @@ class TrainerConfig:
     """How long, on what, and by which rules training goes on and ends."""
 
     accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
-    devices: int = setting(1, "how many of them on each machine; a batch of every step for each", minimum=1)
-    num_nodes: int = setting(1, "machines; above 1 torchrun or srun starts the command on each", minimum=1)
+    devices: int = setting(
+        1, "how many of them on each machine; a batch of every step for each", minimum=1
+    )
+    num_nodes: int = setting(
+        1, "machines; above 1 torchrun or srun starts the command on each", minimum=1
+    )
     precision: str = setting(
-        "auto", "auto: bf16-mixed on a GPU that has instructions for it, 32-true elsewhere", choices=PRECISIONS
+        "auto",
+        "auto: bf16-mixed on a GPU that has instructions for it, 32-true elsewhere",
+        choices=PRECISIONS,
     )
     max_epochs: int = setting(4, "passes over the training texts", minimum=1)
     max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
@@ -320,7 +437,9 @@ class InspectionConfig:
     """Maps and numbers of every head, at step 0 and at each validation."""
 
     enabled: bool = setting(True, "record attention while training")
-    num_probes: int = setting(4, "texts of the validation split whose maps are shown", minimum=0, maximum=64)
+    num_probes: int = setting(
+        4, "texts of the validation split whose maps are shown", minimum=0, maximum=64
+    )
     probes: list[str] = setting([], "texts of your own to show instead; a list of strings")
     max_tokens: int = setting(
         64,
@@ -329,14 +448,24 @@ class InspectionConfig:
         minimum=2,
     )
     numbers: bool = setting(True, "numbers of every head over texts of the validation split")
-    texts: int | None = setting(300, "how many validation texts, drawn once, give these numbers; null: all", minimum=1)
-    every: int | None = setting(None, "record maps every so many steps too; null: at validations alone", minimum=1)
-    budget: int = setting(256, "MiB of recorded maps; near it, recorded steps are thinned out evenly", minimum=1)
+    texts: int | None = setting(
+        300, "how many validation texts, drawn once, give these numbers; null: all", minimum=1
+    )
+    every: int | None = setting(
+        None, "record maps every so many steps too; null: at validations alone", minimum=1
+    )
+    budget: int = setting(
+        256, "MiB of recorded maps; near it, recorded steps are thinned out evenly", minimum=1
+    )
     precision: str = setting(
-        "uint8", "how weights are kept: bytes with a scale for each row, or float16", choices=("uint8", "float16")
+        "uint8",
+        "how weights are kept: bytes with a scale for each row, or float16",
+        choices=("uint8", "float16"),
     )
     causes: int = setting(
-        100, "validation texts on which, at the end, each head is switched off in turn; 0: none", minimum=0
+        100,
+        "validation texts on which, at the end, each head is switched off in turn; 0: none",
+        minimum=0,
     )
     most_wrong: int | None = setting(
         20,
@@ -345,7 +474,9 @@ class InspectionConfig:
         minimum=0,
         maximum=200,
     )
-    font: str | None = setting(None, "font file for token names; by default one is looked for that has the characters")
+    font: str | None = setting(
+        None, "font file for token names; by default one is looked for that has the characters"
+    )
 
 
 @dataclass
@@ -363,10 +494,16 @@ class SweepConfig:
 class TrainConfig:
     """Everything that decides a run. The resolved form is kept in the run folder as config.yaml."""
 
-    name: str | None = setting(None, "folder of the run below outputs_dir; null: named by the data and the time")
+    name: str | None = setting(
+        None, "folder of the run below outputs_dir; null: named by the data and the time"
+    )
     outputs_dir: str = setting("outputs", "where runs land")
-    resume: str | None = setting(None, "run folder to continue, with its settings but for keys on the command line")
-    seed: int = setting(0, "seed of weights, dropout and order of batches", minimum=0, maximum=MAX_SEED)
+    resume: str | None = setting(
+        None, "run folder to continue, with its settings but for keys on the command line"
+    )
+    seed: int = setting(
+        0, "seed of weights, dropout and order of batches", minimum=0, maximum=MAX_SEED
+    )
     baseline: bool = setting(True, "score TF-IDF + logistic regression on the same split")
     sweep: SweepConfig = setting(SweepConfig, "comparison")
     data: DataConfig = setting(DataConfig, "texts")
@@ -380,8 +517,16 @@ class TrainConfig:
         """Yield what no single key can say."""
         if self.name is not None:
             path = Path(self.name)
-            if not path.name or path.is_absolute() or ".." in path.parts or not self.name.isprintable():
-                yield "name", f"got {shown(repr(self.name), 200)}, takes the name of a folder below outputs_dir"
+            if (
+                not path.name
+                or path.is_absolute()
+                or ".." in path.parts
+                or not self.name.isprintable()
+            ):
+                yield (
+                    "name",
+                    f"got {shown(repr(self.name), 200)}, takes the name of a folder below outputs_dir",
+                )
             elif any(len(os.fsencode(part)) > 255 for part in path.parts):
                 yield "name", f"got {shown(repr(self.name), 200)}, takes at most 255 bytes"
 

@@ -8,13 +8,18 @@ from collections.abc import Sequence
 def shown(value: object, most: int = 60) -> str:
     """Return a value as a message shows it: the beginning of a long one, control characters as escapes."""
     text = str(value)
-    signs = (sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[:most])
+    signs = (
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in text[:most]
+    )
     return "".join(signs) + (f"... ({len(text):,} characters)" if len(text) > most else "")
 
 
 def listed(names: Sequence[object]) -> str:
     """Return names with commas between them: the first 20, and how many more there are."""
-    return ", ".join(map(shown, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return ", ".join(map(shown, names[:20])) + (
+        f" and {len(names) - 20} more" if len(names) > 20 else ""
+    )
 
 
 class UserError(Exception):
@@ -72,15 +77,26 @@ REMEDIES = {
 
 def os_message(error: OSError) -> str:
     """Return one line for what the system refuses: which file, why, and what to do."""
-    if error.errno == errno.ENOENT and error.filename is None:  # of os.getcwd: all that open a file name it
+    if (
+        error.errno == errno.ENOENT and error.filename is None
+    ):  # of os.getcwd: all that open a file name it
         return "the folder that this was started in is gone; start it in one that is there"
     where = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
     reason = error.strerror or first_line(error) or type(error).__name__
     remedy = REMEDIES.get(error.errno or 0)
-    return (f"{where}: " if where else "") + reason[:1].lower() + reason[1:] + (f"; {remedy}" if remedy else "")
+    return (
+        (f"{where}: " if where else "")
+        + reason[:1].lower()
+        + reason[1:]
+        + (f"; {remedy}" if remedy else "")
+    )
 
 
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")  # in torch's words
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "Storage size calculation overflowed",
+)  # in torch's words
 
 
 def refused_by_machine(error: BaseException | None) -> str | None:
@@ -106,7 +122,9 @@ def separator_hint(columns: Sequence[str], keys: str = "data.") -> str:
 def message_of(error: Exception) -> str:
     """Return what an error says, with lines that fit on a screen and no control characters, which may be a user's."""
     known = str(error) if isinstance(error, UserError) else refused_by_machine(error)
-    return "\n".join(shown(line, 1000) for line in (known or f"{type(error).__name__}: {error}").split("\n"))
+    return "\n".join(
+        shown(line, 1000) for line in (known or f"{type(error).__name__}: {error}").split("\n")
+    )
 
 
 def tell(error: Exception) -> int:

@@ -28,14 +28,18 @@ class OrImportPath(tuple[str, ...]):
 
 def is_import_path(value: object, separators: str = ".:") -> bool:
     """Tell whether a value is an import path. In data.path it has a colon: with a dot it could be a Hub id."""
-    return isinstance(value, str) and bool(re.fullmatch(rf"{WORD}(\.{WORD})*[{separators}]{WORD}", value))
+    return isinstance(value, str) and bool(
+        re.fullmatch(rf"{WORD}(\.{WORD})*[{separators}]{WORD}", value)
+    )
 
 
 def check_allowed(config: Any, folder: object, allow_code: bool) -> None:
     """Raise a RunError if the configuration in a run folder names code that the user has not allowed to run."""
     values = {key: attrgetter(key)(config) for key in KEYS}
     separators = dict.fromkeys(KEYS, ".:") | {"data.path": ":"}
-    named = [f"{key}={value}" for key, value in values.items() if is_import_path(value, separators[key])]
+    named = [
+        f"{key}={value}" for key, value in values.items() if is_import_path(value, separators[key])
+    ]
     if named and not allow_code and os.environ.get(ALLOW) != "1":
         raise RunError(
             f"run={folder}: names Python code to be run: {', '.join(named)}; if you trust it, set {ALLOW}=1 "
@@ -47,7 +51,10 @@ def missing_package(key: str, value: str) -> Iterator[tuple[str, str]]:
     """Yield (key, sentence) if the package of an import path is not installed. Runs none of its code."""
     package = re.split("[.:]", value)[0]
     if is_import_path(value) and find_spec(package) is None:
-        yield key, f"got {value!r}, and there is no module {package!r}; install it, or put its folder on PYTHONPATH"
+        yield (
+            key,
+            f"got {value!r}, and there is no module {package!r}; install it, or put its folder on PYTHONPATH",
+        )
 
 
 def resolve(key: str, path: str) -> Callable[..., Any]:
@@ -59,9 +66,13 @@ def resolve(key: str, path: str) -> Callable[..., Any]:
     try:
         found = pkgutil.resolve_name(path)
     except Exception as error:  # whatever the module raises while it is run
-        raise ConfigError(f"{key}={path}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{key}={path}: cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     if not callable(found):
-        raise ConfigError(f"{key}={path}: is of type {type(found).__name__}; takes a class or a function")
+        raise ConfigError(
+            f"{key}={path}: is of type {type(found).__name__}; takes a class or a function"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -75,4 +86,6 @@ def called(key: str, path: str, function: Callable[..., Any], *args: Any, **name
         return function(*args, **named)
     except Exception as error:
         given = ", ".join([*(type(value).__name__ for value in args), *named])
-        raise ConfigError(f"{key}={path}: called with ({given}): {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{key}={path}: called with ({given}): {type(error).__name__}: {error}"
+        ) from error

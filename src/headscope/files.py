@@ -33,7 +33,7 @@ MIB = 2**20
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def temporary_path(path: Path) -> Iterator[Path]:
     """Give a place of the same name for what is to become `path`: in a folder beside it, which is gone after the block.
 
     The folder is locked meanwhile, so that `clear_partial` can tell it from that of a process that was killed.
@@ -60,11 +60,14 @@ def _named(path: Path) -> Iterator[None]:
             error.filename2 = None
         raise
     except Exception as error:
-        if found := re.search(r"os error (\d+)", str(error)):  # safetensors, with the system's own number
+        if found := re.search(
+            r"os error (\d+)", str(error)
+        ):  # safetensors, with the system's own number
             number = int(found[1])
             raise OSError(number, os.strerror(number), str(path)) from error
         if any(
-            words in str(error) for words in ("inline_container", "PytorchStreamWriter", "iostream error")
+            words in str(error)
+            for words in ("inline_container", "PytorchStreamWriter", "iostream error")
         ):  # torch, which hides the number
             raise OSError(errno.EIO, "cannot be written; is the disk full?", str(path)) from error
         raise
@@ -92,7 +95,9 @@ def clear_partial(folder: Path) -> None:
             with (path / ".lock").open("rb+") as lock:
                 is_left = _try_lock(lock.fileno())
         except OSError as error:
-            is_left = error.errno == errno.ENOENT  # killed while it removed the folder, this file first
+            is_left = (
+                error.errno == errno.ENOENT
+            )  # killed while it removed the folder, this file first
         if is_left:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -123,7 +128,7 @@ def replacing(path: Path) -> Iterator[Path]:
         mode = None
     if mode is not None and not stat.S_ISREG(mode):
         raise OSError(errno.EEXIST, "is there and is no file that could be replaced", str(path))
-    with beside(target) as temporary:
+    with temporary_path(target) as temporary:
         temporary.touch()  # with the umask's mode, which the system tells in no other way
         wanted = temporary.stat().st_mode if mode is None else mode
         yield temporary
@@ -133,7 +138,7 @@ def replacing(path: Path) -> Iterator[Path]:
     _sync(target.parent)
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
+def write_atomic(path: Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a temporary file beside `path`, then put it in place, so that `path` is whole or absent."""
     with replacing(path) as temporary:
         write(temporary)
@@ -141,19 +146,21 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
 
 
 def create_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """Do what `write_whole` does, unless `path` is there: of several that create it at once, the first does.
+    """Do what `write_atomic` does, unless `path` is there: of several that create it at once, the first does.
 
     Raises:
         FileExistsError: if `path` is there already.
     """
-    with beside(path) as temporary:
+    with temporary_path(path) as temporary:
         write(temporary)
         _sync(temporary)
         try:
             path.hardlink_to(temporary)
         except FileExistsError:
             raise
-        except OSError:  # a file system without links: empty for an instant, but of the first all the same
+        except (
+            OSError
+        ):  # a file system without links: empty for an instant, but of the first all the same
             path.touch(exist_ok=False)
             temporary.replace(path)
     _sync(path.parent)
@@ -167,7 +174,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: if `path` is there already and is no empty folder, or cannot be written.
     """
-    with beside(path) as temporary:
+    with temporary_path(path) as temporary:
         temporary.mkdir()
         yield temporary
         temporary.replace(path)
@@ -190,13 +197,19 @@ def reading(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise RunError(f"run={path.parent}: has no {path.name}; {TRY_ANOTHER}") from error
     except OSError as error:
-        raise RunError(f"run={path.parent}: {path.name} cannot be read: {os_message(error)}") from error
+        raise RunError(
+            f"run={path.parent}: {path.name} cannot be read: {os_message(error)}"
+        ) from error
     except Exception as error:
-        raise RunError(f"run={path.parent}: {path.name} is damaged: {_reason(error)}; {TRY_ANOTHER}") from error
+        raise RunError(
+            f"run={path.parent}: {path.name} is damaged: {_reason(error)}; {TRY_ANOTHER}"
+        ) from error
     except BaseException as error:  # pyo3's PanicException is no Exception
         if type(error).__name__ != "PanicException":
             raise
-        raise RunError(f"run={path.parent}: {path.name} is damaged: {first_line(error)}; {TRY_ANOTHER}") from error
+        raise RunError(
+            f"run={path.parent}: {path.name} is damaged: {first_line(error)}; {TRY_ANOTHER}"
+        ) from error
 
 
 TRY_ANOTHER = "take another run, or train again"
@@ -238,7 +251,9 @@ def read_json(path: Path, kind: type | None = None) -> Any:
     text = read_text(path)
     with reading(path):
         content = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        if "\\u" in text:  # half of a surrogate pair is allowed by JSON, and cannot be written or printed
+        if (
+            "\\u" in text
+        ):  # half of a surrogate pair is allowed by JSON, and cannot be written or printed
             json.dumps(content, ensure_ascii=False).encode("utf-8")
         if kind is not None and type(content) is not kind:
             raise ValueError(f"holds a {type(content).__name__}, takes a {kind.__name__}")
@@ -259,7 +274,9 @@ def read_yaml_text(path: Path) -> str:
     text = read_text(path, MIB)
     with reading(path):
         # The parser written in C, where it is installed: it takes 10 ms where the other takes a second.
-        for number, event in enumerate(yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))):
+        for number, event in enumerate(
+            yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        ):
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError(f"has the alias *{event.anchor}, which headscope never writes")
             if number > MOST_EVENTS:
@@ -276,13 +293,19 @@ def cache_folder(configured: str | None) -> Path:
     Raises:
         OSError: if it cannot be made or written; it names the key that chooses another.
     """
-    folder = Path(configured).expanduser() if configured else Path(platformdirs.user_cache_dir("headscope"))
+    folder = (
+        Path(configured).expanduser()
+        if configured
+        else Path(platformdirs.user_cache_dir("headscope"))
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, "cannot be written", str(folder))
     except OSError as error:
-        error.strerror = f"{error.strerror} (the cache; data.cache_dir=... names another folder for it)"
+        error.strerror = (
+            f"{error.strerror} (the cache; data.cache_dir=... names another folder for it)"
+        )
         raise
     clear_partial(folder)
     return folder
@@ -293,7 +316,9 @@ def digest(parts: Iterable[str]) -> bytes:
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
-        found.update(len(encoded).to_bytes(8, "little") + encoded)  # so that ("ab", "c") differs from ("a", "bc")
+        found.update(
+            len(encoded).to_bytes(8, "little") + encoded
+        )  # so that ("ab", "c") differs from ("a", "bc")
     return found.digest()
 
 

@@ -26,7 +26,9 @@ from omegaconf.errors import OmegaConfBaseException
 from headscope.errors import ConfigError, RunError, first_line, os_message, shown
 from headscope.files import TRY_ANOTHER, read_yaml_text, reading
 
-MOST = 10**9  # of whole numbers that have no bound of their own: beyond it are slips, and what 64 bits cannot hold
+MOST = (
+    10**9
+)  # of whole numbers that have no bound of their own: beyond it are slips, and what 64 bits cannot hold
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,12 @@ class Rule:
         if value is None or (self.choices and value in self.choices):
             return ""
         if isinstance(value, str):
-            has_bad = re.search("[\0\ud800-\udfff]", value)  # what was no UTF-8 on the command line is a surrogate
-            return self.takes() or ("text in UTF-8, without a character of code 0" if has_bad else "")
+            has_bad = re.search(
+                "[\0\ud800-\udfff]", value
+            )  # what was no UTF-8 on the command line is a surrogate
+            return self.takes() or (
+                "text in UTF-8, without a character of code 0" if has_bad else ""
+            )
         if isinstance(value, float) and not math.isfinite(value):
             return f"a finite number {self.takes()}".strip()
         most = MOST if self.maximum is None and isinstance(value, int) else self.maximum
@@ -129,7 +135,10 @@ def structured(config: Any) -> DictConfig:
 
     def literal(value: Any) -> Any:
         if is_dataclass(value):
-            return replace(value, **{entry.name: literal(getattr(value, entry.name)) for entry in fields(value)})  # type: ignore[type-var]
+            return replace(
+                value,
+                **{entry.name: literal(getattr(value, entry.name)) for entry in fields(value)},
+            )  # type: ignore[type-var]
         if isinstance(value, list):
             return [*map(literal, value)]
         return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
@@ -147,7 +156,9 @@ def read_config(path: Path, kind: type) -> Any:
         RunError: if there is none, or a key, a type or a value does not fit this version.
     """
     if not path.parent.is_dir() or not path.exists():
-        raise RunError(f"run={path.parent}: no {path.name} there; takes a folder that `headscope train` has written")
+        raise RunError(
+            f"run={path.parent}: no {path.name} there; takes a folder that `headscope train` has written"
+        )
     text = read_yaml_text(path)
     with reading(path):
         content = OmegaConf.load(io.StringIO(text))
@@ -155,12 +166,16 @@ def read_config(path: Path, kind: type) -> Any:
             raise ValueError("takes keys with their values")
         groups = [entry.name for entry in fields(kind) if is_dataclass(entry.type)]
         if groups and groups[-1] not in content:  # others may be younger than the file
-            raise ValueError(f"is cut off: it has no {next(name for name in groups if name not in content)}")
+            raise ValueError(
+                f"is cut off: it has no {next(name for name in groups if name not in content)}"
+            )
         try:
             config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), content))
             wrong = list(problems(config, ("conflicts",)))
         except OmegaConfBaseException as error:
-            wrong = [f"{error.full_key}: {first_line(error)}" if error.full_key else first_line(error)]
+            wrong = [
+                f"{error.full_key}: {first_line(error)}" if error.full_key else first_line(error)
+            ]
     if wrong:
         raise RunError(
             f"run={path.parent}: {path.name} does not fit this version of headscope: {'; '.join(wrong)}; {TRY_ANOTHER}"

@@ -48,7 +48,11 @@ def take_signals(handler: Handler) -> dict[signal.Signals, Any]:
     if threading.current_thread() is not threading.main_thread():
         return {}
     found = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-    taken = [number for number in found if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+    taken = [
+        number
+        for number in found
+        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN
+    ]
     return {number: signal.signal(number, handler) for number in taken}
 
 

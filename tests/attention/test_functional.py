@@ -20,14 +20,20 @@ B, H, Q, K, E, V = 2, 3, 5, 7, 11, 13
 
 def drawn() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    return tuple(torch.randn(B, H, length, width, dtype=torch.float64) for length, width in ((Q, E), (K, E), (K, V)))
+    return tuple(
+        torch.randn(B, H, length, width, dtype=torch.float64)
+        for length, width in ((Q, E), (K, E), (K, V))
+    )
 
 
 def test_weights_and_sums_equal_loops_over_every_index() -> None:
     query, key, value = drawn()
     weights, output = attention_weights(query, key), attend(query, key, value)
     for b, h, i in torch.cartesian_prod(torch.arange(B), torch.arange(H), torch.arange(Q)).tolist():
-        scores = [sum((query[b, h, i, e] * key[b, h, j, e]).item() for e in range(E)) / math.sqrt(E) for j in range(K)]
+        scores = [
+            sum((query[b, h, i, e] * key[b, h, j, e]).item() for e in range(E)) / math.sqrt(E)
+            for j in range(K)
+        ]
         shares = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
         torch.testing.assert_close(weights[b, h, i].tolist(), shares, rtol=0, atol=1e-12)
         expected = [sum(shares[j] * value[b, h, j, v].item() for j in range(K)) for v in range(V)]
@@ -49,16 +55,22 @@ def test_masked_keys_get_exactly_nothing_rows_sum_to_one_and_order_does_not_matt
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_one_query_goes_with_the_mask_of_each_text_under_vmap() -> None:
     heads, hidden = torch.randn(2, 1, H, K, E), torch.arange(K) >= torch.tensor([5, 3, 0])[:, None]
-    found = torch.vmap(lambda mask: attention_weights(heads[0], heads[1], mask[None, None, None]))(hidden)
+    found = torch.vmap(lambda mask: attention_weights(heads[0], heads[1], mask[None, None, None]))(
+        hidden
+    )
     for row in range(3):
-        torch.testing.assert_close(found[row], attention_weights(heads[0], heads[1], hidden[row, None, None, None]))
+        torch.testing.assert_close(
+            found[row], attention_weights(heads[0], heads[1], hidden[row, None, None, None])
+        )
     assert found[2].abs().max() == 0
 
 
 def test_gradients_are_those_of_the_formula() -> None:
     heads = tuple(tensor[:1, :1, :3, :4].clone().requires_grad_() for tensor in drawn())
     mask = torch.tensor([[[[False, False, True]]]])
-    assert torch.autograd.gradcheck(lambda query, key, value: attention_weights(query, key, mask) @ value, heads)
+    assert torch.autograd.gradcheck(
+        lambda query, key, value: attention_weights(query, key, mask) @ value, heads
+    )
     assert torch.autograd.gradcheck(lambda *heads: attend(*heads, mask), heads)
 
 
@@ -93,15 +105,21 @@ def test_the_kernel_is_never_asked_to_read_beyond_the_end() -> None:
     query, key, value = drawn()
     for wrong in ((query, key, value[:, :, :3]), (query, key[:, :, :3], value), (query, key[:1], value[:1]),
                   (query, key[:, :1], value[:, :1]), (query, key[..., :3], value), (query[0], key[0], value[0])):  # fmt: skip
-        with pytest.raises(ValueError, match=r"query \[B, H, Q, E\], key \[B, H, K, E\], value \[B, H, K, V\]; got"):
+        with pytest.raises(
+            ValueError, match=r"query \[B, H, Q, E\], key \[B, H, K, E\], value \[B, H, K, V\]; got"
+        ):
             attend(*wrong)
-    with pytest.raises(ValueError, match=r"a mask of \[4, 1, 5, 7\] does not fit scores of \[1, 3, 5, 7\]"):
+    with pytest.raises(
+        ValueError, match=r"a mask of \[4, 1, 5, 7\] does not fit scores of \[1, 3, 5, 7\]"
+    ):
         attention_weights(query[:1], key[:1], torch.zeros(4, 1, Q, K, dtype=torch.bool))
 
 
 def test_causal_and_window_masks_hide_what_is_later_and_what_is_far() -> None:
     assert causal_mask(3, 4)[0, 0].tolist() == [[j > i for j in range(4)] for i in range(3)]
-    assert window_mask(3, 4, 1)[0, 0].tolist() == [[abs(i - j) > 1 for j in range(4)] for i in range(3)]
+    assert window_mask(3, 4, 1)[0, 0].tolist() == [
+        [abs(i - j) > 1 for j in range(4)] for i in range(3)
+    ]
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -138,9 +156,17 @@ def test_the_seed_decides_the_type_stays_and_eval_mode_drops_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("p", "dropped_share"),
-    [(0.0, 0), (0.1, 26 / 256), (0.5, 0.5), (1.0, 1), *((p, p) for p in (0.0015, 0.006, 0.9985, 0.9999))],
+    [
+        (0.0, 0),
+        (0.1, 26 / 256),
+        (0.5, 0.5),
+        (1.0, 1),
+        *((p, p) for p in (0.0015, 0.006, 0.9985, 0.9999)),
+    ],
 )
-def test_the_share_is_rounded_a_little_and_never_by_more_than_a_tenth(p: float, dropped_share: float) -> None:
+def test_the_share_is_rounded_a_little_and_never_by_more_than_a_tenth(
+    p: float, dropped_share: float
+) -> None:
     torch.manual_seed(0)
     found = dropped(torch.ones(1009, 997, dtype=torch.float64), p)
     error = 4 * (dropped_share * (1 - dropped_share) / found.numel()) ** 0.5  # four standard errors

@@ -50,7 +50,9 @@ def tokens(dtype: torch.dtype = torch.float64, texts: int = B) -> Tensor:
 
 def explicit(layer: MultiHeadAttention, weights: Tensor, value: Tensor) -> Tensor:
     """Return the output as the formula has it, from the returned weights."""
-    heads = (value @ layer.in_proj_weight[2 * D :].T + layer.in_proj_bias[2 * D :]).unflatten(-1, (H, E))
+    heads = (value @ layer.in_proj_weight[2 * D :].T + layer.in_proj_bias[2 * D :]).unflatten(
+        -1, (H, E)
+    )
     return layer.out_proj((weights @ heads.transpose(1, 2)).transpose(1, 2).flatten(2))
 
 
@@ -60,9 +62,13 @@ MASKS = {
     "none": {},
     "padding": {"key_padding_mask": PADDING},
     "boolean": {"attn_mask": torch.rand(Q, K, generator=torch.manual_seed(2)) < 0.4},
-    "additive": {"attn_mask": torch.randn(Q, K, dtype=torch.float64, generator=torch.manual_seed(3))},
+    "additive": {
+        "attn_mask": torch.randn(Q, K, dtype=torch.float64, generator=torch.manual_seed(3))
+    },
     "per head": {"attn_mask": torch.rand(B * H, Q, K, generator=torch.manual_seed(4)) < 0.3},
-    "per head, additive": {"attn_mask": torch.randn(B * H, Q, K, dtype=torch.float64, generator=torch.manual_seed(5))},
+    "per head, additive": {
+        "attn_mask": torch.randn(B * H, Q, K, dtype=torch.float64, generator=torch.manual_seed(5))
+    },
     "padding and boolean": {"key_padding_mask": PADDING, "attn_mask": CAUSAL[:Q]},
 }
 
@@ -96,7 +102,9 @@ def test_self_attention_one_text_and_sequence_first() -> None:
     ours, theirs = pair()
     query, key, value = inputs()
     close(ours(query, query, query), theirs(query, query, query))
-    close(ours(query, query.clone(), query.clone()), ours(query, query, query))  # one product or three
+    close(
+        ours(query, query.clone(), query.clone()), ours(query, query, query)
+    )  # one product or three
     single = (query[0], key[0], value[0], PADDING[0])
     close(ours(*single), theirs(*single))
     ours.batch_first = theirs.batch_first = False
@@ -104,20 +112,26 @@ def test_self_attention_one_text_and_sequence_first() -> None:
     close(ours(*turned), theirs(*turned))
 
 
-def test_causal_attention_needs_no_mask_and_reaches_the_kernel_by_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_causal_attention_needs_no_mask_and_reaches_the_kernel_by_its_flag(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (ours, theirs), text, flags = pair(dropout=0.2), tokens(), []
     ours, theirs = ours.eval(), theirs.eval()
     kernel = functional.F.scaled_dot_product_attention
     expected = theirs(text, text, text, attn_mask=CAUSAL)
     monkeypatch.setattr(
-        functional.F, "scaled_dot_product_attention", lambda *given: flags.append(given[3:]) or kernel(*given)
+        functional.F,
+        "scaled_dot_product_attention",
+        lambda *given: flags.append(given[3:]) or kernel(*given),
     )
     close(ours(text, text, text, is_causal=True), expected)
     close(ours(text, text, text, need_weights=False, is_causal=True)[0], expected[0])
     assert flags == [(None, 0.0, True)]
     ours.train()(text, text, text, need_weights=False, is_causal=True)  # dropout needs the weights
     assert len(flags) == 1
-    ours.eval()(text, text, text, torch.zeros(B, K, dtype=torch.bool), need_weights=False, is_causal=True)
+    ours.eval()(
+        text, text, text, torch.zeros(B, K, dtype=torch.bool), need_weights=False, is_causal=True
+    )
     assert flags[1][0] is not None
 
 
@@ -125,7 +139,10 @@ def test_both_paths_read_a_mask_in_the_type_of_the_layer() -> None:
     layer, text = pair()[0].half(), tokens(torch.float16)
     mask = torch.zeros(K, K)
     mask[2] = -1e9  # -inf in 16 bits: the query may look nowhere
-    found = [layer(text, text, text, attn_mask=mask, need_weights=need_weights)[0] for need_weights in (True, False)]
+    found = [
+        layer(text, text, text, attn_mask=mask, need_weights=need_weights)[0]
+        for need_weights in (True, False)
+    ]
     torch.testing.assert_close(*found, rtol=0, atol=2e-2)
     assert torch.equal(found[0][:, 2], layer.out_proj.bias.expand(B, -1))
 
@@ -135,7 +152,9 @@ class LargestTensor(TorchDispatchMode):
 
     numbers = 0
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         made = operation(*args, **(kwargs or {}))
         for each in made if isinstance(made, (tuple, list)) else [made]:
             if isinstance(each, Tensor):
@@ -178,8 +197,12 @@ def test_is_causal_holds_beside_another_mask_of_which_torch_takes_one(need_weigh
     found = ours(text, text, text, attn_mask=mask, need_weights=need_weights, is_causal=True)[0]
     close(found, theirs(text, text, text, attn_mask=mask.masked_fill(CAUSAL, -torch.inf))[0])
     padding = torch.zeros(B, K).double().masked_fill(PADDING, -torch.inf)
-    found = ours(text, text, text, padding, attn_mask=mask, need_weights=need_weights, is_causal=True)[0]
-    close(found, theirs(text, text, text, padding, attn_mask=mask.masked_fill(CAUSAL, -torch.inf))[0])
+    found = ours(
+        text, text, text, padding, attn_mask=mask, need_weights=need_weights, is_causal=True
+    )[0]
+    close(
+        found, theirs(text, text, text, padding, attn_mask=mask.masked_fill(CAUSAL, -torch.inf))[0]
+    )
     taken = mask if need_weights else CAUSAL
     close(
         theirs(text, text, text, attn_mask=mask, need_weights=need_weights, is_causal=True)[0],
@@ -198,7 +221,9 @@ def test_what_is_no_tensor_is_refused_by_its_type(place: int, name: str, given: 
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_gradients_are_torchs_where_a_mask_of_large_numbers_hides_all_keys(need_weights: bool) -> None:
+def test_gradients_are_torchs_where_a_mask_of_large_numbers_hides_all_keys(
+    need_weights: bool,
+) -> None:
     layers, query, found = pair(), inputs()[0], []
     mask = torch.zeros(Q, Q, dtype=torch.float64)
     mask[2], mask[0, 1:] = -1e9, -1e9
@@ -213,11 +238,15 @@ def test_gradients_are_torchs_where_a_mask_of_large_numbers_hides_all_keys(need_
 
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("additive", [True, False])
-def test_a_query_with_every_key_masked_gives_zeros_and_finite_gradients(need_weights: bool, additive: bool) -> None:
+def test_a_query_with_every_key_masked_gives_zeros_and_finite_gradients(
+    need_weights: bool, additive: bool
+) -> None:
     ours, _ = pair(bias=False)
     tensors = inputs()
     mask = torch.tensor([[False], [True]]).expand(B, K)
-    given_mask = torch.zeros(B, K, dtype=torch.float64).masked_fill(mask, -torch.inf) if additive else mask
+    given_mask = (
+        torch.zeros(B, K, dtype=torch.float64).masked_fill(mask, -torch.inf) if additive else mask
+    )
     output, weights = ours(*tensors, key_padding_mask=given_mask, need_weights=need_weights)
     assert output[1].abs().max() == 0
     assert output[0].abs().max() > 0
@@ -232,14 +261,21 @@ def test_a_query_with_every_key_masked_gives_zeros_and_finite_gradients(need_wei
 def test_state_dicts_go_both_ways(options: dict[str, Any]) -> None:
     ours, theirs = pair(**options)
     theirs.load_state_dict(ours.state_dict(), strict=True)
-    names = [[(name, weight.shape) for name, weight in layer.named_parameters()] for layer in (ours, theirs)]
+    names = [
+        [(name, weight.shape) for name, weight in layer.named_parameters()]
+        for layer in (ours, theirs)
+    ]
     assert names[0] == names[1]
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("num_kv_heads", [1, 3])
 def test_parameter_counts_copies_and_saved_states(bias: bool, num_kv_heads: int) -> None:
-    options, text, file = {"bias": bias, "num_kv_heads": num_kv_heads}, tokens(torch.float32), io.BytesIO()
+    options, text, file = (
+        {"bias": bias, "num_kv_heads": num_kv_heads},
+        tokens(torch.float32),
+        io.BytesIO(),
+    )
     first, second = (MultiHeadAttention(D, H, batch_first=True, **options) for _ in range(2))
     kv = num_kv_heads * E
     expected = D * D + 2 * kv * D + D * D + bias * (D + 2 * kv + D)
@@ -260,7 +296,9 @@ def test_it_starts_as_torchs_does() -> None:
     for layer in layers:
         assert limit * 0.98 < layer.in_proj_weight.abs().max() <= limit
         assert layer.in_proj_bias.abs().max() == layer.out_proj.bias.abs().max() == 0
-    torch.testing.assert_close(layers[0].in_proj_weight.std(), layers[1].in_proj_weight.std(), rtol=0.05, atol=0)
+    torch.testing.assert_close(
+        layers[0].in_proj_weight.std(), layers[1].in_proj_weight.std(), rtol=0.05, atol=0
+    )
 
 
 def test_torchs_attributes_are_there() -> None:
@@ -275,7 +313,9 @@ def test_torchs_attributes_are_there() -> None:
         "num_heads",
         "head_dim",
     ):
-        assert getattr(MultiHeadAttention(D, H), name) == getattr(nn.MultiheadAttention(D, H), name), name
+        assert getattr(MultiHeadAttention(D, H), name) == getattr(
+            nn.MultiheadAttention(D, H), name
+        ), name
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -319,11 +359,23 @@ def test_what_cannot_be_made_is_refused_by_name(options: dict[str, Any], words: 
 @pytest.mark.parametrize(
     ("masks", "words"),
     [
-        ({"key_padding_mask": torch.ones(B, K, dtype=torch.int64)}, "key_padding_mask takes booleans.*int64"),
+        (
+            {"key_padding_mask": torch.ones(B, K, dtype=torch.int64)},
+            "key_padding_mask takes booleans.*int64",
+        ),
         ({"attn_mask": torch.ones(K, K, dtype=torch.uint8)}, "attn_mask takes booleans.*uint8"),
-        ({"attn_mask": torch.ones(K, K + 1, dtype=torch.bool)}, r"attn_mask takes \[7, 7\] or \[6, 7, 7\], got"),
-        ({"attn_mask": torch.ones(B, K, K, dtype=torch.bool)}, r"attn_mask takes .* got \[2, 7, 7\]"),
-        ({"key_padding_mask": torch.ones(B, K + 1, dtype=torch.bool)}, r"key_padding_mask takes \[2, 7\], got"),
+        (
+            {"attn_mask": torch.ones(K, K + 1, dtype=torch.bool)},
+            r"attn_mask takes \[7, 7\] or \[6, 7, 7\], got",
+        ),
+        (
+            {"attn_mask": torch.ones(B, K, K, dtype=torch.bool)},
+            r"attn_mask takes .* got \[2, 7, 7\]",
+        ),
+        (
+            {"key_padding_mask": torch.ones(B, K + 1, dtype=torch.bool)},
+            r"key_padding_mask takes \[2, 7\], got",
+        ),
     ],
     ids=["integers", "bytes", "another length", "no heads", "another text"],
 )
@@ -341,12 +393,16 @@ def test_masks_that_do_not_fit_are_refused_by_name(masks: dict[str, Tensor], wor
     width=st.sampled_from([1, 2, 7]),
     seed=st.integers(0, 1000),
 )
-def test_any_size_and_mask(batch: int, lengths: tuple[int, int], heads: int, width: int, seed: int) -> None:
+def test_any_size_and_mask(
+    batch: int, lengths: tuple[int, int], heads: int, width: int, seed: int
+) -> None:
     torch.manual_seed(seed)
     theirs = nn.MultiheadAttention(heads * width, heads, batch_first=True, dtype=torch.float64)
     ours = MultiHeadAttention(heads * width, heads, batch_first=True, dtype=torch.float64)
     ours.load_state_dict(theirs.state_dict())
-    query, key = (torch.randn(batch, length, heads * width, dtype=torch.float64) for length in lengths)
+    query, key = (
+        torch.randn(batch, length, heads * width, dtype=torch.float64) for length in lengths
+    )
     mask = torch.rand(batch, lengths[1]) < 0.5
     mask[:, 0] = False  # torch gives NaN where every key is masked
     close(ours(query, key, key, mask), theirs(query, key, key, mask))
@@ -370,7 +426,9 @@ def test_torchs_encoder_gives_the_same_with_ours_inside(
     theirs = nn.TransformerEncoder(block, layers, enable_nested_tensor=False).train(training)
     ours, used = copy.deepcopy(theirs), []
     for inner in ours.layers:
-        replacement = MultiHeadAttention(D, H, batch_first=True, dtype=torch.float64).train(training)
+        replacement = MultiHeadAttention(D, H, batch_first=True, dtype=torch.float64).train(
+            training
+        )
         replacement.load_state_dict(inner.self_attn.state_dict(), strict=True)
         replacement.observer = used.append
         inner.self_attn = replacement
@@ -386,7 +444,11 @@ def test_torchs_encoder_gives_the_same_with_ours_inside(
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 def test_an_encoder_that_was_built_before_packs_its_padded_texts_and_ours_takes_them() -> None:
     torch.manual_seed(2)
-    theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).double().eval()
+    theirs = (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+        .double()
+        .eval()
+    )
     ours, used = copy.deepcopy(theirs), []
     for inner in ours.layers:
         replacement = MultiHeadAttention(8, 2, batch_first=True, dtype=torch.float64)
@@ -397,7 +459,9 @@ def test_an_encoder_that_was_built_before_packs_its_padded_texts_and_ours_takes_
     text = torch.randn(B, K, 8, dtype=torch.float64)
     with torch.no_grad():
         close(ours(text, src_key_padding_mask=PADDING), theirs(text, src_key_padding_mask=PADDING))
-    assert torch.equal(used[-1].key_padding_mask, PADDING[:, :5])  # packed, so that the longest text has no padding
+    assert torch.equal(
+        used[-1].key_padding_mask, PADDING[:, :5]
+    )  # packed, so that the longest text has no padding
 
 
 # Under torch's tools
@@ -411,7 +475,9 @@ def test_a_trace_holds_for_other_sizes_and_for_texts_that_are_all_padding() -> N
     query, key, value = torch.randn(3, 3, K + 2, D, dtype=torch.float64)
     for inputs_ in ((query, key, value, padded), (query, query, query, ~padded)):
         close(traced(*inputs_), layer(*inputs_))
-    dropping = torch.jit.trace(pair(dropout=0.5)[0], (tokens(), tokens(), tokens(), PADDING), check_trace=False)
+    dropping = torch.jit.trace(
+        pair(dropout=0.5)[0], (tokens(), tokens(), tokens(), PADDING), check_trace=False
+    )
     assert not torch.equal(*(dropping(query, key, value, padded)[0][0] for _ in range(2)))
 
 
@@ -475,13 +541,17 @@ HIDDEN = torch.arange(K) >= torch.tensor([7, 3, 0])[:, None]  # the last text is
 def small(dropout: float = 0.0) -> tuple[MultiHeadAttention, Tensor]:
     """Return a layer with rotary positions, cheap enough for differences, and three texts."""
     torch.manual_seed(0)
-    layer = MultiHeadAttention(8, 2, dropout, batch_first=True, dtype=torch.float64, rotary=RotaryPositions(4, K))
+    layer = MultiHeadAttention(
+        8, 2, dropout, batch_first=True, dtype=torch.float64, rotary=RotaryPositions(4, K)
+    )
     return layer, torch.randn(3, K, 8, dtype=torch.float64, requires_grad=True)
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize(("dropout", "need_weights"), [(0.0, True), (0.3, True), (0.3, False)])
-def test_second_derivatives_are_those_of_small_differences(dropout: float, need_weights: bool) -> None:
+def test_second_derivatives_are_those_of_small_differences(
+    dropout: float, need_weights: bool
+) -> None:
     layer, texts = small(dropout)
     texts, hidden = texts.detach()[1:, :4].requires_grad_(), HIDDEN[1:, :4]
 
@@ -498,21 +568,33 @@ def test_the_fused_kernel_has_second_derivatives_where_torch_is_told_to_write_it
     layer, texts = small()
     texts = texts.detach()[:2, :4].requires_grad_()
     with sdpa_kernel(SDPBackend.MATH):
-        assert torch.autograd.gradgradcheck(lambda text: layer(text, text, text, need_weights=False)[0], texts)
+        assert torch.autograd.gradgradcheck(
+            lambda text: layer(text, text, text, need_weights=False)[0], texts
+        )
 
 
-def loss_of(layer: MultiHeadAttention, need_weights: bool) -> Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]:
+def loss_of(
+    layer: MultiHeadAttention, need_weights: bool
+) -> Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]:
     def loss(weights: dict[str, Tensor], text: Tensor, hidden: Tensor) -> Tensor:
         arguments = (text[None], text[None], text[None], hidden[None])
-        return functional_call(layer, weights, arguments, {"need_weights": need_weights})[0].square().sum()
+        return (
+            functional_call(layer, weights, arguments, {"need_weights": need_weights})[0]
+            .square()
+            .sum()
+        )
 
     return loss
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's kernel takes the texts one by one
-def test_gradients_of_each_text_are_those_of_the_text_alone_and_each_draws_its_dropout(need_weights: bool) -> None:
+@pytest.mark.filterwarnings(
+    "ignore:There is a performance drop"
+)  # torch's kernel takes the texts one by one
+def test_gradients_of_each_text_are_those_of_the_text_alone_and_each_draws_its_dropout(
+    need_weights: bool,
+) -> None:
     layer, texts = small()
     weights, texts = dict(layer.named_parameters()), texts.detach()
     loss = loss_of(layer, need_weights)
@@ -522,7 +604,9 @@ def test_gradients_of_each_text_are_those_of_the_text_alone_and_each_draws_its_d
         for found, expected in zip(together.values(), alone, strict=True):
             close(found[row], expected)
     same = texts[:1].expand(3, -1, -1)
-    drawn = vmap(grad(loss_of(small(0.5)[0], need_weights)), in_dims=(None, 0, 0), randomness="different")
+    drawn = vmap(
+        grad(loss_of(small(0.5)[0], need_weights)), in_dims=(None, 0, 0), randomness="different"
+    )
     found = drawn(weights, same, HIDDEN[:1].expand(3, -1))
     assert not torch.equal(found["in_proj_weight"][0], found["in_proj_weight"][1])
     assert all(torch.isfinite(gradient).all() for gradient in found.values())
@@ -534,7 +618,9 @@ def test_low_precision_stays_near_float64(dtype: torch.dtype) -> None:
 
     def outcome(attention: MultiHeadAttention, text: Tensor) -> tuple[Tensor, ...]:
         output = attention(text, text, text, HIDDEN, need_weights=False)[0]
-        return output.double(), torch.autograd.grad(output.double().square().sum(), text)[0].double()
+        return output.double(), torch.autograd.grad(output.double().square().sum(), text)[
+            0
+        ].double()
 
     bound, expected = 64 * torch.finfo(dtype).eps, outcome(layer, texts)
     found = outcome(layer.to(dtype), texts.detach().to(dtype).requires_grad_())

@@ -32,7 +32,9 @@ def test_the_layer_becomes_aware_of_order() -> None:
     plain = MultiHeadAttention(12, 3, batch_first=True)
     turned = MultiHeadAttention(12, 3, batch_first=True, rotary=RotaryPositions(4, 7))
     torch.testing.assert_close(plain(*[tokens[:, order]] * 3)[0], plain(*[tokens] * 3)[0][:, order])
-    assert not torch.allclose(turned(*[tokens[:, order]] * 3)[0], turned(*[tokens] * 3)[0][:, order])
+    assert not torch.allclose(
+        turned(*[tokens[:, order]] * 3)[0], turned(*[tokens] * 3)[0][:, order]
+    )
 
 
 def test_an_odd_width_and_more_tokens_than_were_prepared_are_refused() -> None:

@@ -24,14 +24,18 @@ def by_hand(
     query: Tensor, key: Tensor, value: Tensor, hidden: Tensor
 ) -> tuple[Tensor, Tensor]:  # heads [B, H, T, E], hidden [B, 1, Q, K]
     """Return the joined sums [B, Q, D] and the weights, by exponentials and sums written out."""
-    exponentials = (query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])).exp().masked_fill(hidden, 0)
+    exponentials = (
+        (query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])).exp().masked_fill(hidden, 0)
+    )
     weights = (exponentials / exponentials.sum(-1, keepdim=True)).nan_to_num(0)
     return (weights @ value).transpose(1, 2).flatten(2), weights
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    sizes=st.tuples(st.integers(2, 10), st.integers(2, 10), st.integers(3, 10), st.sampled_from([4, 6, 8, 10])),
+    sizes=st.tuples(
+        st.integers(2, 10), st.integers(2, 10), st.integers(3, 10), st.sampled_from([4, 6, 8, 10])
+    ),
     kdim=st.none() | st.integers(5, 20),
     is_padded=st.booleans(),
     is_saved=st.booleans(),
@@ -39,28 +43,48 @@ def by_hand(
 )
 @pytest.mark.parametrize("average", [True, False])
 def test_random_sizes_masks_and_saved_keys(
-    sizes: tuple[int, int, int, int], kdim: int | None, is_padded: bool, is_saved: bool, seed: int, average: bool
+    sizes: tuple[int, int, int, int],
+    kdim: int | None,
+    is_padded: bool,
+    is_saved: bool,
+    seed: int,
+    average: bool,
 ) -> None:
     """test_multihead_attention: no mask, padding, saved keys and values, all arguments, keys of a width of their own."""
     torch.manual_seed(seed)
     B, K, E, H = sizes
     D, width = E * H, kdim or E * H
     layer = MultiHeadAttention(D, H, kdim=kdim, vdim=kdim, batch_first=True, dtype=torch.float64)
-    query, key = torch.rand(B, 1, D, dtype=torch.float64), torch.rand(B, K, width, dtype=torch.float64)
-    looks = torch.zeros(1, K, dtype=torch.float64).masked_fill(torch.rand(1, K) < 0.5, HIDE)
+    query, key = (
+        torch.rand(B, 1, D, dtype=torch.float64),
+        torch.rand(B, K, width, dtype=torch.float64),
+    )
+    doubling_samples = torch.zeros(1, K, dtype=torch.float64).masked_fill(
+        torch.rand(1, K) < 0.5, HIDE
+    )
     padding = (torch.rand(1, K) < 0.5).expand(B, K) if is_padded else None
     weights = (layer.in_proj_weight.chunk(3) if width == D  # whether kdim says so or not
                else (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight))  # fmt: skip
     biases = layer.in_proj_bias.chunk(3)
     heads = [F.linear(tokens, weight, bias).view(B, -1, H, E).transpose(1, 2)
              for tokens, weight, bias in zip((query, key, key), weights, biases, strict=True)]  # fmt: skip
-    hidden = looks.isneginf()[None, None] | (torch.zeros(B, K).bool() if padding is None else padding)[:, None, None]
+    hidden = (
+        doubling_samples.isneginf()[None, None]
+        | (torch.zeros(B, K).bool() if padding is None else padding)[:, None, None]
+    )
     if is_saved:  # keys and values of each head, kept from before
         heads[1:] = torch.rand(2, B, H, K, E, dtype=torch.float64)
-        joined, found_weights = layer.attend_heads(*heads, merge_masks((B, H, 1, K), padding, looks), padding, True)
-        found, found_weights = layer.out_proj(joined), found_weights.mean(1) if average else found_weights
+        joined, found_weights = layer.attend_heads(
+            *heads, merge_masks((B, H, 1, K), padding, doubling_samples), padding, True
+        )
+        found, found_weights = (
+            layer.out_proj(joined),
+            found_weights.mean(1) if average else found_weights,
+        )
     else:
-        found, found_weights = layer(query, key, key, padding, attn_mask=looks, average_attn_weights=average)
+        found, found_weights = layer(
+            query, key, key, padding, attn_mask=doubling_samples, average_attn_weights=average
+        )
     sums, expected_weights = by_hand(*heads, hidden)
     torch.testing.assert_close(found, layer.out_proj(sums), rtol=0, atol=1e-12)
     expected_weights = expected_weights.mean(1) if average else expected_weights
@@ -78,7 +102,9 @@ def test_a_mask_for_each_text_is_that_texts_own() -> None:
         torch.testing.assert_close(together[:, [row]], alone)
 
 
-@pytest.mark.parametrize(("D", "options"), [(2, {"bias": False}), (4, {"kdim": 2, "vdim": 2}), (4, {})])
+@pytest.mark.parametrize(
+    ("D", "options"), [(2, {"bias": False}), (4, {"kdim": 2, "vdim": 2}), (4, {})]
+)
 def test_without_biases_and_without_the_packed_matrix(D: int, options: dict[str, Any]) -> None:
     """test_multihead_attn_no_bias, _in_proj_bias_none, _in_proj_weight_none, _fast_path_small_test."""
     layer = MultiHeadAttention(D, D, dtype=torch.float64, **options).eval()
@@ -152,9 +178,14 @@ def test_what_does_not_fit_is_refused_with_all_shapes(name: str) -> None:
             if tensors[0].dim() != 3 or not all(tensor.dim() == 3 for tensor in tensors):
                 continue
             tensors = [tensor.transpose(0, 1) for tensor in tensors]
-            pattern = pattern if masks else r"query \[Q, B, 4\], key \[K, B, 4\], value \[K, B, 4\]; got "
+            pattern = (
+                pattern if masks else r"query \[Q, B, 4\], key \[K, B, 4\], value \[K, B, 4\]; got "
+            )
         for training, need_weights in ((True, True), (True, False), (False, True), (False, False)):
-            with torch.set_grad_enabled(training), pytest.raises(ValueError, match=pattern) as error:
+            with (
+                torch.set_grad_enabled(training),
+                pytest.raises(ValueError, match=pattern) as error,
+            ):
                 layer.train(training)(*tensors, need_weights=need_weights, **masks)
             assert "\n" not in str(error.value)
 
@@ -166,14 +197,23 @@ def test_nested_tensors_give_what_each_text_gives_alone(layout: torch.layout) ->
     """test_multihead_attn_nested_tensor_outside_fast_path."""
 
     def nested(*lengths: int) -> Tensor:
-        return torch.nested.nested_tensor([torch.randn(length, 10) for length in lengths], layout=layout)
+        return torch.nested.nested_tensor(
+            [torch.randn(length, 10) for length in lengths], layout=layout
+        )
 
-    layer, query, key, value = MultiHeadAttention(10, 5, batch_first=True), nested(4, 6), nested(7, 16), nested(7, 16)
+    layer, query, key, value = (
+        MultiHeadAttention(10, 5, batch_first=True),
+        nested(4, 6),
+        nested(7, 16),
+        nested(7, 16),
+    )
     for tensors in ((query, query, query), (query, key, value)):
         output, weights = layer(*tensors)
         assert output.is_nested
         assert weights.shape == (2, 6, max(len(text) for text in tensors[1].unbind()))
-        alone = [layer(*texts)[0] for texts in zip(*(tensor.unbind() for tensor in tensors), strict=True)]
+        alone = [
+            layer(*texts)[0] for texts in zip(*(tensor.unbind() for tensor in tensors), strict=True)
+        ]
         for found, expected in zip(output.unbind(), alone, strict=True):
             torch.testing.assert_close(found, expected)
         added = query + output  # as a block adds them
@@ -191,7 +231,11 @@ def test_both_masks_at_once_and_by_the_fused_kernel(monkeypatch: pytest.MonkeyPa
     """test_multihead_self_attn_two_masks_fast_path and _fast_path_mock; our fast path is torch's fused kernel."""
     B, T, D, H = 8, 5, 14, 7
     tokens, mask, padding = torch.rand(B, T, D), torch.rand(T, T) < 0.5, torch.rand(B, T) < 0.5
-    layer, calls, kernel = MultiHeadAttention(D, H, batch_first=True).eval(), [], F.scaled_dot_product_attention
+    layer, calls, kernel = (
+        MultiHeadAttention(D, H, batch_first=True).eval(),
+        [],
+        F.scaled_dot_product_attention,
+    )
     turned = tokens.transpose(0, 1)
     expected = F.multi_head_attention_forward(
         turned, turned, turned, D, H, layer.in_proj_weight, layer.in_proj_bias, layer.bias_k, layer.bias_v,
@@ -208,9 +252,13 @@ def test_both_masks_at_once_and_by_the_fused_kernel(monkeypatch: pytest.MonkeyPa
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_the_type_of_the_layer_is_the_type_of_the_output(dtype: torch.dtype, batch_first: bool) -> None:
+def test_the_type_of_the_layer_is_the_type_of_the_output(
+    dtype: torch.dtype, batch_first: bool
+) -> None:
     """test_multihead_attention_dtype and _dtype_batch_first, which torch asks on GPUs alone."""
     layer = MultiHeadAttention(128, 8, batch_first=batch_first).to(dtype)
     query, key, value = torch.randn(3, 8, 10, 128, dtype=dtype)
@@ -235,9 +283,15 @@ def test_a_bias_of_another_type_is_taken_as_the_weights() -> None:
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_an_encoder_with_padding_compiles_in_one_piece() -> None:
     """test_fast_path_check_with_mask_does_not_break_in_compile."""
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).double().eval()
+    encoder = (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+        .double()
+        .eval()
+    )
     encoder.layers[0].self_attn = MultiHeadAttention(8, 2, batch_first=True, dtype=torch.float64)
     tokens, padding = torch.randn(1, 11, 8, dtype=torch.float64), torch.rand(1, 11) > 0.5
     padding[..., 0] = True
-    found = torch.compile(encoder, backend="aot_eager", fullgraph=True)(tokens, src_key_padding_mask=padding)
+    found = torch.compile(encoder, backend="aot_eager", fullgraph=True)(
+        tokens, src_key_padding_mask=padding
+    )
     torch.testing.assert_close(found, encoder(tokens, src_key_padding_mask=padding))

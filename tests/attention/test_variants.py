@@ -14,7 +14,7 @@ from headscope.attention import (
     SharedProjectionAttention,
 )
 from headscope.attention.variants import ScoredAttention
-from headscope.inspection.hooks.capture import capture
+from headscope.heads.capture import capture
 
 B, Q, K, D, W, V, A = 2, 5, 7, 11, 13, 17, 3
 PADDING = torch.arange(K) >= torch.tensor([[7], [4]])
@@ -38,7 +38,9 @@ def score(layer: ScoredAttention, query: Tensor, key: Tensor) -> Tensor:
     """Return e of one query and one key, as the papers write it."""
     match layer:
         case AdditiveAttention():
-            return layer.v_a.weight[0] @ torch.tanh(layer.W_a.weight @ query + layer.U_a.weight @ key)
+            return layer.v_a.weight[0] @ torch.tanh(
+                layer.W_a.weight @ query + layer.U_a.weight @ key
+            )
         case DotAttention():
             return query @ key
         case GeneralAttention():
@@ -54,7 +56,9 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("padded", [True, False])
-def test_weights_and_contexts_equal_loops_and_the_order_of_keys_does_not_matter(name: str, padded: bool) -> None:
+def test_weights_and_contexts_equal_loops_and_the_order_of_keys_does_not_matter(
+    name: str, padded: bool
+) -> None:
     layer, (query, key, value) = made(name)
     hidden = PADDING if padded else torch.zeros_like(PADDING)
     context, weights = layer(query, key, value, hidden if padded else None)
@@ -82,7 +86,9 @@ def test_gradients_are_those_of_the_formula_and_finite_where_all_is_masked(name:
     assert weights[1].abs().max() == context[1].abs().max() == 0
 
 
-def test_concat_is_additive_with_both_matrices_side_by_side_and_general_with_the_identity_is_dot() -> None:
+def test_concat_is_additive_with_both_matrices_side_by_side_and_general_with_the_identity_is_dot() -> (
+    None
+):
     (additive, tensors), (concat, _), (dot, same) = made("additive"), made("concat"), made("dot")
     with torch.no_grad():
         concat.W_a.weight.copy_(torch.cat([additive.W_a.weight, additive.U_a.weight], dim=1))
@@ -104,7 +110,11 @@ def test_what_does_not_go_together_is_refused_with_all_shapes(name: str) -> None
         (query[:1], key, value),
         (query, key, value[0]),
     ):
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in wrong).replace("[", r"\[").replace("]", r"\]")
+        shapes = (
+            ", ".join(str(list(tensor.shape)) for tensor in wrong)
+            .replace("[", r"\[")
+            .replace("]", r"\]")
+        )
         with pytest.raises(ValueError, match=f"got {shapes}"):
             layer(*wrong)
     for mask in (PADDING[:, :4], PADDING[:1], PADDING[:, None], PADDING.int()):

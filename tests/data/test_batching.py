@@ -45,7 +45,12 @@ def loader(lengths: np.ndarray = LENGTHS, budget: int = 200, seed: int | None = 
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=some_lengths, budget=st.integers(64, 300), seed=st.none() | st.integers(0, 9), number=st.integers(0, 5))
+@given(
+    lengths=some_lengths,
+    budget=st.integers(64, 300),
+    seed=st.none() | st.integers(0, 9),
+    number=st.integers(0, 5),
+)
 def test_no_batch_exceeds_the_budget_and_each_row_comes_once(
     lengths: np.ndarray, budget: int, seed: int | None, number: int
 ) -> None:
@@ -92,32 +97,54 @@ def test_without_a_seed_the_short_texts_come_first_in_their_own_order() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(lengths=some_lengths, world_size=st.integers(2, 4), seed=st.integers(0, 9))
-def test_processes_share_the_batches_in_rounds_of_neighbours(lengths: np.ndarray, world_size: int, seed: int) -> None:
+def test_processes_share_the_batches_in_rounds_of_neighbours(
+    lengths: np.ndarray, world_size: int, seed: int
+) -> None:
     alone = TokenBudgetSampler(lengths, 64, seed)
     whole = len(alone)
     ranks = [TokenBudgetSampler(lengths, 64, seed, rank, world_size) for rank in range(world_size)]
     shares = [epoch(rank) for rank in ranks]
-    assert [len(share) for share in shares] == [len(rank) for rank in ranks] == [whole // world_size] * world_size
+    assert (
+        [len(share) for share in shares]
+        == [len(rank) for rank in ranks]
+        == [whole // world_size] * world_size
+    )
     rows = [row for share in shares for batch in share for row in batch]
     assert len(rows) == len(set(rows))
-    for together in zip(*shares, strict=True):  # between the shortest and the longest of a round no other batch lies
+    for together in zip(
+        *shares, strict=True
+    ):  # between the shortest and the longest of a round no other batch lies
         longest = sorted(max(alone.buckets[batch]) for batch in together)
-        others = [max(alone.buckets[batch]) for share in shares for batch in share if batch not in together]
-        assert not [length for length in others if longest[0] < length < longest[-1]] or whole % world_size
+        others = [
+            max(alone.buckets[batch])
+            for share in shares
+            for batch in share
+            if batch not in together
+        ]
+        assert (
+            not [length for length in others if longest[0] < length < longest[-1]]
+            or whole % world_size
+        )
 
 
 @settings(max_examples=40, deadline=None)
 @given(lengths=some_lengths, world_size=st.integers(2, 4))
-def test_processes_deal_out_all_batches_that_are_not_shuffled(lengths: np.ndarray, world_size: int) -> None:
+def test_processes_deal_out_all_batches_that_are_not_shuffled(
+    lengths: np.ndarray, world_size: int
+) -> None:
     ranks = [TokenBudgetSampler(lengths, 64, None, rank, world_size) for rank in range(world_size)]
     shares = [epoch(rank) for rank in ranks]
     assert [len(share) for share in shares] == [len(rank) for rank in ranks]
-    assert sorted(row for share in shares for batch in share for row in batch) == list(range(len(lengths)))
+    assert sorted(row for share in shares for batch in share for row in batch) == list(
+        range(len(lengths))
+    )
 
 
 def test_batches_that_fill_no_round_are_left_out_in_turn() -> None:
     lengths = 8 * np.arange(2, 13)
-    ranks = [TokenBudgetSampler(lengths, 16, 0, rank, 3) for rank in range(3)]  # 11 texts, a batch each
+    ranks = [
+        TokenBudgetSampler(lengths, 16, 0, rank, 3) for rank in range(3)
+    ]  # 11 texts, a batch each
     seen = [{row for rank in ranks for (row,) in epoch(rank, number)} for number in range(11)]
     assert [len(found) for found in seen] == [9] * 11
     assert [sum(row in found for found in seen) for row in range(11)] == [9] * 11
@@ -132,7 +159,9 @@ def test_a_batch_holds_the_texts_of_its_rows_padded_to_the_longest() -> None:
     assert batch.segment_ids is not None
     assert batch.segment_ids.tolist() == [[0, 1, 0], [0, 1, 0]]
     assert (batch.labels.tolist(), batch.rows.tolist()) == ([9, 7], [2, 0])
-    assert {tensor.dtype for tensor in (batch.token_ids, batch.segment_ids, batch.labels, batch.rows)} == {torch.int64}
+    assert {
+        tensor.dtype for tensor in (batch.token_ids, batch.segment_ids, batch.labels, batch.rows)
+    } == {torch.int64}
 
 
 def test_a_batch_without_padding_has_no_mask_and_single_texts_no_segments() -> None:
@@ -190,12 +219,16 @@ def test_batches_of_another_size_begin_an_epoch_at_its_start() -> None:
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram"])
-@pytest.mark.parametrize("text", ["some words, and more of them. ", "日本語 テキスト。", "    \n", "Ünïcode! e\u0301"])
+@pytest.mark.parametrize(
+    "text", ["some words, and more of them. ", "日本語 テキスト。", "    \n", "Ünïcode! e\u0301"]
+)
 def test_of_a_very_long_text_no_more_is_read_than_the_kept_tokens_need(
     kind: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headscope.data.tokenizer.MOST_CHARACTERS", 5000)
-    tokenizer = train_tokenizer(iter([text, "some words of others"] * 3), TokenizerConfig(kind=kind, vocab_size=400))
+    tokenizer = train_tokenizer(
+        iter([text, "some words of others"] * 3), TokenizerConfig(kind=kind, vocab_size=400)
+    )
     tokenizer.enable_truncation(64)
     long = text * 3000
     for row in ((long,), (long, "short")):
@@ -206,7 +239,9 @@ def test_of_a_very_long_text_no_more_is_read_than_the_kept_tokens_need(
 
 @pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(is_weighted: bool, world_size: int) -> None:
+def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(
+    is_weighted: bool, world_size: int
+) -> None:
     random = np.random.default_rng(0)
     count, accumulate = 131, 3
     lengths, labels = random.integers(2, 30, count), random.integers(0, 5, count)
@@ -214,7 +249,8 @@ def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(is_we
     of_texts = None if weights is None else weights[labels].numpy()
     samplers = [TokenBudgetSampler(lengths, 150, 2, rank, world_size) for rank in range(world_size)]
     batches = [
-        [*BatchLoader(TextBatches(texts(lengths), labels), sampler, accumulate, of_texts)] for sampler in samplers
+        [*BatchLoader(TextBatches(texts(lengths), labels), sampler, accumulate, of_texts)]
+        for sampler in samplers
     ]
     logits = torch.from_numpy(random.normal(size=(count, 5)))
 
@@ -225,4 +261,6 @@ def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(is_we
     for first in range(0, len(batches[0]), accumulate):
         step = [batch for of_rank in batches for batch in of_rank[first : first + accumulate]]
         found = sum(loss(batch.rows) * batch.share for batch in step) / (accumulate * world_size)
-        torch.testing.assert_close(found, loss(torch.cat([batch.rows for batch in step])), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            found, loss(torch.cat([batch.rows for batch in step])), rtol=1e-12, atol=1e-12
+        )

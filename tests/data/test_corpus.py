@@ -32,7 +32,10 @@ NAMES = ClassLabel(names=["bad", "fair", "good"])
 
 def texts(count: int, start: int = 0) -> list[str]:
     """Texts that are no near-duplicates of each other."""
-    return [f"text {chr(ord('a') + row // 26)}{chr(ord('a') + row % 26)}" for row in range(start, start + count)]
+    return [
+        f"text {chr(ord('a') + row // 26)}{chr(ord('a') + row % 26)}"
+        for row in range(start, start + count)
+    ]
 
 
 def table(labels: list[Any], start: int = 0, **columns: list[Any]) -> Dataset:
@@ -50,7 +53,10 @@ def config(folder: Path, train: Dataset, **settings: Any) -> DataConfig:
 
 def rows(corpus: Corpus, role: str) -> list[tuple[str, str]]:
     split = corpus.splits[role]
-    return [(text, corpus.labels[label]) for text, label in zip(split["text"], split["label"], strict=True)]
+    return [
+        (text, corpus.labels[label])
+        for text, label in zip(split["text"], split["label"], strict=True)
+    ]
 
 
 def refused(settings: DataConfig) -> str:
@@ -84,15 +90,21 @@ def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
     lines = [f"{text},{'' if row == 7 else (3, 5)[row % 2]}" for row, text in enumerate(texts(40))]
     (tmp_path / "gap.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     settings = DataConfig(path=str(tmp_path / "gap.csv"))
-    assert "column 'label': 1 of 40 rows are empty or null (the first is line 9)" in refused(settings)
+    assert "column 'label': 1 of 40 rows are empty or null (the first is line 9)" in refused(
+        settings
+    )
     settings.drop_empty = True
     with pytest.warns(
-        UserWarningMessage, match=r"gap\.csv, split train: dropped 1 of 40 rows: 1 with an empty 'label'"
+        UserWarningMessage,
+        match=r"gap\.csv, split train: dropped 1 of 40 rows: 1 with an empty 'label'",
     ):
         corpus = load_corpus(settings)
     assert corpus.facts["rows dropped as empty"] == {"train": 1}
     assert corpus.labels == ["3", "5"]
-    assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {"3": 20, "5": 19}
+    assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {
+        "3": 20,
+        "5": 19,
+    }
 
 
 def test_splits_may_name_the_same_classes_in_other_ways(tmp_path: Path) -> None:
@@ -112,16 +124,26 @@ def test_a_split_whose_labels_are_kept_secret_is_refused_with_advice(tmp_path: P
         "takes bad, fair, good (a split without labels is often marked -1: name another split)"
     )
     message = refused(config(tmp_path, table([0, 1] * 20), test_path=table([-1] * 5, 50)))
-    assert message == "test_path.parquet, column 'label': test has labels that train lacks: '-1' (5 rows)"
+    assert (
+        message
+        == "test_path.parquet, column 'label': test has labels that train lacks: '-1' (5 rows)"
+    )
 
 
 def test_missing_splits_are_cut_from_train_each_as_a_share_of_all(tmp_path: Path) -> None:
-    corpus = load_corpus(config(tmp_path, table(["x", "y"] * 100), validation_share=0.2, test_share=0.1))
+    corpus = load_corpus(
+        config(tmp_path, table(["x", "y"] * 100), validation_share=0.2, test_share=0.1)
+    )
     assert corpus.facts["sizes"] == {"train": 140, "test": 20, "validation": 40}
-    assert (corpus.facts["test cut from train"], corpus.facts["validation cut from train"]) == (20, 40)
+    assert (corpus.facts["test cut from train"], corpus.facts["validation cut from train"]) == (
+        20,
+        40,
+    )
     for role, size in corpus.facts["sizes"].items():
         assert Counter(label for _, label in rows(corpus, role)) == {"x": size / 2, "y": size / 2}
-    assert sorted(row for role in corpus.splits for row, _ in rows(corpus, role)) == sorted(texts(200))
+    assert sorted(row for role in corpus.splits for row, _ in rows(corpus, role)) == sorted(
+        texts(200)
+    )
 
 
 @pytest.mark.parametrize("validation_split", ["validation", None])
@@ -129,7 +151,9 @@ def test_validation_is_cut_from_train_and_never_from_the_test_split(
     tmp_path: Path, validation_split: str | None
 ) -> None:
     test = table(["x", "y"] * 10, 300)
-    settings = config(tmp_path, table(["x", "y"] * 50), test_path=test, validation_split=validation_split)
+    settings = config(
+        tmp_path, table(["x", "y"] * 50), test_path=test, validation_split=validation_split
+    )
     corpus = load_corpus(settings)
     assert [row for row, _ in rows(corpus, "test")] == texts(20, 300)
     parts = [{row for row, _ in rows(corpus, role)} for role in ("train", "validation")]
@@ -149,7 +173,9 @@ def test_the_split_that_is_tested_on_may_have_another_name(tmp_path: Path) -> No
 
 def test_cuts_follow_split_seed_alone(tmp_path: Path) -> None:
     train = table(["x", "y"] * 50)
-    first, again, other = (rows(load_corpus(config(tmp_path, train, split_seed=seed)), "test") for seed in (0, 0, 1))
+    first, again, other = (
+        rows(load_corpus(config(tmp_path, train, split_seed=seed)), "test") for seed in (0, 0, 1)
+    )
     assert first == again != other
 
 
@@ -163,7 +189,10 @@ def test_texts_shared_between_given_splits_are_told_and_kept(tmp_path: Path) -> 
 
 
 SAME = {"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}
-TWO = {"text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(120)], "label": ["x", "y"] * 60}
+TWO = {
+    "text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(120)],
+    "label": ["x", "y"] * 60,
+}
 
 
 @pytest.mark.parametrize(
@@ -179,8 +208,14 @@ TWO = {"text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(12
             Dataset.from_dict(SAME),
             "path.parquet, split train (4 rows): only 1 different texts of 2 classes, too few to cut a test split",
         ),
-        (Dataset.from_dict(TWO), "(120 rows): only 2 different texts of 2 classes, too few to cut a test split"),
-        (table([0.5, 1.0] * 9), "split train, column 'label', row 0: holds the fraction 0.5; a label is"),
+        (
+            Dataset.from_dict(TWO),
+            "(120 rows): only 2 different texts of 2 classes, too few to cut a test split",
+        ),
+        (
+            table([0.5, 1.0] * 9),
+            "split train, column 'label', row 0: holds the fraction 0.5; a label is",
+        ),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_before_anything_is_cut(
@@ -200,7 +235,10 @@ def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -
     dataset, name = load_split(settings, None, ["z", "y", "x"])
     assert (name, list(dataset["label"])) == ("train", [1, 2, 1])
     assert load_split(settings, "train", ["x", "y"])[0]["label"][:] == [1, 0, 1]
-    with pytest.raises(DataError, match=r"split train, column 'label': 2 of 3 rows have unknown labels y; takes x, z"):
+    with pytest.raises(
+        DataError,
+        match=r"split train, column 'label': 2 of 3 rows have unknown labels y; takes x, z",
+    ):
         load_split(settings, None, ["x", "z"])
 
 
@@ -216,13 +254,17 @@ def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(tmp_pat
 
 def test_of_a_very_long_text_the_beginning_alone_is_kept_and_labels_stay(tmp_path: Path) -> None:
     train = table([["x"], ["x", "y"], [], ["y"]] * 10)
-    long = Dataset.from_dict({"text": ["word " * 40_000, "short one", "\u3042" * 150_000], "label": [["y"], [], ["x"]]})
+    long = Dataset.from_dict(
+        {"text": ["word " * 40_000, "short one", "\u3042" * 150_000], "label": [["y"], [], ["x"]]}
+    )
     settings = config(tmp_path, train, test_path=long, multi_label=True, validation_share=0.2)
     for found in (load_corpus(settings), None):
         split = found.splits["test"] if found else load_split(settings, "test", ["x", "y"])[0]
         assert [len(text) for text in split["text"]] == [99_994, 9, 100_000]
         assert list(split["label"]) == [[0, 1], [0, 0], [1, 0]]
-        assert found is None or found.facts["texts of which the beginning alone is read"] == {"test": 2}
+        assert found is None or found.facts["texts of which the beginning alone is read"] == {
+            "test": 2
+        }
 
 
 @pytest.mark.parametrize("validation", [None, table(["x", "y"] * 5, 100)])
@@ -242,22 +284,30 @@ def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     labels, found = [["x", "y", "", "z", "x"][row % 5] or None for row in range(200)], []
-    train = Dataset.from_dict({"text": [*texts(60), *texts(60), *texts(60), *[" "] * 20], "label": labels})
+    train = Dataset.from_dict(
+        {"text": [*texts(60), *texts(60), *texts(60), *[" "] * 20], "label": labels}
+    )
     settings = config(tmp_path, train, test_path=table(["x", "y"] * 10, 55), drop_empty=True)
     for rows_at_once in (1000, at_once):
         monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", rows_at_once)
         with pytest.warns(UserWarningMessage) as caught:
             corpus = load_corpus(settings)
         splits = {role: split.to_list() for role, split in corpus.splits.items()}
-        found.append((splits, corpus.labels, corpus.facts, [str(warning.message) for warning in caught]))
+        found.append(
+            (splits, corpus.labels, corpus.facts, [str(warning.message) for warning in caught])
+        )
     assert found[0] == found[1]
 
 
 # --- what is checked before training, each with a message that names the file, the column and the number of rows ---
 
 
-CONFIG = DataConfig(path="reviews.csv", test_path="exam.csv", text_column="review", label_column="stars")
-PAIRS = DataConfig(path="reviews.csv", text_column="review", text_pair_column="answer", label_column="stars")
+CONFIG = DataConfig(
+    path="reviews.csv", test_path="exam.csv", text_column="review", label_column="stars"
+)
+PAIRS = DataConfig(
+    path="reviews.csv", text_column="review", text_pair_column="answer", label_column="stars"
+)
 
 
 def reviews(texts: list[Any], stars: list[Any]) -> Dataset:
@@ -278,9 +328,21 @@ LISTS = Dataset.from_dict({"review": ["a"], "stars": [[1, 2]]})
 @pytest.mark.parametrize(
     ("config", "dataset", "message"),
     [
-        (CONFIG, reviews(["a"], [1]).rename_column("review", "text"), "exam.csv, .*no column 'review' .*it has text"),
-        (CONFIG, reviews(["a"], [1]).rename_column("stars", "label"), "no column 'stars' .*; it has review, label"),
-        (PAIRS, reviews(["a", "b"], [1, 2]), r"reviews.csv, split test \(2 rows\): no column 'answer'"),
+        (
+            CONFIG,
+            reviews(["a"], [1]).rename_column("review", "text"),
+            "exam.csv, .*no column 'review' .*it has text",
+        ),
+        (
+            CONFIG,
+            reviews(["a"], [1]).rename_column("stars", "label"),
+            "no column 'stars' .*; it has review, label",
+        ),
+        (
+            PAIRS,
+            reviews(["a", "b"], [1, 2]),
+            r"reviews.csv, split test \(2 rows\): no column 'answer'",
+        ),
         (CONFIG, reviews([1, 2, 3], [1, 2, 3]), "column 'review' holds int64, not text"),
         (CONFIG, LISTS, "column 'stars' holds List; .*set data.multi_label=true"),
     ],
@@ -296,18 +358,29 @@ def test_a_missing_or_wrong_column_is_named_with_file_and_rows(
 def test_strings_that_are_not_utf8_are_refused_with_their_row(column: str) -> None:
     ends = pa.py_buffer(np.array([0, 2, 4, 5], np.int32).tobytes())
     strings = pa.StringArray.from_buffers(3, ends, pa.py_buffer(b"ab\xff\xfec"))
-    rows = Dataset(pa.table({"review": ["a", "b", "c"], "stars": ["x", "y", "z"]} | {column: strings}))
+    rows = Dataset(
+        pa.table({"review": ["a", "b", "c"], "stars": ["x", "y", "z"]} | {column: strings})
+    )
     with pytest.raises(
-        DataError, match=rf"split test \(3 rows\), row 1: column '{column}' holds bytes that are not UTF-8"
+        DataError,
+        match=rf"split test \(3 rows\), row 1: column '{column}' holds bytes that are not UTF-8",
     ):
         check_columns(rows, "test", CONFIG)
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.timestamp("s"), pa.duration("s"), pa.decimal128(5, 2)])
+@pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.timestamp("s"), pa.duration("s"), pa.decimal128(5, 2)]
+)
 def test_a_label_is_an_integer_or_a_string(kind: pa.DataType) -> None:
-    stars = pa.array([1, 2]).cast(pa.decimal128(25, 2)).cast(kind) if "decimal" in str(kind) else pa.array([None], kind)
+    stars = (
+        pa.array([1, 2]).cast(pa.decimal128(25, 2)).cast(kind)
+        if "decimal" in str(kind)
+        else pa.array([None], kind)
+    )
     rows = Dataset(pa.table({"review": ["a"] * len(stars), "stars": stars}))
-    with pytest.raises(DataError, match=r"column 'stars' holds .*; a label is an integer or a string"):
+    with pytest.raises(
+        DataError, match=r"column 'stars' holds .*; a label is an integer or a string"
+    ):
         check_columns(rows, "test", CONFIG)
 
 
@@ -324,7 +397,9 @@ def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> No
 
 @pytest.mark.parametrize("labels", [[1, None, 2], ["x", "", "y"], [1.0, math.nan, 2.0]])
 def test_a_row_without_a_label_is_refused_like_one_without_a_text(labels: list[Any]) -> None:
-    with pytest.raises(DataError, match=r"exam\.csv, split test, column 'stars': 1 of 3 rows are empty or null"):
+    with pytest.raises(
+        DataError, match=r"exam\.csv, split test, column 'stars': 1 of 3 rows are empty or null"
+    ):
         without_empty(reviews(["a", "b", "c"], labels), "test", CONFIG)
 
 
@@ -336,7 +411,9 @@ def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
     }
     said = "dropped 3 of 5 rows: 1 with an empty 'review', 1 with an empty 'answer', 1 with an empty 'stars'"
     with pytest.warns(UserWarningMessage, match=said):
-        kept = without_empty(Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True}))
+        kept = without_empty(
+            Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True})
+        )
     assert kept.to_list() == [
         {"review": "a", "answer": "A", "stars": 1},
         {"review": "e", "answer": "E", "stars": 5},
@@ -347,12 +424,25 @@ def test_a_split_of_which_nothing_is_left_is_refused() -> None:
     dropping = DataConfig(**vars(CONFIG) | {"drop_empty": True})
     with pytest.raises(DataError, match=r"exam\.csv, split test: no rows to use; 2 were dropped"):
         without_empty(reviews(["", " "], [1, 2]), "test", dropping)
-    with pytest.raises(DataError, match=r"reviews\.csv, split train: no rows to use; 0 were dropped"):
+    with pytest.raises(
+        DataError, match=r"reviews\.csv, split train: no rows to use; 0 were dropped"
+    ):
         without_empty(reviews(["a"], [1]).select([]), "train", CONFIG)
 
 
 def test_labels_that_look_alike_are_told_and_stay_apart(tmp_path: Path) -> None:
-    labels = ["Good", "good", "\uff27ood", "1", "01", "1.0", "cafe\u0301", "caf\u00e9", "bad", "1.5"]
+    labels = [
+        "Good",
+        "good",
+        "\uff27ood",
+        "1",
+        "01",
+        "1.0",
+        "cafe\u0301",
+        "caf\u00e9",
+        "bad",
+        "1.5",
+    ]
     settings = config(tmp_path, table(labels * 10))
     found = ["'01' / '1' / '1.0'", "'Good' / 'good' / '\uff27ood'", "'cafe\\u0301' / 'caf\u00e9'"]
     said = f"column 'label': labels differ in spelling alone, and are classes of their own: {', '.join(found)}"
@@ -364,7 +454,11 @@ def test_labels_that_look_alike_are_told_and_stay_apart(tmp_path: Path) -> None:
 
 def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
     train = [("same", 0), ("other", 1)]
-    data = splits(train=train, validation=[("same", 1), ("Same", 0)], test=[("other", 1), ("same", 0), ("new", 0)])
+    data = splits(
+        train=train,
+        validation=[("same", 1), ("Same", 0)],
+        test=[("other", 1), ("same", 0), ("new", 0)],
+    )
     with pytest.warns(UserWarningMessage) as caught:
         facts = warn_of_repeated_texts(data, CONFIG)
     assert facts == {"texts also in train": 3, "texts under different labels": 3}
@@ -375,7 +469,12 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.lists(st.integers(0, 1), min_size=2, max_size=2)), min_size=1))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.lists(st.integers(0, 1), min_size=2, max_size=2)),
+        min_size=1,
+    )
+)
 def test_a_text_is_under_different_labels_if_another_row_has_it_with_other_ones(
     rows: list[tuple[str, list[int]]],
 ) -> None:
@@ -395,7 +494,10 @@ def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
         }
     )
     with pytest.warns(UserWarningMessage, match="in train: 1 of 1 in test"):
-        assert warn_of_repeated_texts(data, PAIRS) == {"texts also in train": 1, "texts under different labels": 0}
+        assert warn_of_repeated_texts(data, PAIRS) == {
+            "texts also in train": 1,
+            "texts under different labels": 0,
+        }
 
 
 # --- columns read some rows at a time are what they are read whole, and rows have one digest only if they are equal ---
@@ -432,7 +534,9 @@ def test_texts_are_read_anew_each_time_column_after_column() -> None:
     assert list(texts) == list(texts) == ["a", "b", "c", "d"]
 
 
-ROWS_OF_TEXTS = st.lists(st.tuples(st.text("ab\0é", max_size=3), st.text("ab\0", max_size=2)), max_size=30)
+ROWS_OF_TEXTS = st.lists(
+    st.tuples(st.text("ab\0é", max_size=3), st.text("ab\0", max_size=2)), max_size=30
+)
 
 
 @settings(max_examples=50, deadline=None)
@@ -452,5 +556,7 @@ def test_rows_that_are_known_are_counted_as_a_set_would(
 def test_a_digest_takes_16_bytes_even_if_its_last_one_is_zero() -> None:
     found = digests((str(number),) for number in range(3000))
     assert found.nbytes == 16 * 3000
-    assert any(len(each) < 16 for each in found.tolist())  # as NumPy shows one that ends with a zero
+    assert any(
+        len(each) < 16 for each in found.tolist()
+    )  # as NumPy shows one that ends with a zero
     assert len(np.unique(found)) == 3000

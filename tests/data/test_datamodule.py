@@ -15,14 +15,17 @@ from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import TextsOf
 from headscope.data.corpus import load_corpus
 from headscope.data.datamodule import TextDataModule
-from headscope.data.evidence import folds_of
+from headscope.data.evidence import assign_folds
 from headscope.data.splits import near_duplicate_groups
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import UserWarningMessage
 
 
 def table(word: str, rows: int, **columns: list[str]) -> Dataset:
-    texts = [f"{word} {'abcdefghij'[row % 10]} {'and on ' * (row % 7)}{'x' * (row // 10)}" for row in range(rows)]
+    texts = [
+        f"{word} {'abcdefghij'[row % 10]} {'and on ' * (row % 7)}{'x' * (row // 10)}"
+        for row in range(rows)
+    ]
     return Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2), **columns})
 
 
@@ -36,7 +39,9 @@ def make(folder: Path, train: Dataset, seed: int = 0, **settings: Any) -> TextDa
     for key, split in splits.items():
         settings[key] = str(folder / f"{key}.parquet")
         split.to_parquet(settings[key])
-    config = DataConfig(cache_dir=str(folder), tokens_per_batch=128, **({"max_length": 64} | settings))
+    config = DataConfig(
+        cache_dir=str(folder), tokens_per_batch=128, **({"max_length": 64} | settings)
+    )
     return TextDataModule(config, TokenizerConfig("bpe", 400, min_frequency=1), seed)
 
 
@@ -55,7 +60,9 @@ def test_batches_hold_ids_and_labels_of_their_rows(tmp_path: Path) -> None:
         for batch in data.loader(role):
             for place, row in enumerate(batch.rows.tolist()):
                 ids = data.tokenizer.encode(split[row]["text"]).ids
-                assert batch.token_ids[place].tolist() == ids + [0] * (batch.token_ids.shape[1] - len(ids))
+                assert batch.token_ids[place].tolist() == ids + [0] * (
+                    batch.token_ids.shape[1] - len(ids)
+                )
                 assert batch.labels[place] == split[row]["label"] == data.labels(role)[row]
                 rows.append(row)
         assert sorted(rows) == list(range(size))
@@ -100,7 +107,9 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     )
 
 
-def test_near_duplicates_are_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_near_duplicates_are_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
 
     def counted(*columns: Iterable[str]) -> np.ndarray:
@@ -108,7 +117,9 @@ def test_near_duplicates_are_looked_for_once(tmp_path: Path, monkeypatch: pytest
         return calls[-1]
 
     monkeypatch.setattr("headscope.data.splits.near_duplicate_groups", counted)
-    rows = [{"text": f"{word(row // 2)} {'!' * row}", "label": "xy"[row // 2 % 2]} for row in range(80)]
+    rows = [
+        {"text": f"{word(row // 2)} {'!' * row}", "label": "xy"[row // 2 % 2]} for row in range(80)
+    ]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     for limit in (None, 30):
@@ -119,15 +130,20 @@ def test_near_duplicates_are_looked_for_once(tmp_path: Path, monkeypatch: pytest
         assert len(calls) == 1
         evidence = data.encoded["train"].evidence
         assert evidence is not None
-        assert np.array_equal(evidence.folds, folds_of(near_duplicate_groups(train["text"])))
+        assert np.array_equal(evidence.folds, assign_folds(near_duplicate_groups(train["text"])))
         calls.clear()
 
 
 @pytest.mark.slow
-def test_no_split_is_ever_whole_in_memory_as_python_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_split_is_ever_whole_in_memory_as_python_strings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 50)
     rows = 4000
-    texts = [f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 400}" for row in range(rows)]
+    texts = [
+        f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 400}"
+        for row in range(rows)
+    ]
     train = Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2)})
     small = train.select(range(100))
 
@@ -138,7 +154,9 @@ def test_no_split_is_ever_whole_in_memory_as_python_strings(tmp_path: Path, monk
             split.to_parquet(paths[key])
         with pytest.warns(UserWarningMessage):
             corpus = load_corpus(DataConfig(cache_dir=str(tmp_path), **paths))
-        trained_tokenizer(TextsOf(corpus.splits["train"], ["text"]), TokenizerConfig(), 64, tmp_path)
+        trained_tokenizer(
+            TextsOf(corpus.splits["train"], ["text"]), TokenizerConfig(), 64, tmp_path
+        )
 
     read(small, "small")  # imports what is imported late
     tracemalloc.start()

@@ -15,7 +15,15 @@ from headscope.data.encoded import encode
 from headscope.data.tokenizer import train_tokenizer
 from headscope.files import cache_folder, content_key
 
-TEXTS = ["the cat", "吾輩は猫である。名前はまだ無い。", "a [SEP] b", "", "x" * 50, "the dog and the cat " * 9, "鬱🦔"]
+TEXTS = [
+    "the cat",
+    "吾輩は猫である。名前はまだ無い。",
+    "a [SEP] b",
+    "",
+    "x" * 50,
+    "the dog and the cat " * 9,
+    "鬱🦔",
+]
 DATASET = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 3 + [0]})
 PAIRS = Dataset.from_dict({"text": TEXTS, "text_pair": TEXTS[::-1], "label": [0] * 7})
 
@@ -55,7 +63,9 @@ def test_pairs_are_encoded_with_the_text_that_each_token_belongs_to(
     wanted = [tokenizer.encode(*pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
     assert ids_of(texts) == [encoding.ids for encoding in wanted]
     assert texts.segments is not None
-    assert texts.segments.tolist() == [segment for encoding in wanted for segment in encoding.type_ids]
+    assert texts.segments.tolist() == [
+        segment for encoding in wanted for segment in encoding.type_ids
+    ]
 
 
 def name_of(dataset: Dataset, cache: Path, tokenizer: Tokenizer) -> str:
@@ -91,13 +101,17 @@ def test_the_name_changes_with_any_text_where_it_ends_and_its_place(tmp_path: Pa
     assert len(names) == len(tables) + 3
 
 
-def test_the_name_is_that_of_the_texts_however_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_is_that_of_the_texts_however_they_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenizer, rows = make_tokenizer(), range(len(TEXTS))
     PAIRS.to_parquet(tmp_path / "pairs.parquet")
     stored = [
         PAIRS,
         concatenate_datasets([PAIRS.select(rows[:2]), PAIRS.select(rows[2:])]),
-        concatenate_datasets([PAIRS.select([0, 1]), PAIRS.select([6, 5, 4, 3, 2])]).select([0, 1, 6, 5, 4, 3, 2]),
+        concatenate_datasets([PAIRS.select([0, 1]), PAIRS.select([6, 5, 4, 3, 2])]).select(
+            [0, 1, 6, 5, 4, 3, 2]
+        ),
         PAIRS.select(rows[::-1]).select(rows[::-1]),
         concatenate_datasets([PAIRS, PAIRS]).select(range(3, 14)).select(range(4, 11)),
         PAIRS.select_columns(["label", "text_pair", "text"]),
@@ -161,7 +175,9 @@ def test_what_was_encoded_is_read_again_and_what_was_half_written_is_not(
     relabelled = DATASET.remove_columns("label").add_column("label", np.zeros(7, np.int64))
     kept = []
     for dataset in (DATASET, relabelled):
-        assert ids_of(encode(tokenizer, dataset, tmp_path)) == [tokenizer.encode(text).ids for text in TEXTS]
+        assert ids_of(encode(tokenizer, dataset, tmp_path)) == [
+            tokenizer.encode(text).ids for text in TEXTS
+        ]
         kept.append({path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")})
     assert kept[0] == kept[1]  # what was there is not written again
 
@@ -177,7 +193,15 @@ def test_the_key_is_the_same_for_the_same_parts() -> None:
 
 
 def test_where_one_part_ends_and_the_next_begins_counts() -> None:
-    assert len({content_key(parts) for parts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"])}) == 5
+    assert (
+        len(
+            {
+                content_key(parts)
+                for parts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"])
+            }
+        )
+        == 5
+    )
 
 
 def test_half_a_character_can_be_part_of_a_key() -> None:

@@ -11,7 +11,15 @@ from safetensors.numpy import save_file
 
 from headscope.config import TokenizerConfig
 from headscope.data.batching import encode_texts, joined, units_of
-from headscope.data.evidence import FOLDS, Units, WordTexts, class_ratios, folds_of, known_ngrams, load_evidence
+from headscope.data.evidence import (
+    FOLDS,
+    Vocabulary,
+    WordTexts,
+    assign_folds,
+    known_ngrams,
+    load_evidence,
+    log_count_ratios,
+)
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import RunError
 
@@ -20,7 +28,7 @@ SPECIAL = None
 
 def words(*texts: list[str | None]) -> WordTexts:
     """Return texts whose tokens are given as words, None for a special token."""
-    units = Units()
+    units = Vocabulary()
     numbers = [-1 if word is SPECIAL else units.number(word) for text in texts for word in text]
     return WordTexts(units.words, np.array(numbers, np.int32), np.cumsum([0, *map(len, texts)]))
 
@@ -39,7 +47,9 @@ def names(text: list[str | None], place: int) -> set[str]:
         is_run = all(len(sign) == 1 and ord(sign) > 0x3000 for sign in (before, word))
         found.add(f"{'signs' if is_run else 'pair'} {before} {word}")
         far = text[place - 2] if place > 1 else SPECIAL
-        if far is not SPECIAL and all(len(sign) == 1 and ord(sign) > 0x3000 for sign in (far, before, word)):
+        if far is not SPECIAL and all(
+            len(sign) == 1 and ord(sign) > 0x3000 for sign in (far, before, word)
+        ):
             found.add(f"signs {far} {before} {word}")
     return found
 
@@ -54,11 +64,19 @@ TEXTS = [
 
 
 def counted(texts: list[list[str | None]]) -> Counter[str]:
-    return Counter(name for text in texts for name in set().union(*(names(text, place) for place in range(len(text)))))
+    return Counter(
+        name
+        for text in texts
+        for name in set().union(*(names(text, place) for place in range(len(text))))
+    )
 
 
 def known_names(texts: list[list[str | None]]) -> set[str]:
-    return {name for name, count in counted(texts).items() if count >= (4 if name.startswith("signs") else 2)}
+    return {
+        name
+        for name, count in counted(texts).items()
+        if count >= (4 if name.startswith("signs") else 2)
+    }
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
@@ -109,42 +127,59 @@ def test_an_unknown_word_lives_on_by_its_letters() -> None:
 def spelled_out(texts: list[list[str | None]], classes: np.ndarray, name: str, label: int) -> float:
     """Return one ratio by its formula, counting texts one by one. Needs the counts of all n-grams for its sums."""
     known = sorted(known_names(TEXTS))
-    having = {gram: [any(gram in names(text, place) for place in range(len(text))) for text in texts] for gram in known}
+    having = {
+        gram: [any(gram in names(text, place) for place in range(len(text))) for text in texts]
+        for gram in known
+    }
     inside = {
-        gram: 1 + sum(has and row[label] for has, row in zip(having[gram], classes, strict=True)) for gram in known
+        gram: 1 + sum(has and row[label] for has, row in zip(having[gram], classes, strict=True))
+        for gram in known
     }
     outside = {
-        gram: 1 + sum(has and not row[label] for has, row in zip(having[gram], classes, strict=True)) for gram in known
+        gram: 1
+        + sum(has and not row[label] for has, row in zip(having[gram], classes, strict=True))
+        for gram in known
     }
-    return math.log(inside[name] / sum(inside.values())) - math.log(outside[name] / sum(outside.values()))
+    return math.log(inside[name] / sum(inside.values())) - math.log(
+        outside[name] / sum(outside.values())
+    )
 
 
 @pytest.mark.parametrize(
     "classes",
-    [[[1, 0], [1, 0], [0, 1], [0, 1], [1, 0]], [[1, 1, 0], [0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]]],
+    [
+        [[1, 0], [1, 0], [0, 1], [0, 1], [1, 0]],
+        [[1, 1, 0], [0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]],
+    ],
     ids=["one class", "any number of classes"],
 )
-def test_ratios_are_those_of_the_formula_without_the_texts_of_a_fold(classes: list[list[int]]) -> None:
+def test_ratios_are_those_of_the_formula_without_the_texts_of_a_fold(
+    classes: list[list[int]],
+) -> None:
     of_texts, texts = np.array(classes, dtype=bool), words(*TEXTS)
     folds = np.array([0, 1, 1, 3, 7])
     vocabulary = known_ngrams(texts)
-    found = class_ratios(vocabulary.find(texts, folds), texts.starts, of_texts, len(vocabulary))
+    found = log_count_ratios(vocabulary.find(texts, folds), texts.starts, of_texts, len(vocabulary))
     assert found.shape == (FOLDS + 1, len(vocabulary), of_texts.shape[1])
-    (number,) = vocabulary.find(words(["sat"])).of([0], np.array([0]), np.array([1]), 1).ids[:1].tolist()
+    (number,) = (
+        vocabulary.find(words(["sat"])).of([0], np.array([0]), np.array([1]), 1).ids[:1].tolist()
+    )
     with_it = counted(TEXTS)["word sat"]
     scale = (1 + math.log((1 + len(TEXTS)) / (1 + with_it))) / 5
     for fold, out in ((-1, -1), (0, 0), (1, 1), (5, 5)):
         left = [row for row in range(len(TEXTS)) if folds[row] != out]
         for label in range(of_texts.shape[1]):
-            expected = scale * spelled_out([TEXTS[row] for row in left], of_texts[left], "word sat", label)
+            expected = scale * spelled_out(
+                [TEXTS[row] for row in left], of_texts[left], "word sat", label
+            )
             assert found[fold, number, label] == pytest.approx(expected, abs=1e-6)
 
 
 def test_near_duplicates_are_in_one_fold_and_the_folds_stay() -> None:
     groups = np.arange(500) % 250
-    folds = folds_of(groups)
+    folds = assign_folds(groups)
     assert (folds[:250] == folds[250:]).all()
-    assert (folds == folds_of(groups)).all()
+    assert (folds == assign_folds(groups)).all()
     assert np.bincount(folds, minlength=FOLDS).min() >= 30
 
 
@@ -160,7 +195,7 @@ def share_told(ratios: np.ndarray, rare: bool) -> float:
     """Return the share of training texts whose own n-grams point at their own label."""
     texts, labels = noise(rare)
     vocabulary = known_ngrams(texts)
-    folds = folds_of(np.arange(400))
+    folds = assign_folds(np.arange(400))
     evidence = vocabulary.find(texts, folds)
     found = evidence.of(range(400), texts.starts[:-1], np.diff(texts.starts), 10)
     row = found.places.numpy() // 10
@@ -174,7 +209,9 @@ def test_a_label_that_is_noise_is_not_told_to_its_own_text(rare: bool) -> None:
     texts, labels = noise(rare)
     vocabulary = known_ngrams(texts)
     classes = np.eye(2, dtype=bool)[labels]
-    ratios = class_ratios(vocabulary.find(texts, folds_of(np.arange(400))), texts.starts, classes, len(vocabulary))
+    ratios = log_count_ratios(
+        vocabulary.find(texts, assign_folds(np.arange(400))), texts.starts, classes, len(vocabulary)
+    )
     assert share_told(ratios, rare) < 0.5 + 3 * 0.5 / math.sqrt(400)
     if rare:  # what counting with the text itself would do
         assert share_told(ratios[-1:], rare) > 0.95
@@ -202,12 +239,17 @@ def test_any_tokenizer_gives_tokens_with_evidence(tmp_path: Path, kind: str, is_
     given = texts if is_pair else [(" ".join(pair),) for pair in texts]
     flat = [text for pair in texts for text in pair]
     tokenizer = trained_tokenizer(flat, TokenizerConfig(kind, 300, 1), 64, tmp_path)
-    encodings, units = tokenizer.encode_batch(list(given) if is_pair else [text for (text,) in given]), Units()
+    encodings, units = (
+        tokenizer.encode_batch(list(given) if is_pair else [text for (text,) in given]),
+        Vocabulary(),
+    )
     ids = joined(encodings, is_pair)
     vocabulary = known_ngrams(WordTexts(units.words, units_of(encodings, given, units), ids.starts))
     encoded = encode_texts(tokenizer, given, vocabulary)
     assert encoded.evidence is not None
-    found = encoded.evidence.of(range(3), encoded.starts[:-1], encoded.lengths, int(encoded.lengths.max()))
+    found = encoded.evidence.of(
+        range(3), encoded.starts[:-1], encoded.lengths, int(encoded.lengths.max())
+    )
     assert len(found.ids) > 0
     at_special = [
         row * int(encoded.lengths.max()) + place

@@ -50,7 +50,9 @@ def refused(config: DataConfig) -> str:
     return str(caught.value).removeprefix(str(Path(config.path).parent) + "/")
 
 
-@pytest.mark.parametrize("kind", [List(Value("string")), LargeList(Value("large_string")), List(NAMES), None])
+@pytest.mark.parametrize(
+    "kind", [List(Value("string")), LargeList(Value("large_string")), List(NAMES), None]
+)
 def test_lists_of_names_become_a_one_at_each_class(tmp_path: Path, kind: Any) -> None:
     named = isinstance(kind, List) and isinstance(kind.feature, ClassLabel)
     rows = [[NAMES.str2int(name) for name in names] if named else names for names in SETS * 20]
@@ -65,10 +67,17 @@ def test_lists_of_integers_are_named_by_their_numbers_in_order(tmp_path: Path) -
     corpus = load_corpus(written(tmp_path, [[10, 9], [], [9], [2]] * 20))
     assert corpus.labels == ["2", "9", "10"]
     assert corpus.splits["train"].features["label"] == List(Value("int8"), length=3)
-    assert set(map(tuple, corpus.splits["train"]["label"])) == {(0, 1, 1), (0, 0, 0), (0, 1, 0), (1, 0, 0)}
+    assert set(map(tuple, corpus.splits["train"]["label"])) == {
+        (0, 1, 1),
+        (0, 0, 0),
+        (0, 1, 0),
+        (1, 0, 0),
+    }
 
 
-@pytest.mark.parametrize(("ending", "separator"), [("csv", ";"), ("tsv", " | "), ("csv", ","), ("jsonl", ";")])
+@pytest.mark.parametrize(
+    ("ending", "separator"), [("csv", ";"), ("tsv", " | "), ("csv", ","), ("jsonl", ";")]
+)
 def test_strings_are_split_at_the_separator_and_an_empty_one_has_no_label(
     tmp_path: Path, ending: str, separator: str
 ) -> None:
@@ -78,13 +87,20 @@ def test_strings_are_split_at_the_separator_and_an_empty_one_has_no_label(
         if ending == "jsonl":
             file.writelines(json.dumps({"text": text, "label": cell}) + "\n" for text, cell in rows)
         else:
-            csv.writer(file, delimiter="\t" if ending == "tsv" else ",").writerows([("text", "label"), *rows])
-    config = DataConfig(path=str(path), cache_dir=str(tmp_path), multi_label=True, label_separator=separator.strip())
+            csv.writer(file, delimiter="\t" if ending == "tsv" else ",").writerows(
+                [("text", "label"), *rows]
+            )
+    config = DataConfig(
+        path=str(path), cache_dir=str(tmp_path), multi_label=True, label_separator=separator.strip()
+    )
     assert found(load_corpus(config)) == wanted()
 
 
 def test_lines_as_fasttext_writes_them_may_have_any_number_of_labels(tmp_path: Path) -> None:
-    lines = [" ".join([*(f"__label__{name}" for name in sorted(names)), text]) for text, names in wanted().items()]
+    lines = [
+        " ".join([*(f"__label__{name}" for name in sorted(names)), text])
+        for text, names in wanted().items()
+    ]
     (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
     config = DataConfig(path=str(tmp_path / "lines.txt"), cache_dir=str(tmp_path), multi_label=True)
     assert found(load_corpus(config)) == wanted()
@@ -103,7 +119,9 @@ def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_wh
         lines = [f"{split} {text},{cell}" for text, cell in zip(texts(40), cells, strict=False)]
         (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     path, test_path = (str(tmp_path / f"{split}.csv") for split in rows)
-    corpus = load_corpus(DataConfig(path=path, test_path=test_path, cache_dir=str(tmp_path), multi_label=True))
+    corpus = load_corpus(
+        DataConfig(path=path, test_path=test_path, cache_dir=str(tmp_path), multi_label=True)
+    )
     assert corpus.labels == ["3", "5"]
     assert corpus.splits["test"]["label"][:] == [[1, 0], [0, 0], [0, 1], [0, 1]]
 
@@ -114,7 +132,10 @@ def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_wh
         (["x", "y"] * 20, "no text of train has two labels: leave data.multi_label out, or"),
         ([1, 2] * 20, "no text of train has two labels"),
         (["a,b", "b", "", "c"] * 20, "data.label_separator=... (it is ';')"),
-        ([["x"], None, ["y", "x"]], "split train, column 'label': 1 of 3 rows are empty or null (the first is row 1)"),
+        (
+            [["x"], None, ["y", "x"]],
+            "split train, column 'label': 1 of 3 rows are empty or null (the first is row 1)",
+        ),
         ([["x"], ["y", None], []], "1 of 3 rows are empty or null (the first is row 1)"),
         ([["x"], ["y", " "], []], "1 of 3 rows are empty or null (the first is row 1)"),
         ([[1, 0, 0], [0, 1, 1]], "column 'label', row 0: [1, 0, 0] names a label twice"),
@@ -125,18 +146,26 @@ def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_wh
         ([["x"], [], ["x"], []], "train (4 rows) has one class only, x"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused_with_what_to_do(tmp_path: Path, labels: list[Any], message: str) -> None:
+def test_what_cannot_be_trained_on_is_refused_with_what_to_do(
+    tmp_path: Path, labels: list[Any], message: str
+) -> None:
     said = refused(written(tmp_path, labels))
     assert said.startswith("rows.parquet, ")
     assert message in said
 
 
-def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not(tmp_path: Path) -> None:
+def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not(
+    tmp_path: Path,
+) -> None:
     with pytest.warns(UserWarningMessage, match="dropped 20 of 80 rows: 20 with an empty 'label'"):
         corpus = load_corpus(written(tmp_path, [["x", "y"], None, [], ["y"]] * 20, drop_empty=True))
     assert corpus.facts["rows dropped as empty"] == {"train": 20}
     assert sum(corpus.facts["sizes"].values()) == 60
-    assert set(map(frozenset, found(corpus).values())) == {frozenset("xy"), frozenset(), frozenset("y")}
+    assert set(map(frozenset, found(corpus).values())) == {
+        frozenset("xy"),
+        frozenset(),
+        frozenset("y"),
+    }
 
 
 @pytest.mark.parametrize("row", range(3))
@@ -151,7 +180,9 @@ def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -
     config = written(tmp_path, [["y", "x"], [], ["y"]])
     dataset, _ = load_split(config, None, ["z", "y", "x"])
     assert dataset["label"][:] == [[0, 1, 1], [0, 0, 0], [0, 1, 0]]
-    with pytest.raises(DataError, match=r"column 'label': 2 of 3 rows have unknown labels y; takes x, z"):
+    with pytest.raises(
+        DataError, match=r"column 'label': 2 of 3 rows have unknown labels y; takes x, z"
+    ):
         load_split(config, None, ["x", "z"])
 
 
@@ -164,7 +195,9 @@ def test_labels_are_read_as_a_table_however_they_are_stored(
     table = np.array([[name in names for name in "xyz"] for names in SETS * 3], dtype=np.int8)
     assert numbers(dataset, "label").dtype == np.int8
     np.testing.assert_array_equal(numbers(dataset, "label"), table)
-    np.testing.assert_array_equal(numbers(dataset.select([7, 3, 3, 14]), "label"), table[[7, 3, 3, 14]])
+    np.testing.assert_array_equal(
+        numbers(dataset.select([7, 3, 3, 14]), "label"), table[[7, 3, 3, 14]]
+    )
     np.testing.assert_array_equal(numbers(dataset.select(range(2, 9)), "label"), table[2:9])
     assert numbers(dataset.select([]), "label").shape == (0, 3)
     assert class_counts(table, 3).tolist() == [6, 6, 9]
@@ -172,7 +205,9 @@ def test_labels_are_read_as_a_table_however_they_are_stored(
 
 def test_a_sample_may_lack_a_label_that_few_texts_have(tmp_path: Path) -> None:
     config = written(
-        tmp_path, [[f"rare {row // 2}", "x"] if row < 20 else SETS[row % 5] for row in range(200)], limit=20
+        tmp_path,
+        [[f"rare {row // 2}", "x"] if row < 20 else SETS[row % 5] for row in range(200)],
+        limit=20,
     )
     corpus = load_corpus(config)
     assert corpus.facts["sizes"] == {"train": 20, "test": 20, "validation": 20}
@@ -183,5 +218,7 @@ def test_a_sample_may_lack_a_label_that_few_texts_have(tmp_path: Path) -> None:
 def test_batches_carry_a_row_of_zeros_and_ones_for_each_text(tmp_path: Path) -> None:
     data = TextDataModule(written(tmp_path, SETS * 20), TokenizerConfig(vocab_size=300), seed=0)
     for batch in data.train_dataloader():
-        np.testing.assert_array_equal(batch.labels.numpy(), data.labels("train")[batch.rows.numpy()])
+        np.testing.assert_array_equal(
+            batch.labels.numpy(), data.labels("train")[batch.rows.numpy()]
+        )
         assert batch.labels.shape == (len(batch.rows), 3)

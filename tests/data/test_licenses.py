@@ -16,7 +16,13 @@ from headscope.data.splits import near_duplicate_groups
 from headscope.errors import DataError
 from headscope.files import content_key
 
-LICENSES = {"mit": "Permissive", "gpl": "Copyleft", "zlib": "Permissive", "odd": "Oddity", "bare": None}
+LICENSES = {
+    "mit": "Permissive",
+    "gpl": "Copyleft",
+    "zlib": "Permissive",
+    "odd": "Oddity",
+    "bare": None,
+}
 WORDS = "this text of eight words is about licence"
 
 
@@ -31,7 +37,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
     for key, category in LICENSES.items():
         write(
-            folder / "licenses" / f"{key}.LICENSE", f"key: {key}\n" + (f"category: {category}" if category else ""), ""
+            folder / "licenses" / f"{key}.LICENSE",
+            f"key: {key}\n" + (f"category: {category}" if category else ""),
+            "",
         )
     (folder / "rules").mkdir()
     monkeypatch.setattr(licenses, "_package_folder", lambda: folder)
@@ -51,7 +59,10 @@ def rows(package: Path) -> list[tuple[str, str]]:
 
 
 def add_one_of_each(package: Path) -> list[tuple[str, str]]:
-    kept = [(f"{WORDS} {name}", key) for name, key in [("a", "mit"), ("b", "zlib"), ("c", "gpl"), ("d", "gpl")]]
+    kept = [
+        (f"{WORDS} {name}", key)
+        for name, key in [("a", "mit"), ("b", "zlib"), ("c", "gpl"), ("d", "gpl")]
+    ]
     for text, key in kept:
         add_rule(package, text, key=key)
     return [(text, str(LICENSES[key])) for text, key in kept]
@@ -59,7 +70,9 @@ def add_one_of_each(package: Path) -> list[tuple[str, str]]:
 
 def test_texts_and_notices_are_labelled_by_the_category_of_their_licence(package: Path) -> None:
     kept = add_one_of_each(package)
-    add_rule(package, f"{WORDS}\n---\nwith a line of dashes", "is_license_text: yes", "language: en")
+    add_rule(
+        package, f"{WORDS}\n---\nwith a line of dashes", "is_license_text: yes", "language: en"
+    )
     assert rows(package) == [*kept, (f"{WORDS}\n---\nwith a line of dashes", "Permissive")]
 
 
@@ -78,7 +91,9 @@ def test_texts_and_notices_are_labelled_by_the_category_of_their_licence(package
         ("word " * 401, ("is_license_notice: yes",), "mit"),
     ],
 )
-def test_other_rules_are_left_out(package: Path, text: str, facts: tuple[str, ...], key: str) -> None:
+def test_other_rules_are_left_out(
+    package: Path, text: str, facts: tuple[str, ...], key: str
+) -> None:
     kept = add_one_of_each(package)
     add_rule(package, text, *facts, key=key)
     assert rows(package) == kept
@@ -100,7 +115,9 @@ def test_the_package_is_read_once(package: Path) -> None:
     assert rows(package) == kept
 
 
-def test_a_package_that_is_not_installed_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(licenses, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"data\.path=licenses: .*pip install 'headscope\[demo\]'"):
         load_source(DataConfig(cache_dir=str(tmp_path)))
@@ -133,6 +150,13 @@ def test_its_near_duplicates_are_on_one_side_of_each_cut() -> None:
     assert corpus.facts["sizes"] == {"train": 9223, "test": 1158, "validation": 1173}
     assert corpus.facts["near-duplicates kept on one side"] == 614
     assert corpus.facts["texts also in train"] == 0
-    groups = near_duplicate_groups(text for split in corpus.splits.values() for text in split["text"])
-    sides = [set(side) for side in np.split(groups, np.cumsum([len(split) for split in corpus.splits.values()])[:-1])]
+    groups = near_duplicate_groups(
+        text for split in corpus.splits.values() for text in split["text"]
+    )
+    sides = [
+        set(side)
+        for side in np.split(
+            groups, np.cumsum([len(split) for split in corpus.splits.values()])[:-1]
+        )
+    ]
     assert len(set.union(*sides)) == sum(len(side) for side in sides) == 11_554 - 614

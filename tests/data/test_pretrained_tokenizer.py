@@ -62,7 +62,19 @@ def test_a_vocabulary_alone_gives_what_it_gives_in_transformers(
     settings: dict[str, bool] | None, tmp_path: Path
 ) -> None:
     letters = sorted(set("".join(TEXTS)) - {" "})
-    words = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "Caf", "caf", "##é"]
+    words = [
+        "[PAD]",
+        "[unused0]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "the",
+        "film",
+        "Caf",
+        "caf",
+        "##é",
+    ]
     words += [*letters, *(f"##{letter}" for letter in letters), "東京"]
     (tmp_path / "vocab.txt").write_text("\n".join(dict.fromkeys(words)) + "\n", encoding="utf-8")
     if settings is not None:
@@ -73,7 +85,10 @@ def test_a_vocabulary_alone_gives_what_it_gives_in_transformers(
         assert ours.encode(text).ids == theirs(text)["input_ids"]
     one, two = TEXTS[:2]
     pair = ours.encode(one, two)
-    assert (pair.ids, pair.type_ids) == (theirs(one, two)["input_ids"], theirs(one, two)["token_type_ids"])
+    assert (pair.ids, pair.type_ids) == (
+        theirs(one, two)["input_ids"],
+        theirs(one, two)["token_type_ids"],
+    )
     assert ours.encode("[SEP]").ids.count(ours.token_to_id("[SEP]")) == 1  # the letters are letters
 
 
@@ -85,7 +100,9 @@ def test_a_vocabulary_alone_gives_what_it_gives_in_transformers(
         ("vocab.txt", "a\nb\n", "is not a vocabulary of BERT's"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(name: str, content: str, words: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused_by_name(
+    name: str, content: str, words: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(ConfigError, match=words) as refusal:
         pretrained_tokenizer(tmp_path, LONG, 1000)

@@ -15,7 +15,9 @@ from headscope.data.splits import cut, limited, near_duplicate_groups
 def labelled(counts: dict[int, int]) -> Dataset:
     labels = [label for label, count in counts.items() for _ in range(count)]
     order = np.random.default_rng(0).permutation(len(labels))
-    return Dataset.from_dict({"text": [letters(row) for row in order], "label": [labels[row] for row in order]})
+    return Dataset.from_dict(
+        {"text": [letters(row) for row in order], "label": [labels[row] for row in order]}
+    )
 
 
 def letters(number: int) -> str:
@@ -23,7 +25,12 @@ def letters(number: int) -> str:
 
 
 def test_texts_that_differ_in_case_digits_and_signs_alone_are_near_duplicates() -> None:
-    texts = ["Copyright 2019, A. Person!", "copyright 2023 a person", "Copyright B. Person", "COPYRIGHT__A_PERSON"]
+    texts = [
+        "Copyright 2019, A. Person!",
+        "copyright 2023 a person",
+        "Copyright B. Person",
+        "COPYRIGHT__A_PERSON",
+    ]
     assert near_duplicate_groups(texts).tolist() == [0, 0, 1, 0]
 
 
@@ -32,31 +39,48 @@ def test_texts_without_letters_are_equal_only_to_themselves() -> None:
 
 
 def test_a_pair_repeats_another_only_if_both_of_its_texts_do() -> None:
-    assert near_duplicate_groups(["Why?", "why 2", "why", "how"], ["yes", "no", "YES!", "yes"]).tolist() == [0, 1, 0, 2]
-    pairs = {"text": ["why?"] * 20, "text_pair": [letters(row) for row in range(20)], "label": [0, 1] * 10}
+    assert near_duplicate_groups(
+        ["Why?", "why 2", "why", "how"], ["yes", "no", "YES!", "yes"]
+    ).tolist() == [0, 1, 0, 2]
+    pairs = {
+        "text": ["why?"] * 20,
+        "text_pair": [letters(row) for row in range(20)],
+        "label": [0, 1] * 10,
+    }
     stays, off, repeated = cut(Dataset.from_dict(pairs), 0.2, seed=0)
     assert (len(stays), len(off), repeated) == (16, 4, 0)
 
 
 def test_letters_of_every_script_count() -> None:
-    assert near_duplicate_groups(["吾輩は猫である。", "吾輩は猫である", "吾輩は犬である", "ÉTÉ", "été"]).tolist() == [
+    assert near_duplicate_groups(
+        ["吾輩は猫である。", "吾輩は猫である", "吾輩は犬である", "ÉTÉ", "été"]
+    ).tolist() == [
         0,
         0,
         1,
         2,
         2,
     ]
-    assert near_duplicate_groups(["मेरी फिल्म!", "मेरा फिल्म", "मेरी, फिल्म"]).tolist() == [0, 1, 0]  # vowels are marks
+    assert near_duplicate_groups(["मेरी फिल्म!", "मेरा फिल्म", "मेरी, फिल्म"]).tolist() == [
+        0,
+        1,
+        0,
+    ]  # vowels are marks
     assert near_duplicate_groups(["ดี", "ดู"]).tolist() == [0, 1]
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    groups=st.lists(st.integers(0, 40), min_size=40, max_size=120).filter(lambda groups: len(set(groups)) > 8),
+    groups=st.lists(st.integers(0, 40), min_size=40, max_size=120).filter(
+        lambda groups: len(set(groups)) > 8
+    ),
     seed=st.integers(0, 5),
 )
 def test_near_duplicates_are_never_on_both_sides(groups: list[int], seed: int) -> None:
-    rows = [{"text": f"{letters(group)}{'!' * row}", "label": group % 3} for row, group in enumerate(groups)]
+    rows = [
+        {"text": f"{letters(group)}{'!' * row}", "label": group % 3}
+        for row, group in enumerate(groups)
+    ]
     stays, off, repeated = cut(Dataset.from_list(rows), 0.25, seed)
     assert not set(near_duplicates(stays)) & set(near_duplicates(off))
     assert sorted([*stays["text"], *off["text"]]) == sorted(row["text"] for row in rows)
@@ -96,7 +120,11 @@ def test_a_limit_keeps_the_shares_of_the_classes_and_the_order() -> None:
     assert Counter(few["label"]) == {0: 10, 1: 6, 2: 4}
     places = {text: place for place, text in enumerate(dataset["text"])}
     assert [places[text] for text in few["text"]] == sorted(places[text] for text in few["text"])
-    assert list(few["text"]) == list(limited(dataset, 20, seed=0)["text"]) != list(limited(dataset, 20, seed=1)["text"])
+    assert (
+        list(few["text"])
+        == list(limited(dataset, 20, seed=0)["text"])
+        != list(limited(dataset, 20, seed=1)["text"])
+    )
 
 
 @pytest.mark.parametrize("limit", [1, 2, 9])
@@ -109,13 +137,16 @@ def test_a_limit_is_kept_to_where_shares_cannot_be(limit: int) -> None:
     texts=st.lists(st.text("aAbB1! é", max_size=4), max_size=60),
     pairs=st.lists(st.text("aB2", max_size=2), min_size=60),
 )
-def test_groups_are_numbered_in_the_order_of_their_first_rows(texts: list[str], pairs: list[str]) -> None:
+def test_groups_are_numbered_in_the_order_of_their_first_rows(
+    texts: list[str], pairs: list[str]
+) -> None:
     def stripped(text: str) -> str:
         return "".join(letter for letter in text.lower() if letter.isalpha()) or text
 
     seen: dict[tuple[str, str], int] = {}
     wanted = [
-        seen.setdefault((stripped(text), stripped(pair)), len(seen)) for text, pair in zip(texts, pairs, strict=False)
+        seen.setdefault((stripped(text), stripped(pair)), len(seen))
+        for text, pair in zip(texts, pairs, strict=False)
     ]
     assert near_duplicate_groups(texts, pairs[: len(texts)]).tolist() == wanted
 
@@ -124,7 +155,22 @@ def test_cuts_are_those_of_the_first_release() -> None:
     """Whoever compares runs wants the same texts in the same split in every version."""
     rows = [{"text": f"{letters(row % 37)} {row}", "label": row % 37 % 3} for row in range(60)]
     _, off, repeated = cut(Dataset.from_list(rows), 0.2, seed=5)
-    assert [int(text.split()[2]) for text in off["text"]] == [0, 4, 8, 16, 18, 20, 29, 36, 37, 41, 45, 53, 55, 57]
+    assert [int(text.split()[2]) for text in off["text"]] == [
+        0,
+        4,
+        8,
+        16,
+        18,
+        20,
+        29,
+        36,
+        37,
+        41,
+        45,
+        53,
+        55,
+        57,
+    ]
     assert repeated == 23
 
 
@@ -142,13 +188,20 @@ def with_sets(counts: dict[tuple[int, ...], int], num_classes: int) -> Dataset:
 def test_a_cut_keeps_the_shares_of_frequent_combinations() -> None:
     counts = {(): 100, (0,): 60, (1, 2): 40, (0, 1, 2): 20}
     stays, off, _ = cut(with_sets(counts, 3), 0.1, seed=0)
-    assert Counter(map(tuple, off["label"])) == {(0, 0, 0): 10, (1, 0, 0): 6, (0, 1, 1): 4, (1, 1, 1): 2}
+    assert Counter(map(tuple, off["label"])) == {
+        (0, 0, 0): 10,
+        (1, 0, 0): 6,
+        (0, 1, 1): 4,
+        (1, 1, 1): 2,
+    }
     assert len(stays) == 198
 
 
 def test_a_cut_keeps_the_shares_of_the_rarest_labels_where_combinations_are_infrequent() -> None:
     """Each of the pairs stands in 4 texts, of which a tenth is none; label 9 is in all of them."""
-    counts = {(label, 9): 4 for label in range(5)} | {(label, other, 9): 4 for label in range(5) for other in (5, 6, 7)}
+    counts = {(label, 9): 4 for label in range(5)} | {
+        (label, other, 9): 4 for label in range(5) for other in (5, 6, 7)
+    }
     _, off, _ = cut(with_sets({**counts, (8,): 120}, 10), 0.1, seed=0)
     found = np.array(off["label"]).sum(axis=0)
     assert found[8] == 12
@@ -163,7 +216,10 @@ def test_texts_with_a_label_too_rare_to_divide_stay() -> None:
         assert np.array(stays["label"]).sum(axis=0)[2:].tolist() == [3, 2]
         assert len(off) == 18
     stays, off, _ = cut(with_sets({(number,): 2 for number in range(10)}, 10), 0.1, seed=0)
-    assert (len(stays), len(off)) == (18, 2)  # where every label is too rare, texts are drawn as they come
+    assert (len(stays), len(off)) == (
+        18,
+        2,
+    )  # where every label is too rare, texts are drawn as they come
 
 
 def test_a_limit_keeps_the_shares_of_combinations() -> None:
@@ -191,15 +247,21 @@ def test_no_class_is_lost_where_there_are_more_classes_than_texts_to_cut_off(
 @pytest.mark.parametrize("seed", range(3))
 def test_a_class_of_one_text_repeated_stays_and_hinders_no_other(seed: int) -> None:
     rows = [{"text": letters(row), "label": row % 2 if row < 90 else 2} for row in range(100)]
-    stays, off, _ = cut(Dataset.from_list([*rows, *({"text": f"meh {n}", "label": 3} for n in range(3))]), 0.1, seed)
+    stays, off, _ = cut(
+        Dataset.from_list([*rows, *({"text": f"meh {n}", "label": 3} for n in range(3))]), 0.1, seed
+    )
     assert Counter(off["label"])[2] == 1  # its share of eleven texts
     assert Counter(stays["label"])[3] == 3
 
 
 @settings(max_examples=50, deadline=None)
 @given(labels=st.lists(st.integers(0, 12), min_size=8, max_size=80), share=st.floats(0.02, 0.5))
-def test_a_cut_takes_as_many_texts_as_it_should_and_no_class_whole(labels: list[int], share: float) -> None:
-    dataset = Dataset.from_dict({"text": [letters(row) for row in range(len(labels))], "label": labels})
+def test_a_cut_takes_as_many_texts_as_it_should_and_no_class_whole(
+    labels: list[int], share: float
+) -> None:
+    dataset = Dataset.from_dict(
+        {"text": [letters(row) for row in range(len(labels))], "label": labels}
+    )
     wanted = math.ceil(share * len(labels))
     try:
         stays, off, _ = cut(dataset, share, seed=0)
@@ -215,7 +277,9 @@ def test_a_cut_takes_as_many_texts_as_it_should_and_no_class_whole(labels: list[
 
 def test_the_last_text_of_a_class_stays_even_if_it_repeats_one_of_another_class() -> None:
     rows = [{"text": letters(row), "label": row % 2} for row in range(40)]
-    twins = [{"text": f"{row['text']}!", "label": 2 + number} for number, row in enumerate(rows[:8])]
+    twins = [
+        {"text": f"{row['text']}!", "label": 2 + number} for number, row in enumerate(rows[:8])
+    ]
     stays, off, _ = cut(Dataset.from_list([*rows, *twins]), 0.25, seed=0)
     assert len(off) > 0
     assert set(stays["label"]) == set(range(10))

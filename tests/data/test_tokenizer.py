@@ -10,7 +10,13 @@ from tokenizers import Tokenizer
 
 from headscope.config import TOKENIZERS, TokenizerConfig
 from headscope.data import tokenizer as module
-from headscope.data.tokenizer import SPECIAL_TOKENS, shown_tokens, train_tokenizer, trained_tokenizer, visible
+from headscope.data.tokenizer import (
+    SPECIAL_TOKENS,
+    shown_tokens,
+    train_tokenizer,
+    trained_tokenizer,
+    visible,
+)
 from headscope.errors import ConfigError
 
 TEXTS = [
@@ -30,12 +36,16 @@ def config(request: pytest.FixtureRequest) -> TokenizerConfig:
     return TokenizerConfig(kind=request.param, vocab_size=400, lowercase=False)
 
 
-def trained(config: TokenizerConfig, folder: Path, texts: list[str] = TEXTS, max_length: int = 128) -> module.Tokenizer:
+def trained(
+    config: TokenizerConfig, folder: Path, texts: list[str] = TEXTS, max_length: int = 128
+) -> module.Tokenizer:
     return trained_tokenizer(texts, config, max_length, folder)
 
 
 @pytest.mark.parametrize("text", TEXTS[:4])
-def test_a_text_comes_back_as_nfkc_makes_it(tmp_path: Path, config: TokenizerConfig, text: str) -> None:
+def test_a_text_comes_back_as_nfkc_makes_it(
+    tmp_path: Path, config: TokenizerConfig, text: str
+) -> None:
     tokenizer = trained(config, tmp_path)
     encoding = tokenizer.encode(text)
     found, wanted = tokenizer.decode(encoding.ids), unicodedata.normalize("NFKC", text)
@@ -46,7 +56,9 @@ def test_a_text_comes_back_as_nfkc_makes_it(tmp_path: Path, config: TokenizerCon
 
 
 @pytest.mark.parametrize("text", TEXTS[:2])
-def test_text_without_spaces_is_cut_into_several_pieces(tmp_path: Path, config: TokenizerConfig, text: str) -> None:
+def test_text_without_spaces_is_cut_into_several_pieces(
+    tmp_path: Path, config: TokenizerConfig, text: str
+) -> None:
     assert len(trained(config, tmp_path).encode(text).ids) >= 7
 
 
@@ -70,20 +82,33 @@ def test_padding_is_0_and_every_text_stands_between_class_and_separator(
     assert [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
     single, pair = tokenizer.encode("a cat"), tokenizer.encode("a cat", "a name")
     assert (single.ids[0], single.ids[-1]) == (2, 3)
-    assert [place for place, token in enumerate(pair.ids) if token == 3] == [len(single.ids) - 1, len(pair.ids) - 1]
+    assert [place for place, token in enumerate(pair.ids) if token == 3] == [
+        len(single.ids) - 1,
+        len(pair.ids) - 1,
+    ]
     assert pair.type_ids == [0] * len(single.ids) + [1] * (len(pair.ids) - len(single.ids))
 
 
-@pytest.mark.parametrize("text", [*SPECIAL_TOKENS, "a [SEP] b", "a[CLS]b", "[PAD] [PAD]", "x [MASK]y"])
-def test_the_letters_of_a_special_token_are_letters(tmp_path: Path, config: TokenizerConfig, text: str) -> None:
-    for tokenizer in (train_tokenizer(iter(TEXTS), config), trained(config, tmp_path), trained(config, tmp_path)):
+@pytest.mark.parametrize(
+    "text", [*SPECIAL_TOKENS, "a [SEP] b", "a[CLS]b", "[PAD] [PAD]", "x [MASK]y"]
+)
+def test_the_letters_of_a_special_token_are_letters(
+    tmp_path: Path, config: TokenizerConfig, text: str
+) -> None:
+    for tokenizer in (
+        train_tokenizer(iter(TEXTS), config),
+        trained(config, tmp_path),
+        trained(config, tmp_path),
+    ):
         first, *inner, last = tokenizer.encode(text).ids
         assert (first, last) == (2, 3)
         assert inner
         assert not {0, 2, 3, 4} & set(inner)
 
 
-def test_longer_texts_are_cut_to_max_length_separators_included(tmp_path: Path, config: TokenizerConfig) -> None:
+def test_longer_texts_are_cut_to_max_length_separators_included(
+    tmp_path: Path, config: TokenizerConfig
+) -> None:
     tokenizer = trained(config, tmp_path, max_length=7)
     for encoding in (tokenizer.encode(TEXTS[2]), tokenizer.encode(TEXTS[2], TEXTS[1])):
         assert (len(encoding.ids), encoding.ids[0], encoding.ids[-1]) == (7, 2, 3)
@@ -106,8 +131,14 @@ def test_pieces_that_are_too_rare_are_not_kept(tmp_path: Path) -> None:
 
 def test_lower_case_is_a_choice(tmp_path: Path, config: TokenizerConfig) -> None:
     lower = TokenizerConfig(kind=config.kind, vocab_size=400, lowercase=True)
-    assert trained(lower, tmp_path).encode("The CAT").ids == trained(lower, tmp_path).encode("the cat").ids
-    assert trained(config, tmp_path).encode("The CAT").ids != trained(config, tmp_path).encode("the cat").ids
+    assert (
+        trained(lower, tmp_path).encode("The CAT").ids
+        == trained(lower, tmp_path).encode("the cat").ids
+    )
+    assert (
+        trained(config, tmp_path).encode("The CAT").ids
+        != trained(config, tmp_path).encode("the cat").ids
+    )
 
 
 def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> None:
@@ -127,7 +158,9 @@ def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> 
 
 
 def test_a_vocabulary_too_small_for_the_characters_is_refused_with_advice(tmp_path: Path) -> None:
-    ideographs = ["".join(map(chr, range(start, start + 50))) for start in range(0x4E00, 0x4E00 + 500, 50)]
+    ideographs = [
+        "".join(map(chr, range(start, start + 50))) for start in range(0x4E00, 0x4E00 + 500, 50)
+    ]
     with pytest.raises(ConfigError, match=r"tokenizer\.vocab_size: got 300, .*tokenizer=bpe"):
         trained(TokenizerConfig(kind="unigram", vocab_size=300), tmp_path, ideographs)
     assert not (tmp_path / "tokenizers").exists()
@@ -144,7 +177,9 @@ SHOWN = ["the cat and the dog", "猫である。犬である。"] * 20
 @pytest.fixture(scope="module")
 def by_kind() -> dict[str, Tokenizer]:
     return {
-        kind: train_tokenizer(iter(SHOWN), TokenizerConfig(kind=kind, vocab_size=400, lowercase=False))
+        kind: train_tokenizer(
+            iter(SHOWN), TokenizerConfig(kind=kind, vocab_size=400, lowercase=False)
+        )
         for kind in TOKENIZERS
     }
 
@@ -172,7 +207,9 @@ def test_what_cannot_be_seen_is_shown_as_a_sign_and_letters_as_they_are() -> Non
         "<U+E0041>",
         "<U+D800>",
     ]
-    for text, sign in zip([*unseen, "Ġ", "Ċ", "▁", "猫é<b>"], [*signs, "Ġ", "Ċ", "▁", "猫é<b>"], strict=True):
+    for text, sign in zip(
+        [*unseen, "Ġ", "Ċ", "▁", "猫é<b>"], [*signs, "Ġ", "Ċ", "▁", "猫é<b>"], strict=True
+    ):
         assert visible(f"a{text}b{text}") == f"a{sign}b{sign}"
 
 
@@ -203,11 +240,32 @@ def test_pieces_put_together_are_the_text(by_kind: dict[str, Tokenizer], kind: s
 
 
 def test_a_character_split_into_bytes_is_numbered(by_kind: dict[str, Tokenizer]) -> None:
-    assert shown(by_kind["bpe"], "鬱🦔") == ["[CLS]", "鬱₁", "鬱₂", "鬱₃", "🦔₁", "🦔₂", "🦔₃", "🦔₄", "[SEP]"]
-    assert shown(by_kind["bpe"], "鬱鬱") == ["[CLS]", "鬱₁", "鬱₂", "鬱₃", "鬱₁", "鬱₂", "鬱₃", "[SEP]"]
+    assert shown(by_kind["bpe"], "鬱🦔") == [
+        "[CLS]",
+        "鬱₁",
+        "鬱₂",
+        "鬱₃",
+        "🦔₁",
+        "🦔₂",
+        "🦔₃",
+        "🦔₄",
+        "[SEP]",
+    ]
+    assert shown(by_kind["bpe"], "鬱鬱") == [
+        "[CLS]",
+        "鬱₁",
+        "鬱₂",
+        "鬱₃",
+        "鬱₁",
+        "鬱₂",
+        "鬱₃",
+        "[SEP]",
+    ]
 
 
-def test_a_text_is_shown_as_it_was_written_and_not_as_nfkc_makes_it(by_kind: dict[str, Tokenizer]) -> None:
+def test_a_text_is_shown_as_it_was_written_and_not_as_nfkc_makes_it(
+    by_kind: dict[str, Tokenizer],
+) -> None:
     assert shown(by_kind["bpe"], "ｄ①") == ["[CLS]", "ｄ", "①", "[SEP]"]
     assert shown(by_kind["bpe"], "㍿") == [
         "[CLS]",
@@ -226,8 +284,20 @@ def test_an_unknown_word_is_shown_by_its_letters(by_kind: dict[str, Tokenizer]) 
 
 
 def test_each_token_of_a_pair_is_shown_from_its_own_text(by_kind: dict[str, Tokenizer]) -> None:
-    assert shown(by_kind["bpe"], "the cat", "cat dog") == ["[CLS]", "the", "␣cat", "[SEP]", "cat", "␣dog", "[SEP]"]
-    assert shown(by_kind["bpe"], "鬱", "鬱")[1:4] == ["鬱₁", "鬱₂", "鬱₃"] == shown(by_kind["bpe"], "鬱", "鬱")[5:8]
+    assert shown(by_kind["bpe"], "the cat", "cat dog") == [
+        "[CLS]",
+        "the",
+        "␣cat",
+        "[SEP]",
+        "cat",
+        "␣dog",
+        "[SEP]",
+    ]
+    assert (
+        shown(by_kind["bpe"], "鬱", "鬱")[1:4]
+        == ["鬱₁", "鬱₂", "鬱₃"]
+        == shown(by_kind["bpe"], "鬱", "鬱")[5:8]
+    )
 
 
 def test_the_letters_of_a_separator_are_not_shown_as_one(tmp_path: Path) -> None:

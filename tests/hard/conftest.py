@@ -16,7 +16,9 @@ SAMPLE = 1  # of each test, unless --hard=full
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--hard", choices=("some", "full"), default="some", help="how many hard cases are tried")
+    parser.addoption(
+        "--hard", choices=("some", "full"), default="some", help="how many hard cases are tried"
+    )
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
@@ -35,7 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is_named = config.getoption("-k") or any("::" in argument for argument in config.args)
     if is_named or config.getoption("--hard", "some") == "full":
         return
-    left_out = {item for each in found.values() for item in each if item not in each[:: -(-len(each) // SAMPLE)]}
+    left_out = {
+        item
+        for each in found.values()
+        for item in each
+        if item not in each[:: -(-len(each) // SAMPLE)]
+    }
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
 
@@ -68,7 +75,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
             # A failure of `judge` is told by its teardown, whose report repeats what the call has recorded.
-            told = [value for key, value in report.user_properties if key == "hard"] if report.when == "call" else []
+            told = (
+                [value for key, value in report.user_properties if key == "hard"]
+                if report.when == "call"
+                else []
+            )
             tried.update(kind for kind, _ in told)
             wrong.update(kind for kind, is_wrong in told if is_wrong)
     if tried:
@@ -76,4 +87,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line("| What is tried | Cases | Right | Wrong |")
         terminalreporter.write_line("|---|---|---|---|")
         for kind in sorted(tried):
-            terminalreporter.write_line(f"| {kind} | {tried[kind]} | {tried[kind] - wrong[kind]} | {wrong[kind]} |")
+            terminalreporter.write_line(
+                f"| {kind} | {tried[kind]} | {tried[kind] - wrong[kind]} | {wrong[kind]} |"
+            )

@@ -23,7 +23,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-Judge = Callable[[str, str, Sequence[str]], None]  # the fixture `judge`: kind, name, and what is wrong
+Judge = Callable[
+    [str, str, Sequence[str]], None
+]  # the fixture `judge`: kind, name, and what is wrong
 LIMIT = 60.0  # seconds; what takes longer hangs
 MEMORY = 12 << 30  # bytes of address space; what asks for more must not take the machine along
 ENVIRONMENT = {
@@ -34,7 +36,16 @@ ENVIRONMENT = {
     "COLUMNS": "200",
 }
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-CHANGES = {"os.rename", "os.link", "os.symlink", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.fsync"}
+CHANGES = {
+    "os.rename",
+    "os.link",
+    "os.symlink",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.truncate",
+    "os.fsync",
+}
 NEEDS_SPACE = {"open", "os.mkdir", "os.link", "os.symlink", "os.fsync"}
 
 
@@ -65,7 +76,9 @@ class Case:
     at: int | str = 0
     signals: Sequence[int] = ()
     kill_after: float | None = None  # seconds after its start
-    largest_file: int | None = None  # bytes; a longer one kills the process in the middle of its writing
+    largest_file: int | None = (
+        None  # bytes; a longer one kills the process in the middle of its writing
+    )
     memory: int = MEMORY
 
 
@@ -128,7 +141,11 @@ class Server:
 
 def real(case: Case, signals: Sequence[tuple[float | Path, int]] = ()) -> Outcome:
     """Run a case by the real command, and send it signals so many seconds after its start, or once a path is there."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, Path(case.stdin).open() as stdin:
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+        Path(case.stdin).open() as stdin,
+    ):
         started = time.perf_counter()
         reader, writer = os.pipe()
         os.close(reader)  # what is written to `writer` meets nobody
@@ -141,7 +158,9 @@ def real(case: Case, signals: Sequence[tuple[float | Path, int]] = ()) -> Outcom
         try:
             for moment, number in signals:
                 while process.poll() is None and not (
-                    moment.exists() if isinstance(moment, Path) else time.perf_counter() - started > moment
+                    moment.exists()
+                    if isinstance(moment, Path)
+                    else time.perf_counter() - started > moment
                 ):
                     time.sleep(0.01)
                 process.send_signal(number)
@@ -160,7 +179,12 @@ def real(case: Case, signals: Sequence[tuple[float | Path, int]] = ()) -> Outcom
 
 def environment_with(case: Case) -> dict[str, str]:
     """Return the environment of a process of its own: one thread, no network, what `sys.path` has."""
-    found = os.environ | ENVIRONMENT | case.environment | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = (
+        os.environ
+        | ENVIRONMENT
+        | case.environment
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    )
     found.pop("PYTHONWARNINGS", None)
     return found
 
@@ -188,8 +212,8 @@ def _import_all() -> None:
 
     torch.set_num_threads(1)
     for name in (
-        "headscope.cli", "headscope.training.run", "headscope.commands.evaluate", "headscope.commands.predict",
-        "headscope.commands.inspect", "headscope.commands.export", "headscope.proof.verify", "headscope.proof.trace",
+        "headscope.cli.main", "headscope.training.train", "headscope.cli.evaluate", "headscope.cli.predict",
+        "headscope.cli.inspect", "headscope.cli.export", "headscope.proof.verify", "headscope.proof.trace",
         "datasets", "pyarrow.parquet", "sklearn.linear_model", "sklearn.feature_extraction.text",
     ):  # fmt: skip
         importlib.import_module(name)
@@ -198,7 +222,9 @@ def _import_all() -> None:
 
 
 def _fork(case: Case) -> Outcome:
-    kept = tempfile.mkdtemp(prefix="forked-")  # no TemporaryDirectory: the child's exit would remove it
+    kept = tempfile.mkdtemp(
+        prefix="forked-"
+    )  # no TemporaryDirectory: the child's exit would remove it
     names = [Path(kept, name) for name in ("stdout", "stderr", "operations")]
     started = time.perf_counter()
     child = os.fork()
@@ -207,7 +233,8 @@ def _fork(case: Case) -> Outcome:
     code = _waited(child, case)
     seconds = time.perf_counter() - started
     out, err, operations = (
-        name.read_text(encoding="utf-8", errors="replace")[:200_000] if name.exists() else "" for name in names
+        name.read_text(encoding="utf-8", errors="replace")[:200_000] if name.exists() else ""
+        for name in names
     )
     shutil.rmtree(kept)
     return Outcome(code, out, err, seconds, operations.splitlines())
@@ -261,12 +288,20 @@ def _set_up(case: Case, out: Path, err: Path) -> int | None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    reader, writer = os.pipe() if case.do == "close" else (None, os.open(out, os.O_WRONLY | os.O_CREAT))
-    for number, handle in ((0, os.open(case.stdin, os.O_RDONLY)), (1, writer), (2, os.open(err, WRITES & ~os.O_RDWR))):
+    reader, writer = (
+        os.pipe() if case.do == "close" else (None, os.open(out, os.O_WRONLY | os.O_CREAT))
+    )
+    for number, handle in (
+        (0, os.open(case.stdin, os.O_RDONLY)),
+        (1, writer),
+        (2, os.open(err, WRITES & ~os.O_RDWR)),
+    ):
         os.dup2(handle, number)
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(
+        2, "w", encoding="utf-8", buffering=1, errors="backslashreplace", closefd=False
+    )  # noqa: SIM115
     os.chdir(case.folder)
     os.environ.update(case.environment)
     tempfile.tempdir = None
@@ -305,7 +340,10 @@ def _flushed(code: int) -> int:
         sys.stdout.flush()
     except OSError as error:
         with suppress(OSError):
-            print(f"Exception ignored in: {sys.stdout!r}\n{type(error).__name__}: {error}", file=sys.stderr)
+            print(
+                f"Exception ignored in: {sys.stdout!r}\n{type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
         code = 120
     with suppress(OSError):
         sys.stderr.flush()
@@ -317,7 +355,9 @@ def _put_fault(case: Case, reader: int | None, operations: Path) -> None:
     if not case.do:
         return
     notes = os.open(operations, os.O_WRONLY | os.O_CREAT) if case.do == "note" else None
-    roots = tuple(os.path.realpath(root) for root in (case.folder, case.environment.get("TMPDIR")) if root)
+    roots = tuple(
+        os.path.realpath(root) for root in (case.folder, case.environment.get("TMPDIR")) if root
+    )
     counted, before = 0, ""
 
     def at(event: str, path: str, is_change: bool) -> None:
@@ -326,7 +366,9 @@ def _put_fault(case: Case, reader: int | None, operations: Path) -> None:
             counted += 1
         if notes is not None and is_change:
             os.write(notes, f"{event} {path}\n".encode())
-        is_at = case.at in str(path) if isinstance(case.at, str) else is_change and counted == case.at
+        is_at = (
+            case.at in str(path) if isinstance(case.at, str) else is_change and counted == case.at
+        )
         if case.do == "full" and is_change and event in NEEDS_SPACE and counted >= int(case.at):
             raise OSError(28, "No space left on device", str(path))
         if not is_at or case.do in ("note", "full"):
@@ -344,7 +386,11 @@ def _put_fault(case: Case, reader: int | None, operations: Path) -> None:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" and event not in CHANGES:
             return
-        paths = [os.fsdecode(path) for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike)]
+        paths = [
+            os.fsdecode(path)
+            for path in arguments[:2]
+            if isinstance(path, str | bytes | os.PathLike)
+        ]
         if paths and any(os.path.realpath(path).startswith(roots) for path in paths):
             flags = arguments[2] if event == "open" else WRITES
             at(event, " ".join(paths[: 1 if event == "open" else 2]), bool(flags & WRITES))

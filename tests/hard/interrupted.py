@@ -32,14 +32,22 @@ class Whole:
     def trained(cls, server: Server, folder: Path) -> "Whole":
         outcome = server.run(training(folder))
         assert outcome.mistakes([0]) == [], outcome.stderr
-        return cls((folder / "outputs/run/model.safetensors").read_bytes(), _metrics(folder), outcome.seconds)
+        return cls(
+            (folder / "outputs/run/model.safetensors").read_bytes(),
+            _metrics(folder),
+            outcome.seconds,
+        )
 
     def mistakes_of(self, server: Server, broken: Case) -> list[str]:
         """Go on with a training that was broken off, and say in what it differs; an empty list if in nothing."""
         folder = Path(broken.folder)
-        begun = (folder / "outputs/run/config.yaml").exists()  # before that there is nothing to go on with
+        begun = (
+            folder / "outputs/run/config.yaml"
+        ).exists()  # before that there is nothing to go on with
         arguments = ["train", "resume=outputs/run"] if begun else TRAIN
-        outcome: Outcome = server.run(replace(broken, arguments=arguments, do="", kill_after=None, largest_file=None))
+        outcome: Outcome = server.run(
+            replace(broken, arguments=arguments, do="", kill_after=None, largest_file=None)
+        )
         found = [f"then {' '.join(arguments[:2])}: {mistake}" for mistake in outcome.mistakes([0])]
         if found:
             return found
@@ -48,16 +56,25 @@ class Whole:
         metrics = _metrics(folder)
         other = [key for key in self.metrics | metrics if self.metrics.get(key) != metrics.get(key)]
         if other:
-            found.append(f"other numbers in metrics.json than without the break: {', '.join(other)}")
+            found.append(
+                f"other numbers in metrics.json than without the break: {', '.join(other)}"
+            )
         places = [folder / "outputs", folder / "cache", Path(broken.environment["TMPDIR"])]
-        left = [path for place in places for path in place.rglob("*") if path.name.startswith((".", "tmp"))]
+        left = [
+            path
+            for place in places
+            for path in place.rglob("*")
+            if path.name.startswith((".", "tmp"))
+        ]
         if left:
             found.append(f"left behind: {', '.join(sorted(path.name for path in left))}")
         return found
 
 
 def _metrics(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "outputs/run/metrics.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        (folder / "outputs/run/metrics.json").read_text(encoding="utf-8")
+    )
     for key in ("seconds", "peak_memory_gib", "versions"):
         found.pop(key, None)
     return found

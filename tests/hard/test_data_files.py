@@ -28,14 +28,19 @@ def written(rows: Rows, ending: str) -> bytes:
     if ending == "json":
         return json.dumps(rows, ensure_ascii=False).encode("utf-8", "surrogatepass")
     if ending == "jsonl":
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(
+            "utf-8", "surrogatepass"
+        )
     if ending == "parquet":
         return parquet(pa.table({name: [row.get(name) for row in rows] for name in rows[0]}))
     if ending == "txt":
         lines = [f"__label__{row['label']} {row['text']}" for row in rows]
     else:
         mark = {"csv": ",", "tsv": "\t"}[ending]
-        lines = [mark.join(rows[0]), *(mark.join(str(value) for value in row.values()) for row in rows)]
+        lines = [
+            mark.join(rows[0]),
+            *(mark.join(str(value) for value in row.values()) for row in rows),
+        ]
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
 
 
@@ -105,10 +110,16 @@ def values() -> Iterator[tuple[str, bytes]]:
             for often, which in (("once", {3}), ("everywhere", range(40))):
                 if often == "everywhere" and name.startswith("long"):
                     continue
-                rows = [row | ({column: value} if place in which else {}) for place, row in enumerate(reviews(40))]
+                rows = [
+                    row | ({column: value} if place in which else {})
+                    for place, row in enumerate(reviews(40))
+                ]
                 yield f"{column} {name} {often}.jsonl", written(rows, "jsonl")
         if isinstance(value, str):
-            rows = [row | ({"text": value} if place == 3 else {}) for place, row in enumerate(reviews(40))]
+            rows = [
+                row | ({"text": value} if place == 3 else {})
+                for place, row in enumerate(reviews(40))
+            ]
             for ending in ("csv", "tsv", "txt", *(["parquet"] if "surrogate" not in name else [])):
                 yield f"text {name}.{ending}", written(rows, ending)
 
@@ -126,7 +137,9 @@ def tables() -> Iterator[tuple[str, bytes]]:
         "no text": [{"label": row["label"]} for row in rows],
         "other names": [{"Text": row["text"], "Label": row["label"]} for row in rows],
         "3,000 columns": [row | {f"c{place}": "x" for place in range(3000)} for row in rows[:20]],
-        "columns called prediction": [row | {"prediction": "x", "__index__": "y", "": "z"} for row in rows],
+        "columns called prediction": [
+            row | {"prediction": "x", "__index__": "y", "": "z"} for row in rows
+        ],
         "a name of 10,000 letters": [row | {"n" * 10_000: "x"} for row in rows],
         "newlines in names": [row | {"a\nb": "x"} for row in rows],
     }
@@ -160,7 +173,11 @@ def json_texts() -> Iterator[tuple[str, bytes]]:
         "100,000 lists in each other": "[" * 100_000 + "]" * 100_000,
         "100,000 open lists": "[" * 100_000,
         "100,000 objects in each other": '{"a":' * 100_000 + "1" + "}" * 100_000,
-        "a deep cell": json.dumps(rows)[:-1] + ',{"text":' + "[" * 100_000 + "]" * 100_000 + ',"label":"good"}]',
+        "a deep cell": json.dumps(rows)[:-1]
+        + ',{"text":'
+        + "[" * 100_000
+        + "]" * 100_000
+        + ',"label":"good"}]',
         "null": "null",
         "lines of null": "null\n" * 50,
         "lines of numbers": "1\n" * 50,
@@ -183,14 +200,19 @@ def json_texts() -> Iterator[tuple[str, bytes]]:
         "a comma at the end": json.dumps(rows)[:-1] + ",]",
         "a comment": "// rows\n" + json.dumps(rows),
         "single quotes": str(rows),
-        "a number of 100,000 digits": json.dumps([*rows, {"text": 0, "label": 0}]).replace("0", "9" * 100_000),
+        "a number of 100,000 digits": json.dumps([*rows, {"text": 0, "label": 0}]).replace(
+            "0", "9" * 100_000
+        ),
         "an exponent of 400": json.dumps([*rows, {"text": 0, "label": 0}]).replace("0", "1e400"),
         "empty lines": "\n\n".join(json.dumps(row) for row in rows),
         "objects in one line": "".join(json.dumps(row) for row in rows),
         "indented objects": "\n".join(json.dumps(row, indent=1) for row in rows),
-        "other columns in each row": "\n".join(json.dumps({**row, f"c{n}": n}) for n, row in enumerate(rows)),
+        "other columns in each row": "\n".join(
+            json.dumps({**row, f"c{n}": n}) for n, row in enumerate(rows)
+        ),
         "other types in each row": "\n".join(
-            json.dumps({**row, "more": (1, "a", None, [1], {"b": 2})[n % 5]}) for n, row in enumerate(rows)
+            json.dumps({**row, "more": (1, "a", None, [1], {"b": 2})[n % 5]})
+            for n, row in enumerate(rows)
         ),
     }.items():
         for ending in ("json", "jsonl"):
@@ -200,7 +222,9 @@ def json_texts() -> Iterator[tuple[str, bytes]]:
 def parquets() -> Iterator[tuple[str, bytes]]:
     texts, labels = [row["text"] for row in reviews(40)], [row["label"] for row in reviews(40)]
     broken = pa.Array.from_buffers(
-        pa.string(), 2, [None, pa.array([0, 2, 4], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfeab")]
+        pa.string(),
+        2,
+        [None, pa.array([0, 2, 4], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfeab")],
     )
     for name, text, label in (
         ("texts that are no UTF-8", pa.concat_arrays([pa.array(texts[2:]), broken]), labels),
@@ -218,13 +242,20 @@ def parquets() -> Iterator[tuple[str, bytes]]:
         ("structs", [{"a": text} for text in texts], labels),
     ):
         yield f"{name}.parquet", parquet(pa.table({"text": text, "label": label}))
-    table = pa.Table.from_arrays([pa.array(texts), pa.array(texts), pa.array(labels)], ["text", "text", "label"])
+    table = pa.Table.from_arrays(
+        [pa.array(texts), pa.array(texts), pa.array(labels)], ["text", "text", "label"]
+    )
     yield "a column twice.parquet", parquet(table)
-    yield "no rows.parquet", parquet(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}))
+    yield (
+        "no rows.parquet",
+        parquet(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())})),
+    )
     yield "no columns.parquet", parquet(pa.table({}))
 
 
-FILES = dict(pair for each in (encodings, damages, values, tables, json_texts, parquets) for pair in each())
+FILES = dict(
+    pair for each in (encodings, damages, values, tables, json_texts, parquets) for pair in each()
+)
 
 
 def class_folder(path: Path) -> None:
@@ -318,8 +349,14 @@ def test_training_on_a_file(server: Server, judge: Judge, tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_training_on_what_is_no_plain_file(server: Server, judge: Judge, tmp_path: Path, name: str) -> None:
-    judge("folders, pipes and links to train on", name, trained(server, tmp_path, PLACES[name](tmp_path)).mistakes())
+def test_training_on_what_is_no_plain_file(
+    server: Server, judge: Judge, tmp_path: Path, name: str
+) -> None:
+    judge(
+        "folders, pipes and links to train on",
+        name,
+        trained(server, tmp_path, PLACES[name](tmp_path)).mistakes(),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -330,7 +367,9 @@ def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.endswith(("json", "parquet"))])
-def test_predicting_a_file(server: Server, run: Path, judge: Judge, tmp_path: Path, name: str) -> None:
+def test_predicting_a_file(
+    server: Server, run: Path, judge: Judge, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / f"data.{name.rpartition('.')[2]}"
     path.write_bytes(FILES[name])
     outcome = server.run(Case(["predict", f"run={run}", f"input={path}"], str(tmp_path)))

@@ -9,7 +9,22 @@ import pytest
 from hard.forked import Judge, Server
 from hard.interrupted import Whole, training
 
-KIB = [8, 24, 40, 60, 80, 120, 160, 200, 250, 300, 400, 500, 600, 700]  # a whole training takes about 900
+KIB = [
+    8,
+    24,
+    40,
+    60,
+    80,
+    120,
+    160,
+    200,
+    250,
+    300,
+    400,
+    500,
+    600,
+    700,
+]  # a whole training takes about 900
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +50,13 @@ def resize(disk: Path, size: str) -> None:
 
 
 @pytest.mark.parametrize("kib", KIB)
-def test_a_disk_that_becomes_full(server: Server, whole: Whole, judge: Judge, disk: Path, kib: int) -> None:
+def test_a_disk_that_becomes_full(
+    server: Server, whole: Whole, judge: Judge, disk: Path, kib: int
+) -> None:
     case = training(disk / "here")
-    used = int(subprocess.run(["du", "-sk", disk], capture_output=True, text=True).stdout.split()[0])
+    used = int(
+        subprocess.run(["du", "-sk", disk], capture_output=True, text=True).stdout.split()[0]
+    )
     resize(disk, f"{used + kib}k")
     found = server.run(case).mistakes([1, 2])
     resize(disk, "64m")
@@ -45,8 +64,14 @@ def test_a_disk_that_becomes_full(server: Server, whole: Whole, judge: Judge, di
 
 
 @pytest.mark.parametrize("number", [1, 4, 9, 15, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120])
-def test_no_room_from_an_operation_on(server: Server, whole: Whole, judge: Judge, tmp_path: Path, number: int) -> None:
+def test_no_room_from_an_operation_on(
+    server: Server, whole: Whole, judge: Judge, tmp_path: Path, number: int
+) -> None:
     """As above without a file system of its own: whatever needs room raises ENOSPC from some operation on."""
     case = training(tmp_path / "here", do="full", at=number)
     found = server.run(case).mistakes([1, 2])
-    judge("no room for a new file", f"from operation {number} on", found + whole.mistakes_of(server, case))
+    judge(
+        "no room for a new file",
+        f"from operation {number} on",
+        found + whole.mistakes_of(server, case),
+    )

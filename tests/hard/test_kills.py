@@ -47,7 +47,9 @@ def test_killed_at_an_operation_on_files(
 
 
 @pytest.mark.parametrize("moment", range(50))
-def test_killed_at_a_random_moment(server: Server, whole: Whole, judge: Judge, tmp_path: Path, moment: int) -> None:
+def test_killed_at_a_random_moment(
+    server: Server, whole: Whole, judge: Judge, tmp_path: Path, moment: int
+) -> None:
     seconds = random.Random(moment).uniform(0.02, whole.seconds)
     case = training(tmp_path / "here", kill_after=seconds)
     outcome = server.run(case)

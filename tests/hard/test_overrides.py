@@ -9,10 +9,12 @@ import pytest
 
 from hard.forked import TRAIN, Judge, Outcome, Server, real
 from hard.interrupted import training
-from headscope.cli import COMMANDS, _keys
+from headscope.cli.main import COMMANDS, _keys
 
 HANDCRAFTED = [
-    line for line in (Path(__file__).parent / "overrides.txt").read_text("utf-8").splitlines() if line[0] != "#"
+    line
+    for line in (Path(__file__).parent / "overrides.txt").read_text("utf-8").splitlines()
+    if line[0] != "#"
 ]
 LONG_WORK = {"trainer.max_epochs", "repeats"}  # whoever asks for much of these gets it
 HOSTILE = [
@@ -21,23 +23,28 @@ HOSTILE = [
     "[a,b]", "[[1]]", "[null]", "{}", "{a:1}", "${model.d_model}", "${oc.env:HOME}", "${nothing}", "${", "???", "~", "a b",
     "'a b'", "a,b", "a=b", "\\'", '"', "\n", "\t", "é", "日本語", "\x1b[31m", "\udcff", "../x", "..", ".", "/dev/null",
     "/dev/full", "/proc/self/mem", "nothing.csv", "reviews.csv", "outputs", "os:abort", "builtins:exit", "json:loads",
-    "headscope.cli:main", "x" * 300, "9" * 5000, "range(3)", "int(x)", "choice(1,2)", "interval(0,1)", "<b>", "%s", "{0}",
+    "headscope.cli.main:main", "x" * 300, "9" * 5000, "range(3)", "int(x)", "choice(1,2)", "interval(0,1)", "<b>", "%s", "{0}",
 ]  # fmt: skip
 
 
 def drawn(number: int) -> list[str]:
     """Return a command line with one to three hostile values, drawn by the number."""
     draw = random.Random(number)
-    command = draw.choices([*COMMANDS], [12 if name == "train" else 4 if name != "verify" else 1 for name in COMMANDS])[
-        0
-    ]
+    command = draw.choices(
+        [*COMMANDS], [12 if name == "train" else 4 if name != "verify" else 1 for name in COMMANDS]
+    )[0]
     keys = {key: kind for key, kind in _keys(COMMANDS[command][1]).items() if key not in LONG_WORK}
-    given = {key: draw.choice(HOSTILE) for key in draw.sample([*keys], min(len(keys), draw.choice([1, 1, 1, 2, 3])))}
+    given = {
+        key: draw.choice(HOSTILE)
+        for key in draw.sample([*keys], min(len(keys), draw.choice([1, 1, 1, 2, 3])))
+    }
     if command == "verify":  # all of its claims take a while, once they are reached
         given["dtype"] = draw.choice(HOSTILE)
     for key, kind in keys.items():  # half of the numbers that are wanted are numbers
         if key in given and {int, float} & {kind, *get_args(kind)} and draw.random() < 0.5:
-            given[key] = draw.choice([value for value in HOSTILE if value[:1] in "-0123456789" and value])
+            given[key] = draw.choice(
+                [value for value in HOSTILE if value[:1] in "-0123456789" and value]
+            )
     return [command, *(f"{key}={value}" for key, value in given.items())]
 
 
@@ -53,8 +60,14 @@ def completed(words: list[str], run: Path) -> list[str]:
     else:
         needed = []
     keys = {word.partition("=")[0] for word in given}
-    groups = {key for key in keys if key.isalpha()}  # model=null is not followed by model.d_model=12
-    needed = [word for word in needed if not {word.partition("=")[0], word.partition(".")[0]} & (keys | groups)]
+    groups = {
+        key for key in keys if key.isalpha()
+    }  # model=null is not followed by model.d_model=12
+    needed = [
+        word
+        for word in needed
+        if not {word.partition("=")[0], word.partition(".")[0]} & (keys | groups)
+    ]
     resumes = "resume" in keys and "resume=null" not in given
     return [*command, *([] if resumes else needed), *given]
 
@@ -73,13 +86,21 @@ def tried(server: Server, words: list[str], run: Path, folder: Path) -> Outcome:
 
 
 @pytest.mark.parametrize("number", range(450))
-def test_random_values(server: Server, run: Path, judge: Judge, tmp_path: Path, number: int) -> None:
+def test_random_values(
+    server: Server, run: Path, judge: Judge, tmp_path: Path, number: int
+) -> None:
     words = drawn(number)
-    judge("random overrides", ascii(shlex.join(words))[:400], tried(server, words, run, tmp_path).mistakes([0, 1, 2]))
+    judge(
+        "random overrides",
+        ascii(shlex.join(words))[:400],
+        tried(server, words, run, tmp_path).mistakes([0, 1, 2]),
+    )
 
 
 @pytest.mark.parametrize("line", HANDCRAFTED)
-def test_handcrafted_command_lines(server: Server, run: Path, judge: Judge, tmp_path: Path, line: str) -> None:
+def test_handcrafted_command_lines(
+    server: Server, run: Path, judge: Judge, tmp_path: Path, line: str
+) -> None:
     outcome = tried(server, shlex.split(line), run, tmp_path)
     judge("handcrafted overrides", line, outcome.mistakes([0, 1, 2]))
 
@@ -94,4 +115,8 @@ def test_the_real_command_ends_as_the_forked_one(
         case.arguments = completed(shlex.split(line), run)
         outcome = start(case)
         ends.append((outcome.code, outcome.stderr))
-    judge("forked and real command alike", line, [] if ends[0] == ends[1] else [f"{ends[0]} and {ends[1]}"])
+    judge(
+        "forked and real command alike",
+        line,
+        [] if ends[0] == ends[1] else [f"{ends[0]} and {ends[1]}"],
+    )

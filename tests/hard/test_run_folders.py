@@ -20,7 +20,13 @@ COMMANDS = {
     "export": ["export", "run=run", "output=exported"],
     "train resume=": ["train", "resume=run"],
 }
-LABELLED = ["config.yaml", "tokenizer.json", "labels.json", "evidence.safetensors", "model.safetensors"]
+LABELLED = [
+    "config.yaml",
+    "tokenizer.json",
+    "labels.json",
+    "evidence.safetensors",
+    "model.safetensors",
+]
 LABELLED += [
     "thresholds.json",
     "data.json",
@@ -61,7 +67,17 @@ ANY: dict[str, Damage] = {
 }
 JSON: dict[str, Damage] = {
     f"is {text[:30]}": _content(lambda _, text=text: text.encode())  # type: ignore[misc]
-    for text in ("null", "[]", "{}", '"text"', "1", "[null]", '{"a": NaN}', '{"a": {"b": [1]}}', "[" * 100_000)
+    for text in (
+        "null",
+        "[]",
+        "{}",
+        '"text"',
+        "1",
+        "[null]",
+        '{"a": NaN}',
+        '{"a": {"b": [1]}}',
+        "[" * 100_000,
+    )
 }
 
 
@@ -71,12 +87,22 @@ def _json(change: Callable[[dict[str, object]], object]) -> Damage:
 
 def _each(value: object) -> Damage:
     """Put a value in the place of each value of an object, or of each member of a list."""
-    return _json(lambda whole: dict.fromkeys(whole, value) if isinstance(whole, dict) else [value for _ in whole])
+    return _json(
+        lambda whole: (
+            dict.fromkeys(whole, value) if isinstance(whole, dict) else [value for _ in whole]
+        )
+    )
 
 
 JSON |= {
     f"has {name} for each value": _each(value)
-    for name, value in {"null": None, "-1": -1, "a huge number": 10**400, "lists": [], "texts": "a" * 100}.items()
+    for name, value in {
+        "null": None,
+        "-1": -1,
+        "a huge number": 10**400,
+        "lists": [],
+        "texts": "a" * 100,
+    }.items()
 }
 
 
@@ -93,7 +119,8 @@ def _yaml(key: str, value: str) -> Damage:
 
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 YAML: dict[str, Damage] = {
     "is a list": _content(lambda _: b"- 1\n"),
@@ -140,8 +167,12 @@ SAFETENSORS: dict[str, Damage] = {
     "has a header of no bytes": _content(lambda whole: bytes(8) + whole[8:]),
     "has an empty header": _header(lambda _: {}),
     "has a header of null": _header(lambda _: None),
-    "lacks a tensor": _header(lambda header: {key: value for key, value in header.items() if key != _first(header)}),
-    "has a tensor of another name": _header(lambda header: {f"{key}x": value for key, value in header.items()}),
+    "lacks a tensor": _header(
+        lambda header: {key: value for key, value in header.items() if key != _first(header)}
+    ),
+    "has a tensor of another name": _header(
+        lambda header: {f"{key}x": value for key, value in header.items()}
+    ),
     "has a tensor of another shape": _header(
         lambda header: header | {_first(header): header[_first(header)] | {"shape": [1]}}  # type: ignore[operator]
     ),
@@ -166,21 +197,39 @@ DAMAGES = {
 
 
 @pytest.fixture(scope="session")
-def folders(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:
+def folders(
+    server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, str]]:
     """Return folders with a run each, and what it predicts: one with any number of labels, one from a checkpoint."""
     found = {}
     for kind in ("labelled", "pretrained"):
         folder = tmp_path_factory.mktemp(kind)
-        words = [f"outputs_dir={folder}", f"data.cache_dir={folder / 'cache'}", "trainer.max_epochs=1"]
+        words = [
+            f"outputs_dir={folder}",
+            f"data.cache_dir={folder / 'cache'}",
+            "trainer.max_epochs=1",
+        ]
         if kind == "labelled":
-            words += [f"data.path={write(folder / 'rows.jsonl', comments(80))}", "data.multi_label=true"]
+            words += [
+                f"data.path={write(folder / 'rows.jsonl', comments(80))}",
+                "data.multi_label=true",
+            ]
         else:
-            checkpoint = write_checkpoint(folder / "checkpoint", "bert", [row["text"] for row in reviews()])
-            words += [f"data.path={write(folder / 'rows.csv', reviews(80))}", f"model.path={checkpoint}"]
+            checkpoint = write_checkpoint(
+                folder / "checkpoint", "bert", [row["text"] for row in reviews()]
+            )
+            words += [
+                f"data.path={write(folder / 'rows.csv', reviews(80))}",
+                f"model.path={checkpoint}",
+            ]
             words += ["model.pooling=pooler", "model.evidence=false"]
         keys = {word.partition("=")[0] for word in words}
         sizes = ("model.d_model", "model.num_heads", "model.feed") if kind == "pretrained" else ()
-        kept = [word for word in TRAIN if word.partition("=")[0] not in keys and not word.startswith(sizes or "-")]
+        kept = [
+            word
+            for word in TRAIN
+            if word.partition("=")[0] not in keys and not word.startswith(sizes or "-")
+        ]
         (folder / "texts.txt").write_text("the soup was lovely\na dark garden\n")
         assert server.run(Case([*kept, *words], str(folder))).mistakes([0]) == []
         found[kind] = folder, server.run(Case(COMMANDS["predict"], str(folder))).stdout

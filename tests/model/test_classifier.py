@@ -6,7 +6,7 @@ import torch
 from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.variants import ScoredAttention
 from headscope.config import POOLINGS, POSITIONS, ModelConfig
-from headscope.inspection.hooks.capture import capture
+from headscope.heads.capture import capture
 from headscope.model.classifier import Encoder, TextClassifier, sinusoidal_positions
 from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
 from headscope.settings import problems
@@ -16,13 +16,17 @@ VOCABULARY, CLASSES, LENGTH = 53, 3, 29
 
 def classifier(num_segments: int = 1, **options: object) -> TextClassifier:
     torch.manual_seed(0)
-    config = ModelConfig(d_model=22, num_heads=11, num_layers=2, feedforward_size=31, evidence=False, **options)
+    config = ModelConfig(
+        d_model=22, num_heads=11, num_layers=2, feedforward_size=31, evidence=False, **options
+    )
     return TextClassifier(config, VOCABULARY, CLASSES, LENGTH, num_segments).double().eval()
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(positions: str, pooling: str) -> None:
+def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(
+    positions: str, pooling: str
+) -> None:
     model = classifier(positions=positions, pooling=pooling)
     lengths = [5, 13, 7]
     ids = torch.zeros(3, 13, dtype=torch.int64)
@@ -31,7 +35,9 @@ def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(positions: s
     padding = torch.arange(13) >= torch.tensor(lengths)[:, None]
     together = model(ids, padding)
     for row, length in enumerate(lengths):
-        torch.testing.assert_close(model(ids[row : row + 1, :length])[0], together[row], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            model(ids[row : row + 1, :length])[0], together[row], rtol=0, atol=1e-12
+        )
     ids[padding] = 7  # whatever stands at padding is not looked at
     torch.testing.assert_close(model(ids, padding), together, rtol=0, atol=1e-12)
 
@@ -55,8 +61,13 @@ def test_parameter_counts_are_those_of_the_formula() -> None:
     d, f, layers = 22, 31, 2
     block = 4 * d * d + 4 * d + 2 * d * f + f + d + 4 * d
     expected = VOCABULARY * d + LENGTH * d + layers * block + 2 * d + d * CLASSES + CLASSES
-    assert sum(weight.numel() for weight in classifier(positions="learned").parameters()) == expected
-    assert sum(weight.numel() for weight in classifier(positions="rotary").parameters()) == expected - LENGTH * d
+    assert (
+        sum(weight.numel() for weight in classifier(positions="learned").parameters()) == expected
+    )
+    assert (
+        sum(weight.numel() for weight in classifier(positions="rotary").parameters())
+        == expected - LENGTH * d
+    )
 
 
 def test_poolings_leave_padding_out() -> None:
@@ -85,7 +96,11 @@ def test_sinusoids_are_those_of_the_paper() -> None:
 def test_every_parameter_gets_a_gradient_and_padding_stays_zero() -> None:
     model = classifier().train()
     model(torch.randint(1, VOCABULARY, (3, LENGTH))).square().sum().backward()
-    assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
+    assert [
+        name
+        for name, weight in model.named_parameters()
+        if weight.grad is None or not weight.grad.any()
+    ] == []
     assert model.embedding.token.weight[0].abs().max() == 0
 
 
@@ -94,7 +109,9 @@ def test_capture_sees_every_layer_and_changes_nothing() -> None:
     ids = torch.randint(1, VOCABULARY, (3, 7))
     before = model(ids)
     with capture(model, rows=[0, 2]) as maps:
-        torch.testing.assert_close(model(ids), before, rtol=0, atol=1e-12)  # watched, the last block makes all vectors
+        torch.testing.assert_close(
+            model(ids), before, rtol=0, atol=1e-12
+        )  # watched, the last block makes all vectors
     assert list(maps) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
     assert all(weights.shape == (2, 11, 7, 7) for weights in maps.values())
     with capture(model) as none_yet:
@@ -122,7 +139,14 @@ KINDS: dict[str, dict[str, object]] = {
 
 def config(**options: object) -> ModelConfig:
     return ModelConfig(
-        **{"d_model": 36, "num_heads": 6, "feedforward_size": 31, "evidence": False, "pooling": "mean", **options}
+        **{
+            "d_model": 36,
+            "num_heads": 6,
+            "feedforward_size": 31,
+            "evidence": False,
+            "pooling": "mean",
+            **options,
+        }
     )
 
 
@@ -145,7 +169,9 @@ def test_padding_changes_no_logit_of_any_kind_of_attention(kind: str) -> None:
     for row in range(3):
         alone = model(ids[row : row + 1, ~padding[row]])
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
-    assert torch.isfinite(torch.autograd.grad(together.sum(), model.embedding.token.weight)[0]).all()
+    assert torch.isfinite(
+        torch.autograd.grad(together.sum(), model.embedding.token.weight)[0]
+    ).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -209,17 +235,30 @@ def test_a_model_shows_its_pooling_beside_its_heads(pooling: str) -> None:
     model, (ids, padding) = attending(pooling=pooling), texts()
     with capture(model) as maps:
         model(ids, padding)
-    assert list(maps) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention", "pool.attention"]
+    assert list(maps) == [
+        "encoder.blocks.0.attention",
+        "encoder.blocks.1.attention",
+        "pool.attention",
+    ]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"num_kv_heads": 4}, "num_kv_heads: got 4, takes a divisor of model.num_heads=6"),
-        ({"num_kv_heads": 2, "attention": "shared_projection"}, "num_kv_heads: the heads of model.attention=shared"),
-        ({"attention": "sparse"}, "attention: got 'sparse', takes one of multi_head, shared_projection"),
+        (
+            {"num_kv_heads": 2, "attention": "shared_projection"},
+            "num_kv_heads: the heads of model.attention=shared",
+        ),
+        (
+            {"attention": "sparse"},
+            "attention: got 'sparse', takes one of multi_head, shared_projection",
+        ),
         ({"window": 0}, "window: got 0, takes at least 1"),
-        ({"pooling": "last"}, "pooling: got 'last', takes one of first, mean, max, pooler, additive"),
+        (
+            {"pooling": "last"},
+            "pooling: got 'last', takes one of first, mean, max, pooler, additive",
+        ),
     ],
     ids=["no divisor", "shared twice", "unknown", "no window", "no pooling"],
 )

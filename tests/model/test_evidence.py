@@ -7,8 +7,8 @@ from torch import Tensor
 from headscope.attention.multi_head import HeadedAttention
 from headscope.config import ModelConfig
 from headscope.data.evidence import Evidence
-from headscope.inspection.hooks.capture import capture
-from headscope.inspection.hooks.interventions import headed_layers, intervene
+from headscope.heads.capture import capture
+from headscope.heads.interventions import headed_layers, intervene
 from headscope.model.classifier import TextClassifier, TokenEvidence
 
 NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7
@@ -55,8 +55,14 @@ def test_ratios_of_folds_are_not_kept() -> None:
 
 
 def classifier(**settings: object) -> TextClassifier:
-    config = ModelConfig(**{"d_model": 12, "num_heads": 3, "num_layers": 3, "feedforward_size": 17, **settings})  # type: ignore[arg-type]
-    model = TextClassifier(config, 31, CLASSES, LENGTH, num_segments=2, num_ngrams=NGRAMS).double().eval()
+    config = ModelConfig(
+        **{"d_model": 12, "num_heads": 3, "num_layers": 3, "feedforward_size": 17, **settings}
+    )  # type: ignore[arg-type]
+    model = (
+        TextClassifier(config, 31, CLASSES, LENGTH, num_segments=2, num_ngrams=NGRAMS)
+        .double()
+        .eval()
+    )
     if model.evidence is not None:
         model.evidence.set_ratios(torch.randn(3, NGRAMS, CLASSES, dtype=torch.float64))
     for weight in model.parameters():
@@ -85,10 +91,16 @@ def inputs(model: TextClassifier, evidence: Evidence, shift: int = 0) -> tuple[o
         {"window": 4},
     ],
 )
-def test_with_all_heads_off_every_text_has_the_same_logits(settings: dict[str, object], evidence: Evidence) -> None:
+def test_with_all_heads_off_every_text_has_the_same_logits(
+    settings: dict[str, object], evidence: Evidence
+) -> None:
     model = classifier(**settings)
     given, other = inputs(model, evidence), inputs(model, evidence, shift=1)
-    off = {(name, head): "zero" for name, layer in headed_layers(model).items() for head in range(layer.num_heads)}
+    off = {
+        (name, head): "zero"
+        for name, layer in headed_layers(model).items()
+        for head in range(layer.num_heads)
+    }
     with torch.no_grad():
         seen = model(*given)
         with intervene(model, off):  # type: ignore[arg-type]
@@ -101,14 +113,22 @@ def test_with_all_heads_off_every_text_has_the_same_logits(settings: dict[str, o
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_other_poolings_let_tokens_pass_the_heads(pooling: str, evidence: Evidence) -> None:
     model = classifier(pooling=pooling)
-    off = {(name, head): "zero" for name, layer in headed_layers(model).items() for head in range(layer.num_heads)}
+    off = {
+        (name, head): "zero"
+        for name, layer in headed_layers(model).items()
+        for head in range(layer.num_heads)
+    }
     with torch.no_grad(), intervene(model, off):  # type: ignore[arg-type]
         blind = model(*inputs(model, evidence))
     assert not any(torch.equal(blind[0], row) for row in blind[1:])
 
 
-@pytest.mark.parametrize("settings", [{}, {"window": 2}, {"num_kv_heads": 1}, {"attention": "shared_projection"}])
-def test_the_last_block_makes_the_same_first_vector_alone(settings: dict[str, object], evidence: Evidence) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"window": 2}, {"num_kv_heads": 1}, {"attention": "shared_projection"}]
+)
+def test_the_last_block_makes_the_same_first_vector_alone(
+    settings: dict[str, object], evidence: Evidence
+) -> None:
     model = classifier(**settings)
     given = inputs(model, evidence)
     with torch.no_grad():
@@ -130,7 +150,10 @@ def test_evidence_reaches_the_values_past_the_norm(evidence: Evidence) -> None:
     model = classifier(num_layers=1)
     block, seen = model.encoder.blocks[0], []
     block.attention.register_forward_hook(lambda layer, given, output: seen.append(given))
-    tokens, said = torch.randn(2, LENGTH, 12, dtype=torch.float64), torch.randn(2, LENGTH, CLASSES, dtype=torch.float64)
+    tokens, said = (
+        torch.randn(2, LENGTH, 12, dtype=torch.float64),
+        torch.randn(2, LENGTH, CLASSES, dtype=torch.float64),
+    )
     for factor in (0.0, 1.0, 2.0):
         block(tokens, evidence=factor * said)
     shifts: list[Tensor] = [values[2] - seen[0][2] for values in seen[1:]]

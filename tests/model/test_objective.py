@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headscope.model.objective import AnyClasses, OneClass
+from headscope.model.objective import MultiLabel, SingleLabel
 
 LABELS = ["a", "b", "c"]
 
@@ -15,39 +15,54 @@ def drawn() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(50, 3, dtype=torch.float64), torch.randint(0, 2, (50, 3), dtype=torch.int8)
 
 
-def test_the_loss_is_the_mean_over_texts_and_classes(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_the_loss_is_the_mean_over_texts_and_classes(
+    drawn: tuple[torch.Tensor, torch.Tensor],
+) -> None:
     logits, labels = drawn
     p, y = 1 / (1 + (-logits).exp()), labels.double()
     entropies = -(y * p.log() + (1 - y) * (1 - p).log())
-    torch.testing.assert_close(AnyClasses().loss(logits, labels), entropies.mean())
-    torch.testing.assert_close(AnyClasses().losses(logits, labels), entropies.mean(dim=1))
-    torch.testing.assert_close(AnyClasses().probabilities(logits), p)
-    torch.testing.assert_close(AnyClasses().log_probabilities(logits), p.log())
+    torch.testing.assert_close(MultiLabel().loss(logits, labels), entropies.mean())
+    torch.testing.assert_close(MultiLabel().losses(logits, labels), entropies.mean(dim=1))
+    torch.testing.assert_close(MultiLabel().probabilities(logits), p)
+    torch.testing.assert_close(MultiLabel().log_probabilities(logits), p.log())
 
 
-def test_a_text_weighs_as_its_class_does_smoothed_or_not(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_a_text_weighs_as_its_class_does_smoothed_or_not(
+    drawn: tuple[torch.Tensor, torch.Tensor],
+) -> None:
     logits, weights = drawn[0], torch.tensor([0.3, 19.0, 1.5], dtype=torch.float64)
     labels = torch.arange(50) % 3
-    torch.testing.assert_close(OneClass().loss(logits, labels, weights), F.cross_entropy(logits, labels, weights))
     torch.testing.assert_close(
-        OneClass().loss(logits, labels, None, 0.2), F.cross_entropy(logits, labels, label_smoothing=0.2)
+        SingleLabel().loss(logits, labels, weights), F.cross_entropy(logits, labels, weights)
+    )
+    torch.testing.assert_close(
+        SingleLabel().loss(logits, labels, None, 0.2),
+        F.cross_entropy(logits, labels, label_smoothing=0.2),
     )
     losses = [
-        float(weights[label]) * -sum((0.8 * (c == label) + 0.2 / 3) * float(row.log_softmax(-1)[c]) for c in range(3))
+        float(weights[label])
+        * -sum((0.8 * (c == label) + 0.2 / 3) * float(row.log_softmax(-1)[c]) for c in range(3))
         for row, label in zip(logits, labels.tolist(), strict=True)
     ]
     wanted = sum(losses) / float(weights[labels].sum())
-    assert float(OneClass().loss(logits, labels, weights, 0.2)) == pytest.approx(wanted, rel=1e-12)
+    assert float(SingleLabel().loss(logits, labels, weights, 0.2)) == pytest.approx(
+        wanted, rel=1e-12
+    )
 
 
 def test_smoothing_does_not_push_texts_of_a_frequent_class_to_a_rare_one() -> None:
     """Of texts of the frequent class alone, the smoothed loss is least where that class has 1 - s + s / C."""
-    weights, labels = torch.tensor([0.5, 50.0], dtype=torch.float64), torch.zeros(4, dtype=torch.long)
+    weights, labels = (
+        torch.tensor([0.5, 50.0], dtype=torch.float64),
+        torch.zeros(4, dtype=torch.long),
+    )
     found = []
-    for objective, targets in ((OneClass(), labels), (AnyClasses(), F.one_hot(labels, 2))):
+    for objective, targets in ((SingleLabel(), labels), (MultiLabel(), F.one_hot(labels, 2))):
         logits = torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)
         optimizer = torch.optim.LBFGS([logits], max_iter=200, line_search_fn="strong_wolfe")
-        optimizer.step(lambda o=objective, z=logits, t=targets: _with_gradient(o.loss(z, t, weights, 0.1), z))
+        optimizer.step(
+            lambda o=objective, z=logits, t=targets: _with_gradient(o.loss(z, t, weights, 0.1), z)
+        )
         found.append(objective.probabilities(logits)[0].tolist())
     assert found[0] == pytest.approx([0.95, 0.05], abs=1e-3)
     assert found[1] == pytest.approx([0.95, 0.05], abs=1e-3)
@@ -66,27 +81,27 @@ def test_weights_count_the_texts_that_have_a_class_and_smoothing_moves_both_targ
     log_p, log_q = F.logsigmoid(logits), F.logsigmoid(-logits)
     y = labels.double() * 0.8 + 0.1
     wanted = -(torch.where(labels.bool(), weights, 1.0) * (y * log_p + (1 - y) * log_q)).mean()
-    torch.testing.assert_close(AnyClasses().loss(logits, labels, weights, smoothing=0.2), wanted)
+    torch.testing.assert_close(MultiLabel().loss(logits, labels, weights, smoothing=0.2), wanted)
 
 
 def test_the_loss_of_bfloat16_is_computed_in_float32() -> None:
     logits = torch.tensor([[8.0, -8.0]], dtype=torch.bfloat16)
-    loss = AnyClasses().loss(logits, torch.tensor([[1, 0]]), smoothing=0.001)
+    loss = MultiLabel().loss(logits, torch.tensor([[1, 0]]), smoothing=0.001)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(
-        loss, AnyClasses().loss(logits.double(), torch.tensor([[1, 0]]), smoothing=0.001).float()
+        loss, MultiLabel().loss(logits.double(), torch.tensor([[1, 0]]), smoothing=0.001).float()
     )
 
 
 def test_balanced_weights_give_those_with_a_class_the_say_of_those_without() -> None:
-    weights = AnyClasses().balanced_weights(torch.tensor([10.0, 50.0, 0.0, 100.0]), 100)
+    weights = MultiLabel().balanced_weights(torch.tensor([10.0, 50.0, 0.0, 100.0]), 100)
     assert weights.tolist() == pytest.approx([9, 1, 100, 0.01])
 
 
 def test_a_text_is_given_each_class_whose_probability_reaches_its_threshold() -> None:
     shares = torch.tensor([[0.5, 0.2, 0.9], [0.49, 0.1, 0.1]])
-    chosen = AnyClasses(torch.tensor([0.6, 0.2, 0.9], dtype=torch.float64))
-    assert AnyClasses().given(shares).tolist() == [[True, False, True], [False, False, False]]
+    chosen = MultiLabel(torch.tensor([0.6, 0.2, 0.9], dtype=torch.float64))
+    assert MultiLabel().given(shares).tolist() == [[True, False, True], [False, False, False]]
     assert chosen.given(shares).tolist() == [[False, True, True], [False, False, False]]
     assert chosen.names(chosen.given(shares), LABELS) == [["b", "c"], []]
 
@@ -94,17 +109,30 @@ def test_a_text_is_given_each_class_whose_probability_reaches_its_threshold() ->
 def test_a_hit_is_all_classes_and_no_other() -> None:
     logits = torch.tensor([[1.0, -1.0, 1.0]]).repeat(3, 1)
     labels = torch.tensor([[1, 0, 1], [1, 1, 1], [0, 0, 1]], dtype=torch.int8)
-    assert AnyClasses().hits(logits, labels).tolist() == [True, False, False]
-    assert AnyClasses(torch.tensor([0.9, 0.5, 0.5])).hits(logits, labels).tolist() == [False, False, True]
-    assert AnyClasses().has(labels, 3).tolist() == labels.bool().tolist()
+    assert MultiLabel().hits(logits, labels).tolist() == [True, False, False]
+    assert MultiLabel(torch.tensor([0.9, 0.5, 0.5])).hits(logits, labels).tolist() == [
+        False,
+        False,
+        True,
+    ]
+    assert MultiLabel().has(labels, 3).tolist() == labels.bool().tolist()
 
 
 def test_one_class_is_the_likeliest(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
-    logits, objective = drawn[0], OneClass()
+    logits, objective = drawn[0], SingleLabel()
     labels = torch.randint(0, 3, (50,))
     given = objective.given(objective.probabilities(logits))
     assert given.sum(dim=1).tolist() == [1] * 50
-    assert objective.names(given, LABELS) == [LABELS[best] for best in logits.argmax(dim=1).tolist()]
-    assert objective.names(objective.has(labels, 3), LABELS) == [LABELS[label] for label in labels.tolist()]
-    assert objective.hits(logits, labels).tolist() == (given == objective.has(labels, 3)).all(dim=1).tolist()
-    torch.testing.assert_close(objective.losses(logits, labels).mean(), objective.loss(logits, labels))
+    assert objective.names(given, LABELS) == [
+        LABELS[best] for best in logits.argmax(dim=1).tolist()
+    ]
+    assert objective.names(objective.has(labels, 3), LABELS) == [
+        LABELS[label] for label in labels.tolist()
+    ]
+    assert (
+        objective.hits(logits, labels).tolist()
+        == (given == objective.has(labels, 3)).all(dim=1).tolist()
+    )
+    torch.testing.assert_close(
+        objective.losses(logits, labels).mean(), objective.loss(logits, labels)
+    )

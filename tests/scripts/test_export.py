@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from bert_family import write_checkpoint
-from headscope.training.folder import load_temperature
+from headscope.run import load_temperature
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -21,30 +21,74 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def tuned(script: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run that began with a tiny checkpoint."""
     folder, rng = tmp_path_factory.mktemp("tuned"), random.Random(0)
-    words = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of"]
+    words = [
+        "the",
+        "a",
+        "film",
+        "book",
+        "day",
+        "it",
+        "was",
+        "and",
+        "very",
+        "quite",
+        "rather",
+        "so",
+        "in",
+        "of",
+    ]
     texts = [" ".join(rng.choices(words, k=rng.randint(3, 17))) for _ in range(120)]
     with (folder / "texts.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *((text, "ab"[len(text) % 2]) for text in texts)])
+        csv.writer(file).writerows(
+            [("text", "label"), *((text, "ab"[len(text) % 2]) for text in texts)]
+        )
     write_checkpoint(folder / "checkpoint", "roberta", texts)
-    place = [f"model.path={folder / 'checkpoint'}", f"data.path={folder / 'texts.csv'}", f"outputs_dir={folder}"]
-    quick = ["data.max_length=24", "trainer.max_epochs=1", "trainer.accelerator=cpu", "baseline=false"]
+    place = [
+        f"model.path={folder / 'checkpoint'}",
+        f"data.path={folder / 'texts.csv'}",
+        f"outputs_dir={folder}",
+    ]
+    quick = [
+        "data.max_length=24",
+        "trainer.max_epochs=1",
+        "trainer.accelerator=cpu",
+        "baseline=false",
+    ]
     plain = ["data=files", "name=run", "model.pooling=pooler", "inspection=off"]
     script("train", "experiment=minilm", *plain, *place, *quick)
     return folder / "run"
 
 
 @pytest.mark.slow
-def test_transformers_gives_the_probabilities_that_predict_gives(script: Command, tuned: Path, tmp_path: Path) -> None:
-    texts = ["the film was quite rather so", "a", "it was a day of books, with rain in it", "the day " * 40]
+def test_transformers_gives_the_probabilities_that_predict_gives(
+    script: Command, tuned: Path, tmp_path: Path
+) -> None:
+    texts = [
+        "the film was quite rather so",
+        "a",
+        "it was a day of books, with rain in it",
+        "the day " * 40,
+    ]
     done = script("export", f"run={tuned}", f"output={tmp_path / 'exported'}")
     assert f"from_pretrained('{tmp_path / 'exported'}')" in done.stdout
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exported").eval()
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "exported"
+    ).eval()
     with torch.no_grad():
-        logits = model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt")).logits
-    found = (logits / load_temperature(tuned)).softmax(dim=-1)  # exported are logits, which predict divides by it
-    rows = [json.loads(line) for line in script("predict", f"run={tuned}", stdin="\n".join(texts)).stdout.splitlines()]
-    expected = [[row[f"probability_{label}"] for label in model.config.id2label.values()] for row in rows]
+        logits = model(
+            **tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+        ).logits
+    found = (logits / load_temperature(tuned)).softmax(
+        dim=-1
+    )  # exported are logits, which predict divides by it
+    rows = [
+        json.loads(line)
+        for line in script("predict", f"run={tuned}", stdin="\n".join(texts)).stdout.splitlines()
+    ]
+    expected = [
+        [row[f"probability_{label}"] for label in model.config.id2label.values()] for row in rows
+    ]
     assert found.tolist() == [pytest.approx(shares, abs=2e-6) for shares in expected]
     again = script("export", f"run={tuned}", f"output={tmp_path / 'exported'}", code=2)
     assert again.stderr.startswith("error: output: got ")

@@ -9,14 +9,21 @@ from pathlib import Path
 import pytest
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="hydra-submitit-launcher is not installed")
+needs_submitit = pytest.mark.skipif(
+    find_spec("submitit") is None, reason="hydra-submitit-launcher is not installed"
+)
 
 
 @pytest.mark.slow
 @needs_submitit
-def test_jobs_of_submitit_are_those_of_hydras_own_launcher(script: Command, quick: list[str], tmp_path: Path) -> None:
+def test_jobs_of_submitit_are_those_of_hydras_own_launcher(
+    script: Command, quick: list[str], tmp_path: Path
+) -> None:
     names = [chr(97 + number % 26) + chr(97 + number // 26) for number in range(240)]
-    rows = [f"the {name} soup was {'good' if number % 3 else 'bad'},{number % 3}" for number, name in enumerate(names)]
+    rows = [
+        f"the {name} soup was {'good' if number % 3 else 'bad'},{number % 3}"
+        for number, name in enumerate(names)
+    ]
     (tmp_path / "soups.csv").write_text("\n".join(["text,label", *rows]))
     sweep = ["train", "-m", f"outputs_dir={tmp_path}", "name=heads", "data=files", f"data.path={tmp_path}/soups.csv",
              *quick[1:], "inspection=off", "baseline=false", "model.num_heads=2,3"]  # fmt: skip
@@ -27,7 +34,11 @@ def test_jobs_of_submitit_are_those_of_hydras_own_launcher(script: Command, quic
     assert [row["model.num_heads"] for row in table] == ["2", "3"]
     assert [row["status"].split(":")[0] for row in table] == ["done", "failed"]
     assert f"{table[1]['job']}: {table[1]['status']}" in shown.splitlines()
-    failed = [path.read_text() for path in folder.glob(".submitit/*/*_log.err") if "got 3" in path.read_text()]
+    failed = [
+        path.read_text()
+        for path in folder.glob(".submitit/*/*_log.err")
+        if "got 3" in path.read_text()
+    ]
     assert failed == ["error: model.num_heads: got 3, takes a divisor of model.d_model=32\n"]
     # The next one finds the same folders, whose jobs are done, and tries the other one again.
     done = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.json")}
@@ -36,6 +47,8 @@ def test_jobs_of_submitit_are_those_of_hydras_own_launcher(script: Command, quic
     assert again.stderr == "error: model.num_heads: got 3, takes a divisor of model.d_model=32\n"
     script(*sweep, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5", code=2)
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.json")} == done
-    assert sorted(path.name for path in folder.glob("*-????????")) == sorted(row["job"] for row in table)
+    assert sorted(path.name for path in folder.glob("*-????????")) == sorted(
+        row["job"] for row in table
+    )
     with (folder / "sweep.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == table

@@ -15,14 +15,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headscope.tensorboard.record import read_index, read_step
+from headscope.record.schema import read_index, read_step
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_a_run_leaves_its_folder_whole(trained: Path) -> None:
-    names = {"config.yaml", "tokenizer.json", "labels.json", "model.safetensors", "metrics.json", "checkpoints"}
+    names = {
+        "config.yaml",
+        "tokenizer.json",
+        "labels.json",
+        "model.safetensors",
+        "metrics.json",
+        "checkpoints",
+    }
     assert names <= {path.name for path in trained.iterdir()}
     assert list(trained.glob("events.out.tfevents.*"))
     metrics = json.loads((trained / "metrics.json").read_text())
@@ -31,7 +38,9 @@ def test_a_run_leaves_its_folder_whole(trained: Path) -> None:
     assert len(metrics["labels"]) == 7
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "predict", "inspect", "export", "verify", "trace"])
+@pytest.mark.parametrize(
+    "name", ["train", "evaluate", "predict", "inspect", "export", "verify", "trace"]
+)
 def test_each_script_hands_over_to_its_command(script: Command, name: str) -> None:
     assert f"Usage: headscope {name} " in script(name, "--help").stdout
 
@@ -53,28 +62,43 @@ def test_evaluate_gives_the_scores_that_training_gave(script: Command, trained: 
     assert "trained on" not in shown
 
 
-def test_evaluate_says_when_texts_are_those_that_were_learned(script: Command, trained: Path) -> None:
+def test_evaluate_says_when_texts_are_those_that_were_learned(
+    script: Command, trained: Path
+) -> None:
     shown = script("evaluate", f"run={trained}", "split=train").stdout
     assert re.search(r"licenses-train, \d+ texts, which it was trained on", shown)
 
 
-def test_evaluate_with_keys_of_other_data_but_no_data_says_how_to_score_its_own(script: Command, trained: Path) -> None:
+def test_evaluate_with_keys_of_other_data_but_no_data_says_how_to_score_its_own(
+    script: Command, trained: Path
+) -> None:
     done = script("evaluate", f"run={trained}", "data.limit=10", code=2)
     assert "data.path: is missing" in done.stderr
     assert "leave every data.* out to score the run's own" in done.stderr
 
 
-def test_evaluate_on_other_data_with_the_same_labels(script: Command, trained: Path, tmp_path: Path) -> None:
+def test_evaluate_on_other_data_with_the_same_labels(
+    script: Command, trained: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other.csv"
-    other.write_text("notice,kind\nPermission is hereby granted,Permissive\nAll rights reserved,Commercial\n")
+    other.write_text(
+        "notice,kind\nPermission is hereby granted,Permissive\nAll rights reserved,Commercial\n"
+    )
     columns = ["data.text_column=notice", "data.label_column=kind"]
-    assert "other-train, 2 texts" in script("evaluate", f"run={trained}", f"data.path={other}", *columns).stdout
+    assert (
+        "other-train, 2 texts"
+        in script("evaluate", f"run={trained}", f"data.path={other}", *columns).stdout
+    )
     other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
-    done = script("evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns, code=2)
+    done = script(
+        "evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns, code=2
+    )
     assert "unknown labels Unheard of" in done.stderr
 
 
-def test_predict_keeps_the_order_whatever_the_form(script: Command, trained: Path, tmp_path: Path) -> None:
+def test_predict_keeps_the_order_whatever_the_form(
+    script: Command, trained: Path, tmp_path: Path
+) -> None:
     texts = [f"Permission number {number} is granted " * (1 + number % 7) for number in range(60)]
     given, wanted = tmp_path / "in.csv", tmp_path / "out.csv"
     with given.open("w", newline="") as file:
@@ -93,19 +117,27 @@ def test_predict_keeps_the_order_whatever_the_form(script: Command, trained: Pat
     assert [json.loads(line)["prediction"] for line in lines] == [row["prediction"] for row in rows]
 
 
-def test_predict_names_a_missing_column_and_leaves_no_output(script: Command, trained: Path, tmp_path: Path) -> None:
+def test_predict_names_a_missing_column_and_leaves_no_output(
+    script: Command, trained: Path, tmp_path: Path
+) -> None:
     given = tmp_path / "in.jsonl"
     given.write_text('{"body": "a"}\n')
-    done = script("predict", f"run={trained}", f"input={given}", f"output={tmp_path}/out.jsonl", code=2)
+    done = script(
+        "predict", f"run={trained}", f"input={given}", f"output={tmp_path}/out.jsonl", code=2
+    )
     assert "no text in column 'text'; it has body" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-def test_inspect_writes_a_page_and_tensorboard_for_any_text(script: Command, trained: Path, tmp_path: Path) -> None:
+def test_inspect_writes_a_page_and_tensorboard_for_any_text(
+    script: Command, trained: Path, tmp_path: Path
+) -> None:
     page = tmp_path / "page.html"
     text = 'Hello, [world] {x}: "quoted" ${none} </script><b>日本語</b>'
     quoted = text.replace('"', '\\"').replace("${", "\\${")
-    shown = script("inspect", f"run={trained}", f'text="{quoted}"', f"output={page}", "label=Permissive").stdout
+    shown = script(
+        "inspect", f"run={trained}", f'text="{quoted}"', f"output={page}", "label=Permissive"
+    ).stdout
     assert "numbers of each head" in shown
     html = page.read_text(encoding="utf-8")
     assert "</script><b>" not in html
@@ -124,13 +156,18 @@ def test_a_text_that_was_inspected_is_in_the_heads_tab(script: Command, trained:
     whole = read_index(trained / "heads")
     (kept,) = (step.file for step in whole.steps if step.step == whole.kept)
     assert read_index(folder).kept == 0
-    here, there = read_step(folder / read_index(folder).steps[0].file), read_step(trained / "heads" / kept)
+    here, there = (
+        read_step(folder / read_index(folder).steps[0].file),
+        read_step(trained / "heads" / kept),
+    )
     for name in ("verdicts", "roles", "numbers/loss_zeroed/mean"):
         np.testing.assert_array_equal(here[name], there[name])
 
 
 @pytest.mark.slow
-def test_inspect_without_a_text_measures_every_head(script: Command, trained: Path, tmp_path: Path) -> None:
+def test_inspect_without_a_text_measures_every_head(
+    script: Command, trained: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(trained, folder)
     shown = script("inspect", f"run={folder}", "texts=40").stdout
@@ -139,7 +176,14 @@ def test_inspect_without_a_text_measures_every_head(script: Command, trained: Pa
     found = json.loads((folder / "heads.json").read_text())
     assert found["texts"] == 40
     head = found["heads"]["layer 1"][3]
-    assert {"entropy", "separator", "position_only", "loss_zeroed", "gate_gradient", "sufficiency"} <= set(head)
+    assert {
+        "entropy",
+        "separator",
+        "position_only",
+        "loss_zeroed",
+        "gate_gradient",
+        "sufficiency",
+    } <= set(head)
     assert set(found["choosers"]) == {"rollout", "gradient", "chance"}
     last = read_step(folder / "heads" / read_index(folder / "heads").steps[-1].file)
     assert 40 <= last["studied"] <= 320  # verdicts take as many as they need
@@ -149,7 +193,9 @@ def test_inspect_without_a_text_measures_every_head(script: Command, trained: Pa
 @pytest.mark.slow
 def test_a_run_without_a_record_gets_one(script: Command, trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("heads", "events.*", "metrics.json"))
+    shutil.copytree(
+        trained, folder, ignore=shutil.ignore_patterns("heads", "events.*", "metrics.json")
+    )
     script("inspect", f"run={folder}", "texts=10")
     index = read_index(folder / "heads")
     assert len(index.texts) == 4
@@ -180,13 +226,24 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_mistake_in_the_data_does_not_take_the_runs_name(script: Command, quick: list[str], tmp_path: Path) -> None:
+def test_a_mistake_in_the_data_does_not_take_the_runs_name(
+    script: Command, quick: list[str], tmp_path: Path
+) -> None:
     rows = [f"{'nice' if number % 2 else 'poor'} film about {chr(97 + number % 26)}{chr(97 + number // 26)},{number % 2}"
             for number in range(300)]  # fmt: skip
     (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows]))
-    command = [f"outputs_dir={tmp_path}/runs", "name=again", "data=files", f"data.path={tmp_path}/reviews.csv", *quick]
+    command = [
+        f"outputs_dir={tmp_path}/runs",
+        "name=again",
+        "data=files",
+        f"data.path={tmp_path}/reviews.csv",
+        *quick,
+    ]
     columns = ["data.text_column=review", "data.label_column=stars", "baseline=false"]
-    assert "no column 'reviw'" in script("train", *command, "data.text_column=reviw", *columns[1:], code=2).stderr
+    assert (
+        "no column 'reviw'"
+        in script("train", *command, "data.text_column=reviw", *columns[1:], code=2).stderr
+    )
     assert not (tmp_path / "runs").exists()
     shown = script("train", *command, *columns).stdout
     assert re.search(r"optimizer steps in all: \d+", shown)
@@ -205,7 +262,12 @@ def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 120
     while not (tmp_path / "stopped/checkpoints/last.ckpt").exists() and time.monotonic() < deadline:
@@ -219,9 +281,18 @@ def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str], tmp_path: Path) -> None:
+def test_a_sweep_of_two_jobs_and_one_that_fails(
+    script: Command, quick: list[str], tmp_path: Path
+) -> None:
     folder = tmp_path / "sweep"
-    arguments = [f"outputs_dir={tmp_path}", "name=sweep", *quick, "baseline=false", "model.num_heads=2,3,4", "-m"]
+    arguments = [
+        f"outputs_dir={tmp_path}",
+        "name=sweep",
+        *quick,
+        "baseline=false",
+        "model.num_heads=2,3,4",
+        "-m",
+    ]
     shown = script("train", *arguments, code=2).stdout
     with (folder / "sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -231,7 +302,11 @@ def test_a_sweep_of_two_jobs_and_one_that_fails(script: Command, quick: list[str
     assert 0 <= float(rows[2]["accuracy"]) <= 1
     assert f"tensorboard --logdir {folder}" in shown
     jobs = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    assert [name[:-9] for name in jobs] == ["model.num_heads_2", "model.num_heads_3", "model.num_heads_4"]
+    assert [name[:-9] for name in jobs] == [
+        "model.num_heads_2",
+        "model.num_heads_3",
+        "model.num_heads_4",
+    ]
     assert all(list((folder / job).glob("events.out.*")) for job in (jobs[0], jobs[2]))
 
 
@@ -241,7 +316,8 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
 ) -> None:
     folder = tmp_path / "sweep"
     rows = (
-        f"the {chr(97 + n % 26)}{chr(97 + n // 26)} soup was {'good' if n % 3 else 'bad'},{n % 3}" for n in range(240)
+        f"the {chr(97 + n % 26)}{chr(97 + n // 26)} soup was {'good' if n % 3 else 'bad'},{n % 3}"
+        for n in range(240)
     )
     (tmp_path / "soups.csv").write_text("\n".join(["text,label", *rows]))
     arguments = [f"outputs_dir={tmp_path}", "name=sweep", "data=files", f"data.path={tmp_path}/soups.csv", *quick[1:],
@@ -261,12 +337,27 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
     assert {path: path.stat().st_mtime_ns for path in done} == done
     with (folder / "sweep.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
-    assert [(row["model.num_heads"], row["seed"]) for row in found] == [("2", "0"), ("2", "1"), ("4", "0"), ("4", "1")]
+    assert [(row["model.num_heads"], row["seed"]) for row in found] == [
+        ("2", "0"),
+        ("2", "1"),
+        ("4", "0"),
+        ("4", "1"),
+    ]
     assert {row["status"] for row in found} == {"done"}
-    script("train", "--config-dir", str(folder), "--config-name", "best", "name=best", f"outputs_dir={tmp_path}")
+    script(
+        "train",
+        "--config-dir",
+        str(folder),
+        "--config-name",
+        "best",
+        "name=best",
+        f"outputs_dir={tmp_path}",
+    )
     means = {heads: sum(float(row["validation_macro_f1"]) for row in found if row["model.num_heads"] == heads)
              for heads in ("2", "4")}  # fmt: skip
-    first = next(row for row in found if row["model.num_heads"] == max(means, key=lambda heads: means[heads]))
+    first = next(
+        row for row in found if row["model.num_heads"] == max(means, key=lambda heads: means[heads])
+    )
     metrics = json.loads((tmp_path / "best/metrics.json").read_text())
     assert f"{metrics['validation']['macro_f1']:.4f}" == first["validation_macro_f1"]
 
@@ -280,7 +371,9 @@ def test_texts_with_any_number_of_labels_from_training_to_predictions(
     for number in range(320):
         labels = [label for place, label in enumerate(words) if number >> place & 1]
         name = f"{chr(97 + number % 26)}{chr(97 + number // 26)}"
-        lines.append(f"the {' and '.join(words[label] for label in labels)} of {name},{'|'.join(labels)}")
+        lines.append(
+            f"the {' and '.join(words[label] for label in labels)} of {name},{'|'.join(labels)}"
+        )
     (tmp_path / "comments.csv").write_text("\n".join(lines), encoding="utf-8")
     data = [
         "data=files",
@@ -290,7 +383,12 @@ def test_texts_with_any_number_of_labels_from_training_to_predictions(
     ]
     refusal = script("train", *data, "name=first", *quick, "data.multi_label=true", code=2).stderr
     assert "data.label_separator=... (it is ';')" in refusal
-    several = ["data.multi_label=true", "data.label_separator='|'", "trainer.max_epochs=2", "data.tokens_per_batch=256"]
+    several = [
+        "data.multi_label=true",
+        "data.label_separator='|'",
+        "trainer.max_epochs=2",
+        "data.tokens_per_batch=256",
+    ]
     shown = script("train", *data, "name=first", *quick, *several).stdout
     assert "micro-F1" in shown
     assert "share of texts without a label: 0.1" in shown
@@ -302,4 +400,10 @@ def test_texts_with_any_number_of_labels_from_training_to_predictions(
     lines = script("predict", f"run={folder}", stdin="the soup of the garden\n").stdout.splitlines()
     row = json.loads(lines[0])
     assert isinstance(row["prediction"], list)
-    assert set(row) == {"text", "prediction", "probability_food", "probability_place", "probability_staff"}
+    assert set(row) == {
+        "text",
+        "prediction",
+        "probability_food",
+        "probability_place",
+        "probability_staff",
+    }

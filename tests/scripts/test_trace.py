@@ -29,7 +29,9 @@ def test_it_prints_the_steps_and_an_example(script: Command) -> None:
         (["dtype=int8"], "dtype: got 'int8', takes one of"),
     ],
 )
-def test_a_mistake_is_one_message_and_exit_code_2(script: Command, arguments: list[str], words: str) -> None:
+def test_a_mistake_is_one_message_and_exit_code_2(
+    script: Command, arguments: list[str], words: str
+) -> None:
     done = script("trace", *arguments, code=2)
     assert done.stderr.startswith(f"error: {words}")
     assert done.stdout == ""

@@ -11,7 +11,13 @@ def test_the_table_says_what_was_checked_and_that_it_holds(script: Command) -> N
     assert "104 of 104 properties hold: float32 on cpu" in shown
     assert shown.count("pass") == 104
     assert sum(line.startswith("|") for line in shown.splitlines()) == 104 + 2 * 6
-    for words in ("seed 55", "printed to 4 decimals", "additive per head", "Bahdanau", "a masked key gets exactly 0"):
+    for words in (
+        "seed 55",
+        "printed to 4 decimals",
+        "additive per head",
+        "Bahdanau",
+        "a masked key gets exactly 0",
+    ):
         assert words in shown
 
 

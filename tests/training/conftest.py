@@ -42,7 +42,9 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
     def make(folder: Path) -> TrainConfig:
         config = configured(
-            folder, [row | {"text": row["text"].replace("film", HOSTILE)} for row in reviews()], max_steps=2
+            folder,
+            [row | {"text": row["text"].replace("film", HOSTILE)} for row in reviews()],
+            max_steps=2,
         )
         config.model.evidence, config.inspection.max_tokens = False, 5
         return config
@@ -53,7 +55,9 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 @pytest.fixture(scope="session")
 def of_pairs(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Return a run of one epoch on pairs of texts."""
-    return once(tmp_path_factory, "of_pairs", lambda folder: configured(folder, pairs(), max_epochs=1))
+    return once(
+        tmp_path_factory, "of_pairs", lambda folder: configured(folder, pairs(), max_epochs=1)
+    )
 
 
 @pytest.fixture(scope="session")

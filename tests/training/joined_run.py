@@ -13,7 +13,7 @@ import numpy as np
 
 from headscope.data.batching import TokenBudgetSampler
 from headscope.training import session
-from headscope.training.run import train
+from headscope.training.train import train
 from training_runs import configured, reviews
 
 
@@ -38,10 +38,16 @@ class Joined(TokenBudgetSampler):
 
 def main() -> None:
     folder, name, devices, evidence, class_weights = sys.argv[1:]
-    rows = [row for number, row in enumerate(reviews()) if number % 4]  # one class is rarer than the other
-    config = configured(Path(folder), rows, name, max_steps=20, max_epochs=9, devices=int(devices), progress=False)
+    rows = [
+        row for number, row in enumerate(reviews()) if number % 4
+    ]  # one class is rarer than the other
+    config = configured(
+        Path(folder), rows, name, max_steps=20, max_epochs=9, devices=int(devices), progress=False
+    )
     config.data.tokens_per_batch = 128
-    config.model = replace(config.model, dropout=0.0, evidence_dropout=0.0, evidence=evidence == "True")
+    config.model = replace(
+        config.model, dropout=0.0, evidence_dropout=0.0, evidence=evidence == "True"
+    )
     config.optimizer.class_weights = class_weights
     config.inspection.enabled = False
     session.chosen_precision = lambda settings: "64-true"  # type: ignore[assignment]

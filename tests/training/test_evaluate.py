@@ -11,24 +11,31 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headscope.command_config import EvaluateConfig, OtherDataConfig
-from headscope.commands.evaluate import data_of, evaluate
+from headscope.cli.evaluate import data_of, evaluate
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage
-from headscope.training.folder import load_run, save_config
+from headscope.options import EvaluateConfig, OtherDataConfig
+from headscope.run import load_run, save_config
 from headscope.training.resume import check_kept
-from headscope.training.run import train
+from headscope.training.train import train
 from training_runs import Trained, write
 
 
 def score(folder: Path, data: OtherDataConfig | None = None) -> tuple[object, str]:
     output = io.StringIO()
-    return evaluate(EvaluateConfig(str(folder), accelerator="cpu", data=data), Console(file=output)), output.getvalue()
+    return evaluate(
+        EvaluateConfig(str(folder), accelerator="cpu", data=data), Console(file=output)
+    ), output.getvalue()
 
 
-def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(mistaken: Trained, tmp_path: Path) -> None:
+def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(
+    mistaken: Trained, tmp_path: Path
+) -> None:
     folder = mistaken.copy(tmp_path)
-    kept, metrics = folder / "evaluations/reviews-test.json", json.loads((folder / "metrics.json").read_text())
+    kept, metrics = (
+        folder / "evaluations/reviews-test.json",
+        json.loads((folder / "metrics.json").read_text()),
+    )
     assert score(folder)[0] == mistaken.report.test
     assert json.loads(kept.read_text())["classes"] == metrics["test"]["classes"]
     expected = {name: metrics["calibration"][name] for name in ("temperature", "test")}
@@ -41,7 +48,11 @@ def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(mist
     assert "at temperature 1.000" in shown
     without = json.loads(kept.read_text())["calibration"]
     assert without["temperature"] == 1
-    assert without["test"]["loss"]["before"] == without["test"]["loss"]["after"] == mistaken.report.test.loss
+    assert (
+        without["test"]["loss"]["before"]
+        == without["test"]["loss"]["after"]
+        == mistaken.report.test.loss
+    )
 
 
 @pytest.mark.parametrize("kind", ["a shared folder", "a file in its place"])
@@ -53,11 +64,12 @@ def test_scores_that_cannot_be_kept_are_shown_all_the_same(
 
     folder = plain.copy(tmp_path)
     if kind == "a shared folder":
-        monkeypatch.setattr("headscope.commands.evaluate.save_json", read_only)
+        monkeypatch.setattr("headscope.cli.evaluate.save_json", read_only)
     else:
         (folder / "evaluations").touch()
     with pytest.warns(
-        UserWarningMessage, match="these scores are not kept: .*/evaluations.*: (read-only|not a directory)"
+        UserWarningMessage,
+        match="these scores are not kept: .*/evaluations.*: (read-only|not a directory)",
     ):
         found, shown = score(folder)
     assert found == plain.report.test
@@ -73,14 +85,17 @@ def test_a_run_finds_its_texts_from_any_folder(plain: Trained, tmp_path: Path) -
     with contextlib.chdir(path.parent):
         save_config(folder, config)
         kept = load_run(folder).config
-        check_kept(replace(kept, data=replace(kept.data, path=path.name)), kept)  # given again on the command line
+        check_kept(
+            replace(kept, data=replace(kept.data, path=path.name)), kept
+        )  # given again on the command line
     assert kept.data.path == str(path)
     with contextlib.chdir("/"):
         assert score(folder)[0] == plain.report.test
         path.rename(path.with_name("moved.csv"))
         for use in (score, lambda folder: data_of(load_run(folder))):
             with pytest.raises(
-                DataError, match=rf"reviews\.csv: is gone, .*: headscope train resume={folder} data\.path="
+                DataError,
+                match=rf"reviews\.csv: is gone, .*: headscope train resume={folder} data\.path=",
             ):
                 use(folder)
 
@@ -89,7 +104,9 @@ def test_own_data_with_other_labels_are_refused(plain: Trained, tmp_path: Path) 
     folder = plain.copy(tmp_path)
     source = Path(load_run(folder).config.data.path)
     source.write_text(source.read_text().replace(",bad", ",unfavourable"))
-    with pytest.raises(RunError, match=r"was trained on the labels bad, good, and .*reviews\.csv now has good, unf"):
+    with pytest.raises(
+        RunError, match=r"was trained on the labels bad, good, and .*reviews\.csv now has good, unf"
+    ):
         score(folder)
     with pytest.raises(RunError, match="give it the data that it had"):
         data_of(load_run(folder))
@@ -107,32 +124,50 @@ def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
     given = train(config).folder
     for folder in (cut, given):
         with Path(load_run(folder).config.data.path).open("a") as file:
-            file.writelines(f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green", "blue"))
-    with pytest.raises(RunError, match=r"has changed: test had \d+ rows, has \d+, so the model may have learned these"):
+            file.writelines(
+                f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green", "blue")
+            )
+    with pytest.raises(
+        RunError,
+        match=r"has changed: test had \d+ rows, has \d+, so the model may have learned these",
+    ):
         score(cut)
     score(given)  # its test is a file of its own
     assert len(list((given / "evaluations").iterdir())) == 1
 
 
-def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(of_pairs: Trained, tmp_path: Path) -> None:
+def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
+    of_pairs: Trained, tmp_path: Path
+) -> None:
     folder = of_pairs.copy(tmp_path)
-    config = folder / "config.yaml"  # as if trained with data.text_column=question data.label_column=same
+    config = (
+        folder / "config.yaml"
+    )  # as if trained with data.text_column=question data.label_column=same
     named = config.read_text().replace("text_column: text", "text_column: question")
     config.write_text(named.replace("label_column: label", "label_column: same"))
     path = write(
-        tmp_path / "new.csv", [{"question": "a cat", "other": "my cat", "same": "True", "text": "", "label": ""}]
+        tmp_path / "new.csv",
+        [{"question": "a cat", "other": "my cat", "same": "True", "text": "", "label": ""}],
     )
     assert "new-train, 1 texts" in score(folder, OtherDataConfig(path=path))[1]
     asked = write(tmp_path / "asked.csv", [{"asked": "a cat", "answer": "my cat", "is": "True"}])
-    told = OtherDataConfig(path=asked, text_column="asked", text_pair_column="answer", label_column="is")
+    told = OtherDataConfig(
+        path=asked, text_column="asked", text_pair_column="answer", label_column="is"
+    )
     assert "asked-train, 1 texts" in score(folder, told)[1]
-    with pytest.raises(DataError, match=r"no column 'question' for data\.text_column; it has asked, answer, is"):
+    with pytest.raises(
+        DataError, match=r"no column 'question' for data\.text_column; it has asked, answer, is"
+    ):
         score(folder, OtherDataConfig(path=asked))
-    with pytest.raises(ConfigError, match=r"data\.label_column: got 'same', which is data\.text_column too"):
+    with pytest.raises(
+        ConfigError, match=r"data\.label_column: got 'same', which is data\.text_column too"
+    ):
         score(folder, OtherDataConfig(path=path, text_column="same"))
 
 
-def test_a_label_with_control_characters_does_not_reach_the_terminal(plain: Trained, tmp_path: Path) -> None:
+def test_a_label_with_control_characters_does_not_reach_the_terminal(
+    plain: Trained, tmp_path: Path
+) -> None:
     folder = plain.copy(tmp_path)
     (folder / "labels.json").write_text('["bad", "\\u001b[2Jgood"]')
     path = write(tmp_path / "\x1b[31mnew.csv", [{"text": "why", "label": "\x1b[2Jgood"}])
@@ -141,7 +176,9 @@ def test_a_label_with_control_characters_does_not_reach_the_terminal(plain: Trai
     assert shown.count("\ufffd[2Jgood") == 2  # above the confusion matrix and beside it
 
 
-def test_pairs_and_single_texts_are_not_taken_for_each_other(plain: Trained, tmp_path: Path) -> None:
+def test_pairs_and_single_texts_are_not_taken_for_each_other(
+    plain: Trained, tmp_path: Path
+) -> None:
     path = write(tmp_path / "pairs.csv", [{"text": "why", "answer": "so", "label": "good"}])
     with pytest.raises(ConfigError, match="was trained on single texts; leave it out"):
         score(plain.folder, OtherDataConfig(path=path, text_pair_column="answer"))

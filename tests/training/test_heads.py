@@ -19,17 +19,17 @@ from torch.utils.tensorboard import SummaryWriter
 from headscope.config import TrainConfig, TrainerConfig
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.inspection.hooks.capture import capture
-from headscope.inspection.measures import HeadStatistics
-from headscope.inspection.probes import make_probe
-from headscope.inspection.study import sample
-from headscope.tensorboard.pictures import add_picture
-from headscope.tensorboard.record import read_index, read_step, weights_from
-from headscope.training.folder import flat, load_run
+from headscope.heads.capture import capture
+from headscope.heads.measures import HeadStatistics
+from headscope.heads.report import make_probe
+from headscope.heads.study import sample
+from headscope.record.schema import read_index, read_step, weights_from
+from headscope.run import flat, load_run
+from headscope.tab.pictures import add_picture
 from headscope.training.module import chosen_precision
 from headscope.training.predict import split_logits
 from headscope.training.report import write_scores
-from headscope.training.run import train
+from headscope.training.train import train
 from training_runs import Trained, events_of
 
 Maker = Callable[..., TrainConfig]
@@ -46,7 +46,9 @@ def test_a_picture_is_written_to_the_last_pixel(tmp_path: Path) -> None:
         add_picture(writer, "attention/probe_0", picture, 503)
     (found,) = events_of(tmp_path).Images("attention/probe_0")
     assert (found.step, found.height, found.width) == (503, 7, 11)
-    np.testing.assert_array_equal(np.asarray(Image.open(BytesIO(found.encoded_image_string))), picture)
+    np.testing.assert_array_equal(
+        np.asarray(Image.open(BytesIO(found.encoded_image_string))), picture
+    )
 
 
 def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Trained) -> None:
@@ -68,7 +70,9 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Tr
     # HParams lists first what differs from the defaults.
     differing = first_in_hparams(events)
     assert differing == {
-        name for name, value in flat(plain.report.config).items() if value != flat(TrainConfig())[name]
+        name
+        for name, value in flat(plain.report.config).items()
+        if value != flat(TrainConfig())[name]
     }
     assert "model.num_heads" in differing
     assert "optimizer.beta1" not in differing
@@ -77,7 +81,9 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Tr
 
 
 def first_in_hparams(events: EventAccumulator) -> set[str]:
-    content = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content)
+    content = HParamsPluginData.FromString(
+        events.summary_metadata["_hparams_/experiment"].plugin_data.content
+    )
     return {setting.name for setting in content.experiment.hparam_infos if setting.differs}
 
 
@@ -94,12 +100,18 @@ def test_what_a_sweep_varies_comes_first_in_hparams_also_where_it_is_as_by_defau
     assert more | tokenizer == {"optimizer.beta1", "seed", *tokenizer}
 
 
-def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_as_wished(plain: Trained) -> None:
+def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_as_wished(
+    plain: Trained,
+) -> None:
     index, last = read_index(plain.folder / "heads"), plain.report.facts_of_training["steps"]
     validations = [number * last // 4 for number in range(5)]
     assert [step.step for step in index.steps] == sorted({*validations, *range(7, last + 1, 7)})
     assert [(text.label, text.segments) for text in index.texts] == [("bad", None), ("good", None)]
-    assert (index.layers, index.heads, index.classes) == (["layer 0", "layer 1"], [3, 3], ["bad", "good"])
+    assert (index.layers, index.heads, index.classes) == (
+        ["layer 0", "layer 1"],
+        [3, 3],
+        ["bad", "good"],
+    )
     assert index.notes["precision"] == "32-true"  # that of the maps, which are made for the record
     assert index.notes["trained in"] == chosen_precision(TrainerConfig())
     assert index.notes["dropout"] == "off"
@@ -112,7 +124,9 @@ def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_
     for head in range(3):
         scalar = events.Scalars(f"heads/layer_1/head_{head}/entropy")[-1].value
         assert arrays["numbers/entropy/mean"][1, head] == pytest.approx(scalar)
-    assert not [name for name in arrays if "crossing" in name or "quadrants" in name or "pooling" in name]
+    assert not [
+        name for name in arrays if "crossing" in name or "quadrants" in name or "pooling" in name
+    ]
     between = read_step(plain.folder / "heads" / "step_000000000007.npz")
     assert "numbers/entropy/mean" not in between
     assert "text_1/layer_1/levels" in between
@@ -120,7 +134,9 @@ def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_
 
 def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
     run, index = load_run(plain.folder), read_index(plain.folder / "heads")
-    arrays = read_step(plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz")
+    arrays = read_step(
+        plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz"
+    )
     with capture(run.model) as maps:
         probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16, run.evidence)
         run.model(probe.token_ids, None, None, probe.evidence)
@@ -134,32 +150,59 @@ def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
 def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> None:
     arrays = arrays_of(plain.folder)
     for place, text in enumerate(read_index(plain.folder / "heads").texts):
-        numbers = {name: arrays[f"text_{place}/nats/{name}"] for name in ("heads", "keys", "by_key", "feedforward")}
+        numbers = {
+            name: arrays[f"text_{place}/nats/{name}"]
+            for name in ("heads", "keys", "by_key", "feedforward")
+        }
         assert [values.shape for values in numbers.values()] == [(2, 3), (2, 3, 5), (2, 3, 5), (2,)]
         assert arrays[f"text_{place}/nats/class"] == arrays[f"text_{place}/probabilities"].argmax()
         assert 0 <= numbers["keys"].min() <= numbers["keys"].max() < len(text.tokens)
-        total = numbers["heads"].sum() + numbers["feedforward"].sum() + arrays[f"text_{place}/nats/constant"]
+        total = (
+            numbers["heads"].sum()
+            + numbers["feedforward"].sum()
+            + arrays[f"text_{place}/nats/constant"]
+        )
         logits = np.log(arrays[f"text_{place}/probabilities"])
         assert total == pytest.approx(logits.max() - logits.mean(), abs=1e-5)
-    put = json.loads((plain.folder / "metrics.json").read_text())["training"]["nats put for the predicted class"]
+    put = json.loads((plain.folder / "metrics.json").read_text())["training"][
+        "nats put for the predicted class"
+    ]
     assert put["texts"] == 24
     run, config = load_run(plain.folder), plain.report.config
     data = TextDataModule(config.data, config.tokenizer, 0, run.tokenizer, run.evidence or False)
     logits, _ = split_logits(run.model, data.loader("validation"), torch.device("cpu"))
     expected = (logits.amax(dim=-1) - logits.mean(dim=-1)).mean().item()
-    assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(expected, abs=1e-5)
-    assert "put for the predicted class, in nats, mean over 24 validation texts: layer " in plain.screen
-    kept = read_step(plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz")
+    assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(
+        expected, abs=1e-5
+    )
+    assert (
+        "put for the predicted class, in nats, mean over 24 validation texts: layer "
+        in plain.screen
+    )
+    kept = read_step(
+        plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz"
+    )
     np.testing.assert_allclose(kept["numbers/nats/mean"], put["heads"], atol=1e-6)
 
 
 def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> None:
     index, kept = read_index(plain.folder / "heads"), plain.report.facts_of_training["kept step"]
-    studied = [step.step for step in index.steps if "studied" in read_step(plain.folder / "heads" / step.file)]
+    studied = [
+        step.step
+        for step in index.steps
+        if "studied" in read_step(plain.folder / "heads" / step.file)
+    ]
     assert studied == [kept]
     arrays = read_step(plain.folder / "heads" / f"step_{kept:012d}.npz")
     assert arrays["studied"] == 24
-    measured = ("loss_zeroed", "accuracy_averaged", "gate_gradient", "comprehensiveness", "position_only", "entropy")
+    measured = (
+        "loss_zeroed",
+        "accuracy_averaged",
+        "gate_gradient",
+        "comprehensiveness",
+        "position_only",
+        "entropy",
+    )
     for name in measured:
         assert arrays[f"numbers/{name}/mean"].shape == (2, 3)
         assert np.isfinite(arrays[f"numbers/{name}/error"]).all()
@@ -184,7 +227,9 @@ def test_the_texts_that_stand_out_are_recorded_with_what_they_say(plain: Trained
 
 
 @pytest.mark.parametrize("pooling", ["additive", pytest.param("dot", marks=pytest.mark.slow)])
-def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker, pooling: str) -> None:
+def test_a_pooling_that_attends_is_shown_beside_the_heads(
+    small_config: Maker, pooling: str
+) -> None:
     config, output = small_config(max_steps=2), io.StringIO()
     config.model.pooling = pooling
     config.model.attention, config.model.causal = "shared_projection", True
@@ -207,8 +252,12 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
     index = read_index(report.folder / "heads")
     assert index.notes["numbers"] == "over 10 of 24 validation texts, drawn at random"
     run = load_run(report.folder)
-    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False)
-    chosen = sample(TextBatches(data.encoded["validation"], data.labels("validation")), 10, 256, config.seed)
+    data = TextDataModule(
+        config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False
+    )
+    chosen = sample(
+        TextBatches(data.encoded["validation"], data.labels("validation")), 10, 256, config.seed
+    )
     rows = {row for batch in chosen for row in batch.rows.tolist()}
     statistics = HeadStatistics()
     for batch in chosen:
@@ -230,16 +279,25 @@ def test_probes_of_ones_own_are_shown_safely_and_of_a_long_one_the_largest_weigh
 ) -> None:
     monkeypatch.setattr("headscope.training.report.MOST_CLASSES", 1)
     config = small_config(max_steps=2)
-    config.inspection.probes, config.inspection.max_tokens = ["a lovely day and " * 6, "日本語 <b>bold</b>"], 17
+    config.inspection.probes, config.inspection.max_tokens = (
+        ["a lovely day and " * 6, "日本語 <b>bold</b>"],
+        17,
+    )
     config.inspection.numbers = False
     folder = train(config).folder
-    assert [step.step for step in read_index(folder / "heads").steps] == [0, 2]  # maps are recorded, numbers are not
+    assert [step.step for step in read_index(folder / "heads").steps] == [
+        0,
+        2,
+    ]  # maps are recorded, numbers are not
     assert "numbers" not in read_index(folder / "heads").notes
     tokens = len(read_index(folder / "heads").texts[0].tokens)
     assert tokens > 20
     assert arrays_of(folder)["text_0/layer_0/top_keys"].shape == (3, tokens, 16)
     events = events_of(folder)
-    assert events.Images("attention/probe_0")[-1].height == events.Images("attention/probe_0")[0].height
+    assert (
+        events.Images("attention/probe_0")[-1].height
+        == events.Images("attention/probe_0")[0].height
+    )
     assert events.Images("tokens/probe_0/layer_0")[0].width < 2 * (17 * 15 + 120)
     assert b"a lovely day" in events.Tensors("probe_0/text_summary")[0].tensor_proto.string_val[0]
     assert b"<b>" not in events.Tensors("probe_1/text_summary")[0].tensor_proto.string_val[0]

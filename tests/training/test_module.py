@@ -9,20 +9,25 @@ import torch
 from headscope.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import OneClass
+from headscope.model.objective import SingleLabel
 from headscope.training.module import ClassifierModule, chosen_precision
 
 
 def module(total: int = 100, **options: float) -> ClassifierModule:
     model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False), 11, 2, 7
+        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False),
+        11,
+        2,
+        7,
     )
     return ClassifierModule(model, OptimizerConfig(**options), 2, total)
 
 
 def test_the_learning_rate_rises_then_falls_as_half_a_cosine() -> None:
     share = module(warmup_share=0.1, final_share=0.2).learning_rate_share
-    assert [share(step) for step in range(10)] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert [share(step) for step in range(10)] == pytest.approx(
+        [(step + 1) / 10 for step in range(10)]
+    )
     assert share(10) == pytest.approx(1)
     assert share(55) == pytest.approx(0.6)
     assert share(100) == share(1000) == pytest.approx(0.2)
@@ -44,29 +49,60 @@ def test_matrices_alone_are_decayed() -> None:
 
 def test_learned_places_and_tokens_are_decayed_as_in_bert() -> None:
     model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, positions="learned", evidence=False), 11, 2, 7, num_segments=2
+        ModelConfig(d_model=6, num_heads=3, positions="learned", evidence=False),
+        11,
+        2,
+        7,
+        num_segments=2,
     )
-    optimizer = ClassifierModule(model, OptimizerConfig(weight_decay=0.3), 2, 9).configure_optimizers()["optimizer"]
-    decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
-    tables = (model.embedding.token.weight, model.embedding.position, model.embedding.segment.weight)
+    optimizer = ClassifierModule(
+        model, OptimizerConfig(weight_decay=0.3), 2, 9
+    ).configure_optimizers()["optimizer"]
+    decay = {
+        id(weight): group["weight_decay"]
+        for group in optimizer.param_groups
+        for weight in group["params"]
+    }
+    tables = (
+        model.embedding.token.weight,
+        model.embedding.position,
+        model.embedding.segment.weight,
+    )
     assert [decay[id(table)] for table in tables] == [0.3] * 3
 
 
 def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
     model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False), 11, 2, 7
+        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False),
+        11,
+        2,
+        7,
     )
-    trained = ClassifierModule(model, OptimizerConfig(learning_rate=0.1, layer_decay=0.5, weight_decay=0.3), 2, 100)
+    trained = ClassifierModule(
+        model, OptimizerConfig(learning_rate=0.1, layer_decay=0.5, weight_decay=0.3), 2, 100
+    )
     optimizer = trained.configure_optimizers()["optimizer"]
-    rates = {id(weight): group["initial_lr"] for group in optimizer.param_groups for weight in group["params"]}
-    parts = {"embedding": 3, "encoder.blocks.0": 2, "encoder.blocks.1": 1, "encoder.norm": 0, "head": 0}
+    rates = {
+        id(weight): group["initial_lr"]
+        for group in optimizer.param_groups
+        for weight in group["params"]
+    }
+    parts = {
+        "embedding": 3,
+        "encoder.blocks.0": 2,
+        "encoder.blocks.1": 1,
+        "encoder.norm": 0,
+        "head": 0,
+    }
     for part, power in parts.items():
         for weight in model.get_submodule(part).parameters():
             assert rates[id(weight)] == pytest.approx(0.1 * 0.5**power), part
     assert len(rates) == len(list(model.parameters()))
     for group in optimizer.param_groups:
         assert group["weight_decay"] == (0.3 if group["params"][0].dim() == 2 else 0)
-        assert group["lr"] == pytest.approx(group["initial_lr"] / 10)  # the first of ten steps of warm-up
+        assert group["lr"] == pytest.approx(
+            group["initial_lr"] / 10
+        )  # the first of ten steps of warm-up
 
 
 def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +111,10 @@ def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.M
     monkeypatch.setattr(trained, "log_dict", found.update)
     trained.eval()
     ids, labels = torch.randint(1, 11, (8, 7)), torch.tensor([0, 1, 1, 0, 1, 1, 1, 0])
-    batches = [Batch(ids[part], None, None, labels[part], torch.arange(8)[part]) for part in (slice(7), slice(7, 8))]
+    batches = [
+        Batch(ids[part], None, None, labels[part], torch.arange(8)[part])
+        for part in (slice(7), slice(7, 8))
+    ]
     for number, batch in enumerate(batches):
         trained.validation_step(batch, number)
     trained.on_validation_epoch_end()
@@ -98,27 +137,44 @@ def stepped(model: TextClassifier, **options: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("before", [1.0, 0.5])
 @pytest.mark.parametrize("after", [1.0, 0.5, 0.25])
-def test_a_run_goes_on_with_other_rates_and_what_was_remembered_of_each_weight(before: float, after: float) -> None:
+def test_a_run_goes_on_with_other_rates_and_what_was_remembered_of_each_weight(
+    before: float, after: float
+) -> None:
     model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False), 11, 2, 7
+        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False),
+        11,
+        2,
+        7,
     )
     for weight in model.encoder.blocks[0].parameters():
         weight.requires_grad_(False)  # nothing is remembered of what is frozen
     kept = stepped(model, layer_decay=before, learning_rate=0.1)
-    layout = ClassifierModule(model, OptimizerConfig(layer_decay=before), 2, 100).configure_optimizers()["optimizer"]
+    layout = ClassifierModule(
+        model, OptimizerConfig(layer_decay=before), 2, 100
+    ).configure_optimizers()["optimizer"]
     layout.load_state_dict(kept["optimizer_states"][0])
-    on = ClassifierModule(model, OptimizerConfig(layer_decay=after, learning_rate=0.2, weight_decay=0.7), 2, 100)
+    on = ClassifierModule(
+        model, OptimizerConfig(layer_decay=after, learning_rate=0.2, weight_decay=0.7), 2, 100
+    )
     on.on_load_checkpoint(kept)
     parts = on.configure_optimizers()
     optimizer, schedule = parts["optimizer"], parts["lr_scheduler"]["scheduler"]
     optimizer.load_state_dict(kept["optimizer_states"][0])
     schedule.load_state_dict(kept["lr_schedulers"][0])
-    assert len(optimizer.state) == len(layout.state) == len([w for w in model.parameters() if w.requires_grad])
+    assert (
+        len(optimizer.state)
+        == len(layout.state)
+        == len([w for w in model.parameters() if w.requires_grad])
+    )
     for weight, memory in layout.state.items():
         assert memory["step"] == 3
         assert all(torch.equal(memory[name], optimizer.state[weight][name]) for name in memory)
-    rates = {id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]}
-    assert rates[id(model.head.weight)] == pytest.approx(0.2 * 0.4)  # the fourth of ten steps of warm-up
+    rates = {
+        id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]
+    }
+    assert rates[id(model.head.weight)] == pytest.approx(
+        0.2 * 0.4
+    )  # the fourth of ten steps of warm-up
     assert rates[id(model.embedding.token.weight)] == pytest.approx(0.2 * 0.4 * after**3)
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.7, 0.0}
     optimizer.step()
@@ -128,10 +184,14 @@ def test_a_run_goes_on_with_other_rates_and_what_was_remembered_of_each_weight(b
 
 def test_balanced_weights_give_every_class_the_same_say() -> None:
     counts = torch.tensor([10.0, 30.0, 60.0])
-    assert (OneClass().balanced_weights(counts, 100) * counts).tolist() == pytest.approx([100 / 3] * 3)
+    assert (SingleLabel().balanced_weights(counts, 100) * counts).tolist() == pytest.approx(
+        [100 / 3] * 3
+    )
 
 
-def test_auto_precision_is_bf16_on_a_gpu_with_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_precision_is_bf16_on_a_gpu_with_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert chosen_precision(TrainerConfig(accelerator="cpu")) == "32-true"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for has_it, expected in ((True, "bf16-mixed"), (False, "32-true")):

@@ -15,13 +15,13 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.config import TrainConfig
-from headscope.inspection.measures import HeadStatistics
-from headscope.inspection.probes import JOIN, make_probe, read_probe
-from headscope.tensorboard.record import quadrants
+from headscope.heads.measures import HeadStatistics
+from headscope.heads.report import JOIN, make_probe, run_probe
+from headscope.record.schema import quadrants
+from headscope.run import load_run
 from headscope.training import most_wrong as module
-from headscope.training.folder import load_run
 from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
-from headscope.training.run import train
+from headscope.training.train import train
 from pages import Shown, texts_of
 
 with warnings.catch_warnings():  # what tensorboard imports warns about itself
@@ -51,17 +51,24 @@ def table_in(folder: Path) -> list[list[str]]:
     (entry,) = events.Tensors("test/most_wrong/text_summary")
     shown = plugin_util.markdown_to_safe_html(entry.tensor_proto.string_val[0])
     assert set(re.findall(r"<(\w+)", shown)) == {"table", "thead", "tbody", "tr", "th", "td"}
-    rows = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", shown, re.DOTALL)]
+    rows = [
+        re.findall(r"<td>(.*?)</td>", row, re.DOTALL)
+        for row in re.findall(r"<tr>(.*?)</tr>", shown, re.DOTALL)
+    ]
     return [[html.unescape(cell) for cell in row] for row in rows if row]
 
 
 def test_they_are_the_misclassified_texts_of_the_highest_loss() -> None:
-    logits = torch.tensor([[2.0, 0, 0], [0, 3, 0], [0, 0, 9], [1, 0, 0], [0, 0, 5], [0, 5, 0]]).double()
+    logits = torch.tensor(
+        [[2.0, 0, 0], [0, 3, 0], [0, 0, 9], [1, 0, 0], [0, 0, 5], [0, 5, 0]]
+    ).double()
     labels = torch.tensor([0, 0, 0, 1, 2, 2])
     found = most_wrong(logits, labels, 3)
     assert list(found) == [2, 5, 1]  # rows 0 and 4 are right, and row 3 is wrong by less
     shares = logits.softmax(dim=-1)
-    assert list(found.values()) == pytest.approx([-float(shares[row, labels[row]].log()) for row in found])
+    assert list(found.values()) == pytest.approx(
+        [-float(shares[row, labels[row]].log()) for row in found]
+    )
     assert list(most_wrong(logits, labels, 10)) == [2, 5, 1, 3]
     assert most_wrong(logits[[0, 4]], labels[[0, 4]], 10) == {}
 
@@ -100,7 +107,9 @@ def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
         prediction = report.labels[int(np.argmax(shares))]
         assert prediction == cells[4] != text["label"]
         assert float(cells[1]) == pytest.approx(loss, abs=1e-3)
-        assert [float(cells[3]), float(cells[5])] == pytest.approx([min(shares), max(shares)], abs=1e-3)
+        assert [float(cells[3]), float(cells[5])] == pytest.approx(
+            [min(shares), max(shares)], abs=1e-3
+        )
         assert cells[6] == module.clipped(text["text"], 160)
         assert text["notes"]["row"].startswith(f"{row} of the test split")
         assert len(text["tokens"]) <= 16
@@ -133,18 +142,28 @@ def put_markup_into(path: Path) -> None:
         csv.writer(file).writerows(rows)
 
 
-def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(small_config: Maker) -> None:
+def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(
+    small_config: Maker,
+) -> None:
     config = hardly_trained(small_config)  # which leave mistakes enough
-    config.inspection.max_tokens, config.inspection.most_wrong, config.model.pooling = 5, 4, "additive"
+    config.inspection.max_tokens, config.inspection.most_wrong, config.model.pooling = (
+        5,
+        4,
+        "additive",
+    )
     report = train(config)
     run, shown = load_run(report.folder), texts_on(report.folder / "most_wrong.html")
     assert len(shown) == 4
     one = max(shown, key=lambda one: len(one.text["text"]))
     text = one.text
-    reading = read_probe(run.model, make_probe(run.tokenizer, (text["text"],), None, 32), run.labels, CPU)
+    reading = run_probe(
+        run.model, make_probe(run.tokenizer, (text["text"],), None, 32), run.labels, CPU
+    )
     (_, weights), statistics = list(reading.maps.items())[1], HeadStatistics()
     assert weights.shape[-1] > len(text["tokens"]) == 5
-    np.testing.assert_allclose(one.weights(1)[2], weights[2, :5, :5], atol=1e-6)  # few enough to be exact
+    np.testing.assert_allclose(
+        one.weights(1)[2], weights[2, :5, :5], atol=1e-6
+    )  # few enough to be exact
     statistics.update("layer", torch.from_numpy(weights)[None])
     entropy = statistics.summary()["layer"]["entropy"][0][2]
     assert one.numbers["entropy"][1][2] == pytest.approx(entropy, abs=1e-4)
@@ -166,7 +185,9 @@ def test_it_can_be_left_out(small_config: Maker, enabled: bool, count: int | Non
     assert "test/reliability" in tags["images"]  # a temperature is fitted in any case
 
 
-def test_a_model_without_mistakes_leaves_no_page(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_mistakes_leaves_no_page(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "most_wrong", lambda *_: {})
     report = train(hardly_trained(small_config))
     assert report.most_wrong is None
@@ -182,7 +203,11 @@ def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
     config = hardly_trained(small_config)
     path = Path(config.data.path)
     with path.open(newline="", encoding="utf-8") as file:
-        rows = [[text, f"second {place}", label] for place, (text, label) in enumerate(csv.reader(file)) if place]
+        rows = [
+            [text, f"second {place}", label]
+            for place, (text, label) in enumerate(csv.reader(file))
+            if place
+        ]
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["text", "other", "label"], *rows])
     config.data.text_pair_column, config.inspection.max_tokens = "other", 8
@@ -193,7 +218,7 @@ def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
     one = max(shown, key=lambda one: len(one.text["text"]))
     text = one.text
     probe = make_probe(run_of.tokenizer, tuple(text["text"].split(JOIN)), None, 32)
-    reading = read_probe(run_of.model, probe, run_of.labels, CPU)
+    reading = run_probe(run_of.model, probe, run_of.labels, CPU)
     assert len(probe.tokens) > len(text["tokens"]) == 8
     expected = quadrants(next(iter(reading.maps.values()))[1], probe.segments)
     np.testing.assert_allclose(one.arrays["layer_0/quadrants"][1], expected, atol=1e-5)

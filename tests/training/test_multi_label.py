@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.command_config import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
-from headscope.commands.evaluate import evaluate
-from headscope.commands.inspect import inspect, measure
-from headscope.commands.predict import predict
+from headscope.cli.evaluate import evaluate
+from headscope.cli.inspect import inspect, measure
+from headscope.cli.predict import predict
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError
-from headscope.model.objective import AnyClasses
-from headscope.tensorboard.record import read_index, read_step
-from headscope.training.folder import load_run
+from headscope.model.objective import MultiLabel
+from headscope.options import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
+from headscope.record.schema import read_index, read_step
+from headscope.run import load_run
 from headscope.training.report import Report
-from headscope.training.run import train
 from headscope.training.scores import MultiLabelScores
+from headscope.training.train import train
 from pages import texts_of
 from training_runs import Trained, changed, comments, events_of, write
 
@@ -50,12 +50,14 @@ def test_what_is_easy_is_learned_and_everything_is_kept(report: Report) -> None:
     assert list(thresholds) == report.labels == LABELS
     assert all(0 < threshold < 1 for threshold in thresholds.values())
     objective = load_run(report.folder).objective
-    assert isinstance(objective, AnyClasses)
+    assert isinstance(objective, MultiLabel)
     assert objective.thresholds is not None
     assert objective.thresholds.tolist() == list(thresholds.values())
 
 
-def test_the_screen_and_tensorboard_have_a_table_for_each_class(any_classes: Trained, report: Report) -> None:
+def test_the_screen_and_tensorboard_have_a_table_for_each_class(
+    any_classes: Trained, report: Report
+) -> None:
     shown = any_classes.screen
     assert "micro-F1" in shown
     assert all(label in shown for label in LABELS)
@@ -63,9 +65,17 @@ def test_the_screen_and_tensorboard_have_a_table_for_each_class(any_classes: Tra
     tags = events.Tags()
     assert {f"test/confusion/{label}" for label in LABELS} <= set(tags["images"])
     assert {f"test/{label}" for label in LABELS} <= set(tags["tensors"])
-    assert {"test/micro_f1", "baseline/micro_f1", "validation/macro_f1", "validation/accuracy"} <= set(tags["scalars"])
+    assert {
+        "test/micro_f1",
+        "baseline/micro_f1",
+        "validation/macro_f1",
+        "validation/accuracy",
+    } <= set(tags["scalars"])
     assert "_hparams_/session_start_info" in events.summary_metadata
-    texts = [events.Tensors(f"probe_{number}/text_summary")[-1].tensor_proto.string_val[0] for number in range(2)]
+    texts = [
+        events.Tensors(f"probe_{number}/text_summary")[-1].tensor_proto.string_val[0]
+        for number in range(2)
+    ]
     assert b"food" in texts[0]  # the classes in turn
     assert b"place" in texts[1]
 
@@ -77,18 +87,25 @@ def test_the_kept_weights_are_those_of_the_best_macro_f1_at_the_best_thresholds(
     scored = {scalar.step: scalar.value for scalar in events.Scalars("validation/macro_f1")}
     best = max(scored, key=scored.__getitem__)
     assert report.facts_of_training["best validation macro-F1"] == pytest.approx(scored[best])
-    found = evaluate(EvaluateConfig(run=str(any_classes.copy(tmp_path)), split="validation", accelerator="cpu"))
+    found = evaluate(
+        EvaluateConfig(run=str(any_classes.copy(tmp_path)), split="validation", accelerator="cpu")
+    )
     assert found.macro_f1 == pytest.approx(scored[best], abs=1e-6)
 
 
 def test_the_record_says_which_classes_a_text_is_given(report: Report) -> None:
     index = read_index(report.folder / "heads")
     assert index.classes == LABELS
-    assert all(text.label is not None and set(text.label.split(", ")) <= {*LABELS, "none"} for text in index.texts)
+    assert all(
+        text.label is not None and set(text.label.split(", ")) <= {*LABELS, "none"}
+        for text in index.texts
+    )
     arrays = read_step(report.folder / "heads" / index.steps[-1].file)
     given = arrays["text_0/probabilities"] >= 0.5  # until the thresholds are chosen
     assert arrays["text_0/given"].tolist() == given.astype(int).tolist()
-    kept = read_step(report.folder / "heads" / f"step_{report.facts_of_training['kept step']:012d}.npz")
+    kept = read_step(
+        report.folder / "heads" / f"step_{report.facts_of_training['kept step']:012d}.npz"
+    )
     for name in ("loss_zeroed", "accuracy_zeroed", "gate_gradient", "comprehensiveness"):
         assert np.isfinite(kept[f"numbers/{name}/mean"]).all()
     assert (kept["numbers/gate_gradient/mean"] > 0).any()
@@ -99,7 +116,10 @@ def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
 ) -> None:
     folder = str(any_classes.copy(tmp_path))
     assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
-    path = write(tmp_path / "new.csv", [row | {"label": ";".join(row["label"])} for row in comments(40, seed=1)])
+    path = write(
+        tmp_path / "new.csv",
+        [row | {"label": ";".join(row["label"])} for row in comments(40, seed=1)],
+    )
     data = OtherDataConfig(path=path, cache_dir=str(tmp_path))
     found = evaluate(EvaluateConfig(run=folder, accelerator="cpu", data=data))
     assert isinstance(found, MultiLabelScores)
@@ -107,7 +127,9 @@ def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
     assert (Path(folder) / "evaluations/new-train.json").exists()
 
 
-def test_predictions_are_lists_or_joined_and_follow_the_thresholds(report: Report, tmp_path: Path) -> None:
+def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
+    report: Report, tmp_path: Path
+) -> None:
     rows = comments(60, seed=2)
     source, folder = write(tmp_path / "in.jsonl", rows), str(report.folder)
     for ending in ("jsonl", "csv"):
@@ -128,30 +150,44 @@ def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path:
     folder, source = any_classes.copy(tmp_path), write(tmp_path / "in.jsonl", comments(9))
     (folder / "thresholds.json").write_text(json.dumps({"food": 0.0, "place": 1.0, "staff": 0.0}))
     predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
-    assert {line.split('"prediction": ')[1][:17] for line in (tmp_path / "out.jsonl").read_text().splitlines()} == {
-        '["food", "staff"]'
-    }
+    assert {
+        line.split('"prediction": ')[1][:17]
+        for line in (tmp_path / "out.jsonl").read_text().splitlines()
+    } == {'["food", "staff"]'}
     for broken in ("{}", "[", '{"food": "a", "place": 1, "staff": 1}'):
         (folder / "thresholds.json").write_text(broken)
         with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
             load_run(folder)
     (folder / "thresholds.json").unlink()
-    with pytest.warns(UserWarning, match=r"has no thresholds\.json: a class is given from a probability of 0\.5 on"):
+    with pytest.warns(
+        UserWarning,
+        match=r"has no thresholds\.json: a class is given from a probability of 0\.5 on",
+    ):
         load_run(folder)
 
 
-def test_a_text_is_inspected_with_all_that_it_is_given(any_classes: Trained, tmp_path: Path) -> None:
+def test_a_text_is_inspected_with_all_that_it_is_given(
+    any_classes: Trained, tmp_path: Path
+) -> None:
     folder = any_classes.copy(tmp_path)
-    config = InspectConfig(run=str(folder), text="the soup and the cook", label="staff; food", accelerator="cpu")
+    config = InspectConfig(
+        run=str(folder), text="the soup and the cook", label="staff; food", accelerator="cpu"
+    )
     (shown,) = texts_of(inspect(config).read_text(encoding="utf-8"))
     assert shown.text["label"] == "food, staff"
     assert shown.arrays["given"].tolist() == [1, 0, 1]
     newest = max((folder / "inspect").glob("*/heads"))
-    assert read_step(newest / read_index(newest).steps[0].file)["text_0/given"].tolist() == [1, 0, 1]
+    assert read_step(newest / read_index(newest).steps[0].file)["text_0/given"].tolist() == [
+        1,
+        0,
+        1,
+    ]
     nothing = replace(config, text="it was and very", label="", output=str(tmp_path / "none.html"))
     (shown,) = texts_of(inspect(nothing).read_text(encoding="utf-8"))
     assert (shown.text["label"], shown.arrays["given"].tolist()) == ("none", [0, 0, 0])
-    measured = json.loads(measure(InspectConfig(run=str(folder), texts=16, accelerator="cpu")).read_text())
+    measured = json.loads(
+        measure(InspectConfig(run=str(folder), texts=16, accelerator="cpu")).read_text()
+    )
     assert measured["texts"] == 16
     head = measured["heads"]["layer 1"][2]
     assert {"loss_zeroed", "accuracy_averaged", "gate_gradient", "sufficiency"} <= set(head)
@@ -160,8 +196,15 @@ def test_a_text_is_inspected_with_all_that_it_is_given(any_classes: Trained, tmp
 
 def test_weights_and_smoothing_are_used(small_config: Maker) -> None:
     # Half of the texts have each class, so balanced weights are near 1: a rarer class tells them apart.
-    rows, found = [row | {"label": row["label"] if n % 3 else ["food"]} for n, row in enumerate(comments())], []
-    for key, value in (("seed", 0), ("optimizer.class_weights", "none"), ("optimizer.label_smoothing", 0.3)):
+    rows, found = (
+        [row | {"label": row["label"] if n % 3 else ["food"]} for n, row in enumerate(comments())],
+        [],
+    )
+    for key, value in (
+        ("seed", 0),
+        ("optimizer.class_weights", "none"),
+        ("optimizer.label_smoothing", 0.3),
+    ):
         config = changed(small_config(key, rows, max_steps=3), key, value)
         config.inspection.enabled = False
         found.append(load_run(train(config).folder).model.state_dict())
@@ -170,17 +213,26 @@ def test_weights_and_smoothing_are_used(small_config: Maker) -> None:
 
 
 def test_pairs_of_texts_with_any_number_of_labels_are_trained_on(small_config: Maker) -> None:
-    rows = [{**row, "other": one["text"]} for row, one in zip(comments(160), comments(160, seed=3), strict=True)]
+    rows = [
+        {**row, "other": one["text"]}
+        for row, one in zip(comments(160), comments(160, seed=3), strict=True)
+    ]
     assert isinstance(train(small_config(rows=rows, max_steps=3)).test, MultiLabelScores)
 
 
-def test_labels_that_a_run_was_not_trained_on_are_refused(plain: Trained, small_config: Maker) -> None:
+def test_labels_that_a_run_was_not_trained_on_are_refused(
+    plain: Trained, small_config: Maker
+) -> None:
     config = small_config(rows=comments())
     with pytest.raises(DataError, match=r"set data\.multi_label=true"):
         train(replace(config, data=replace(config.data, multi_label=False)))
-    with pytest.raises(ConfigError, match=r"data\.multi_label: .* was trained on texts of one label each"):
+    with pytest.raises(
+        ConfigError, match=r"data\.multi_label: .* was trained on texts of one label each"
+    ):
         evaluate(
             EvaluateConfig(
-                run=str(plain.folder), accelerator="cpu", data=OtherDataConfig(path=config.data.path, multi_label=True)
+                run=str(plain.folder),
+                accelerator="cpu",
+                data=OtherDataConfig(path=config.data.path, multi_label=True),
             )
         )

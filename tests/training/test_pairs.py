@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headscope.command_config import InspectConfig
-from headscope.commands.inspect import inspect, measure
+from headscope.cli.inspect import inspect, measure
 from headscope.config import ModelConfig, TrainConfig
-from headscope.tensorboard.record import quadrants, read_index, read_step, weights_from
-from headscope.training.run import train
+from headscope.options import InspectConfig
+from headscope.record.schema import quadrants, read_index, read_step, weights_from
+from headscope.training.train import train
 from training_runs import Trained, events_of, pairs
 
 
@@ -19,30 +19,49 @@ def test_a_run_on_pairs_records_segments_shares_and_crossing(of_pairs: Trained) 
     index = read_index(folder)
     for text in index.texts:
         assert text.segments is not None
-        special = [token for token, segment in zip(text.tokens, text.segments, strict=True) if segment is None]
+        special = [
+            token
+            for token, segment in zip(text.tokens, text.segments, strict=True)
+            if segment is None
+        ]
         assert special == ["[CLS]", "[SEP]", "[SEP]"]
-        texts = ["".join(t for t, s in zip(text.tokens, text.segments, strict=True) if s == which) for which in (0, 1)]
+        texts = [
+            "".join(t for t, s in zip(text.tokens, text.segments, strict=True) if s == which)
+            for which in (0, 1)
+        ]
         assert texts == [part.replace(" ", "") for part in text.text.split(" ⏐ ")]
     events = events_of(of_pairs.folder)
     for kept in index.steps:
         arrays = read_step(folder / kept.file)
         weights = weights_from(arrays["text_0/layer_1/levels"], arrays["text_0/layer_1/scales"])
         np.testing.assert_allclose(
-            arrays["text_0/layer_1/quadrants"], quadrants(weights, index.texts[0].segments), atol=5e-3
+            arrays["text_0/layer_1/quadrants"],
+            quadrants(weights, index.texts[0].segments),
+            atol=5e-3,
         )
         crossing = arrays["numbers/crossing/mean"]
         assert crossing.shape == (2, 3)
         assert ((crossing > 0) & (crossing < 1)).all()
-        (scalar,) = [it.value for it in events.Scalars("heads/layer_1/head_2/crossing") if it.step == kept.step]
+        (scalar,) = [
+            it.value
+            for it in events.Scalars("heads/layer_1/head_2/crossing")
+            if it.step == kept.step
+        ]
         assert crossing[1, 2] == pytest.approx(scalar)
 
 
-def test_a_finished_run_on_pairs_is_measured_and_inspected(of_pairs: Trained, tmp_path: Path) -> None:
+def test_a_finished_run_on_pairs_is_measured_and_inspected(
+    of_pairs: Trained, tmp_path: Path
+) -> None:
     folder = of_pairs.copy(tmp_path)
     content = measure(InspectConfig(run=str(folder), texts=8, accelerator="cpu")).read_text()
     assert content.count('"crossing"') == 6
     page = tmp_path / "page.html"
-    inspect(InspectConfig(run=str(folder), text="the cat", text_pair="a dog", output=str(page), accelerator="cpu"))
+    inspect(
+        InspectConfig(
+            run=str(folder), text="the cat", text_pair="a dog", output=str(page), accelerator="cpu"
+        )
+    )
     assert '"segments":[null,0,0,null,1,1,null]' in page.read_text()
     (record,) = folder.glob("inspect/*/heads")
     assert read_index(record).texts[0].segments == [None, 0, 0, None, 1, 1, None]
@@ -52,11 +71,19 @@ def test_a_head_learns_to_look_at_the_other_text(small_config: Callable[..., Tra
     config = small_config(rows=pairs(600), max_epochs=8)
     config.data.tokens_per_batch = 512
     config.model = ModelConfig(
-        d_model=32, num_heads=2, num_layers=1, feedforward_size=64, dropout=0.0, pooling="mean", evidence=False
+        d_model=32,
+        num_heads=2,
+        num_layers=1,
+        feedforward_size=64,
+        dropout=0.0,
+        pooling="mean",
+        evidence=False,
     )
     report = train(config)
     assert report.test.accuracy > 0.9
     folder = report.folder / "heads"
-    crossings = [read_step(folder / kept.file)["numbers/crossing/mean"] for kept in read_index(folder).steps]
+    crossings = [
+        read_step(folder / kept.file)["numbers/crossing/mean"] for kept in read_index(folder).steps
+    ]
     assert crossings[0].max() < 0.35  # untrained: looks everywhere alike
     assert crossings[-1].max() > crossings[0].max() + 0.1

@@ -11,19 +11,19 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from bert_family import HEADS, HIDDEN, LAYERS, PLACES, WIDTH
-from headscope.command_config import EvaluateConfig, InspectConfig, PredictConfig
-from headscope.commands.evaluate import evaluate
-from headscope.commands.inspect import inspect, measure
-from headscope.commands.predict import predict
+from headscope.cli.evaluate import evaluate
+from headscope.cli.inspect import inspect, measure
+from headscope.cli.predict import predict
 from headscope.config import ModelConfig, OptimizerConfig, TrainConfig
 from headscope.errors import ConfigError, RunError
-from headscope.inspection.study import special_tokens
+from headscope.heads.study import special_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
+from headscope.options import EvaluateConfig, InspectConfig, PredictConfig
+from headscope.record.schema import read_index, read_step
+from headscope.run import load_run
 from headscope.settings import problems
-from headscope.tensorboard.record import read_index, read_step
-from headscope.training.folder import load_run
-from headscope.training.run import train
+from headscope.training.train import train
 from training_runs import from_checkpoint
 
 
@@ -35,9 +35,14 @@ def quick(config: TrainConfig, steps: int = 2) -> TrainConfig:
 
 @pytest.mark.parametrize(
     "family",
-    ["xlm-roberta", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "distilbert", "roberta"))],
+    [
+        "xlm-roberta",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "distilbert", "roberta")),
+    ],
 )
-def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(family: str, tmp_path: Path) -> None:
+def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(
+    family: str, tmp_path: Path
+) -> None:
     config = from_checkpoint(tmp_path, family)
     config.trainer.max_steps = 3
     report = train(config)
@@ -45,7 +50,12 @@ def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(family:
     run, folder = load_run(report.folder), str(report.folder)
     assert run.config == config
     model = run.config.model
-    assert (model.d_model, model.num_heads, model.num_layers, model.feedforward_size) == (WIDTH, HEADS, LAYERS, HIDDEN)
+    assert (model.d_model, model.num_heads, model.num_layers, model.feedforward_size) == (
+        WIDTH,
+        HEADS,
+        LAYERS,
+        HIDDEN,
+    )
     assert (run.config.data.max_length, model.positions) == (PLACES, "learned")
     assert run.tokenizer.truncation["max_length"] == PLACES
     assert run.tokenizer.padding is None
@@ -59,10 +69,14 @@ def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(family:
     assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
     (tmp_path / "texts.txt").write_text("a lovely film\nan awful day with rain\n")
     output = str(tmp_path / "labels.csv")
-    assert predict(PredictConfig(folder, str(tmp_path / "texts.txt"), output, accelerator="cpu")) == 2
+    assert (
+        predict(PredictConfig(folder, str(tmp_path / "texts.txt"), output, accelerator="cpu")) == 2
+    )
     page = inspect(InspectConfig(run=folder, text="a lovely film", accelerator="cpu"))
     assert f"{LAYERS} layers, {HEADS} heads, width {WIDTH}" in page.read_text(encoding="utf-8")
-    measured = json.loads(measure(InspectConfig(run=folder, texts=8, accelerator="cpu")).read_text())
+    measured = json.loads(
+        measure(InspectConfig(run=folder, texts=8, accelerator="cpu")).read_text()
+    )
     assert len(measured["heads"]) == LAYERS
 
 
@@ -76,7 +90,9 @@ def test_training_begins_with_the_checkpoints_weights_and_tokenizer(tmp_path: Pa
     block = "encoder.layer.2.attention"
     heads = [weights[f"{block}.self.{name}.weight"] for name in ("query", "key", "value")]
     assert torch.equal(model.encoder.blocks[2].attention.in_proj_weight, torch.cat(heads))
-    assert torch.equal(model.encoder.blocks[2].attention.out_proj.bias, weights[f"{block}.output.dense.bias"])
+    assert torch.equal(
+        model.encoder.blocks[2].attention.out_proj.bias, weights[f"{block}.output.dense.bias"]
+    )
     kept, theirs = (
         json.loads(Tokenizer.from_file(str(path / "tokenizer.json")).to_str())
         for path in (folder, tmp_path / "checkpoint")
@@ -94,13 +110,21 @@ def test_training_begins_with_the_checkpoints_weights_and_tokenizer(tmp_path: Pa
 @pytest.mark.parametrize("frozen", [0, 2])
 def test_frozen_layers_stay_as_they_are_and_the_others_learn(frozen: int, tmp_path: Path) -> None:
     config = quick(from_checkpoint(tmp_path, model=ModelConfig(frozen_layers=frozen)))
-    model, checkpoint = load_run(train(config).folder).model, find_checkpoint(str(tmp_path / "checkpoint"))
+    model, checkpoint = (
+        load_run(train(config).folder).model,
+        find_checkpoint(str(tmp_path / "checkpoint")),
+    )
     before = TextClassifier(ModelConfig(), 1, 2, 1, architecture=checkpoint.architecture)
     load_weights(before, checkpoint)
     parts = ["embedding", *(f"encoder.blocks.{number}" for number in range(LAYERS))]
     changed = [
-        any(not torch.equal(new, old) for new, old in zip(one.parameters(), other.parameters(), strict=True))
-        for one, other in ((model.get_submodule(part), before.get_submodule(part)) for part in parts)
+        any(
+            not torch.equal(new, old)
+            for new, old in zip(one.parameters(), other.parameters(), strict=True)
+        )
+        for one, other in (
+            (model.get_submodule(part), before.get_submodule(part)) for part in parts
+        )
     ]
     assert changed == [False] * (frozen + 1) + [True] * (LAYERS - frozen)
 
@@ -118,7 +142,10 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_p
     index = read_index(report.folder / "heads")
     shown = zip(index.texts[0].tokens, index.texts[0].segments or [], strict=True)
     start, end = ("[CLS]", "[SEP]") if family == "bert" else ("<s>", "</s>")
-    assert [token for token, segment in shown if segment is None] == [start, *[end] * (2 if family == "bert" else 3)]
+    assert [token for token, segment in shown if segment is None] == [
+        start,
+        *[end] * (2 if family == "bert" else 3),
+    ]
     crossing = read_step(report.folder / "heads" / index.steps[-1].file)["numbers/crossing/mean"]
     assert ((crossing > 0) & (crossing < 1)).all()
     types = load_run(report.folder).model.embedding.segment
@@ -148,16 +175,25 @@ def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
         ({"path": "./nowhere"}, "model.path: got './nowhere', takes a folder that exists"),
         ({"frozen_layers": 1}, "model.frozen_layers: got 1, takes null without model.path"),
         ({"revision": "v1"}, "model.revision: got 'v1', takes null without model.path"),
-        ({"path": "some/id", "window": 3}, "model.window: got 3, but model.path was trained with None"),
-        ({"path": "some/id", "attention": "shared_projection"}, "model.attention: got 'shared_projection'"),
+        (
+            {"path": "some/id", "window": 3},
+            "model.window: got 3, but model.path was trained with None",
+        ),
+        (
+            {"path": "some/id", "attention": "shared_projection"},
+            "model.attention: got 'shared_projection'",
+        ),
     ],
 )
-def test_what_does_not_go_with_a_checkpoint_is_refused_early(options: dict[str, object], words: str) -> None:
+def test_what_does_not_go_with_a_checkpoint_is_refused_early(
+    options: dict[str, object], words: str
+) -> None:
     assert any(words in problem for problem in problems(TrainConfig(model=ModelConfig(**options))))
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(1.0, 0.5), *(pytest.param(0.5, after, marks=pytest.mark.slow) for after in (1.0, 0.8))]
+    ("before", "after"),
+    [(1.0, 0.5), *(pytest.param(0.5, after, marks=pytest.mark.slow) for after in (1.0, 0.8))],
 )
 def test_a_resumed_run_needs_no_checkpoint_and_takes_other_rates_for_its_layers(
     before: float, after: float, tmp_path: Path
@@ -177,5 +213,7 @@ def test_a_resumed_run_needs_no_checkpoint_and_takes_other_rates_for_its_layers(
     last = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
     (state,) = last["optimizer_states"]
     peaks = {group["initial_lr"] for group in state["param_groups"]}
-    assert sorted(peaks) == pytest.approx(sorted({0.25 * after**distance for distance in range(LAYERS + 2)}))
+    assert sorted(peaks) == pytest.approx(
+        sorted({0.25 * after**distance for distance in range(LAYERS + 2)})
+    )
     assert {int(memory["step"]) for memory in state["state"].values()} == {last["global_step"]}

@@ -17,9 +17,9 @@ import torch
 from headscope.config import TrainConfig, TrainerConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError
-from headscope.training import processes
-from headscope.training.folder import load_run
-from headscope.training.processes import LostProcessError, check_devices, is_worker, joined
+from headscope.run import load_run
+from headscope.training import distributed as processes
+from headscope.training.distributed import LostProcessError, check_devices, is_worker, joined
 from headscope.training.session import total_steps
 from training_runs import reviews, write
 
@@ -30,16 +30,25 @@ HERE = Path(__file__).parent
 # What is told before anything starts.
 
 
-def test_devices_and_machines_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"trainer\.num_nodes: got 2; start the command on each machine, by torchrun"):
+def test_devices_and_machines_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"trainer\.num_nodes: got 2; start the command on each machine, by torchrun",
+    ):
         check_devices(TrainerConfig(num_nodes=2, accelerator="cpu"))
     monkeypatch.setattr(processes, "best_device", lambda *_: torch.device("cuda"))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(ConfigError, match=r"trainer\.devices: got 2, and torch finds 1 on this machine"):
+    with pytest.raises(
+        ConfigError, match=r"trainer\.devices: got 2, and torch finds 1 on this machine"
+    ):
         check_devices(TrainerConfig(devices=2))
 
 
-def test_who_has_started_this_process_is_read_from_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_started_this_process_is_read_from_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def found(devices: int, **environment: str) -> bool:
         with monkeypatch.context() as patched:
             for name, value in environment.items():
@@ -48,31 +57,44 @@ def test_who_has_started_this_process_is_read_from_its_environment(monkeypatch: 
 
     assert not found(2)
     assert found(2, SLURM_PROCID="1", SLURM_NTASKS="2")
-    assert not found(2, SLURM_PROCID="0", SLURM_NTASKS="1")  # a batch script: it starts the processes itself
+    assert not found(
+        2, SLURM_PROCID="0", SLURM_NTASKS="1"
+    )  # a batch script: it starts the processes itself
     assert not found(1, SLURM_PROCID="0", SLURM_NTASKS="1")
     assert found(2, TORCHELASTIC_RUN_ID="a", WORLD_SIZE="2")
-    with pytest.raises(ConfigError, match=r"trainer\.devices: got 1, .* torchrun has started 2 processes"):
+    with pytest.raises(
+        ConfigError, match=r"trainer\.devices: got 1, .* torchrun has started 2 processes"
+    ):
         found(1, TORCHELASTIC_RUN_ID="a", WORLD_SIZE="2")
 
 
-def test_the_end_of_another_process_is_told_apart_from_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_another_process_is_told_apart_from_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in {"RANK": "1", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, **__: None)
     settings = TrainerConfig(devices=2, accelerator="cpu")
     with pytest.raises(LostProcessError, match="process 1: another process"), joined(settings):
-        raise RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1")
+        raise RuntimeError(
+            "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1"
+        )
     with pytest.raises(RuntimeError, match="shapes"), joined(settings):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
 
-def test_more_processes_than_batches_are_refused(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_batches_are_refused(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = small_config()
     data = TextDataModule(config.data, config.tokenizer, 0)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 99)
-    with pytest.raises(ConfigError, match=r"trainer\.devices: 99 processes share \d+ batches, so some have none; take"):
+    with pytest.raises(
+        ConfigError,
+        match=r"trainer\.devices: 99 processes share \d+ batches, so some have none; take",
+    ):
         data.sampler("train")
 
 
@@ -103,9 +125,16 @@ def command(texts: Path, folder: Path, name: str, *more: str) -> list[str]:
 
 
 def started(words: list[str], **environment: str) -> "subprocess.Popen[str]":
-    found = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning", **environment}
+    found = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "error::UserWarning",
+        **environment,
+    }
     arguments = [sys.executable, "-m", *words]
-    return subprocess.Popen(arguments, env=found, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        arguments, env=found, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -126,12 +155,26 @@ def test_twenty_steps_of_two_processes_are_those_of_the_joined_batches(
     tmp_path: Path, evidence: str, class_weights: str
 ) -> None:
     found = []
-    for devices, starter in ((1, []), (2, ["torch.distributed.run", "--standalone", "--nproc-per-node=2"])):
+    for devices, starter in (
+        (1, []),
+        (2, ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]),
+    ):
         # A module in one process, a script in two: torchrun takes a path.
-        script = [str(HERE / "joined_run.py"), str(tmp_path), f"on-{devices}", str(devices), evidence, class_weights]
+        script = [
+            str(HERE / "joined_run.py"),
+            str(tmp_path),
+            f"on-{devices}",
+            str(devices),
+            evidence,
+            class_weights,
+        ]
         process = subprocess.run(
             [sys.executable, *(["-m"] if starter else []), *starter, *script],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
             capture_output=True,
             text=True,
         )
@@ -140,13 +183,17 @@ def test_twenty_steps_of_two_processes_are_those_of_the_joined_batches(
         found.append(torch.load(path, weights_only=True))
     one, two = found
     assert one["global_step"] == two["global_step"] == 20
-    assert {weight.dtype for weight in one["state_dict"].values() if weight.is_floating_point()} == {torch.float64}
+    assert {
+        weight.dtype for weight in one["state_dict"].values() if weight.is_floating_point()
+    } == {torch.float64}
     for name, weight in one["state_dict"].items():
         torch.testing.assert_close(weight, two["state_dict"][name], rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_leaves_what_one_leaves_and_is_used_as_that(texts: Path, tmp_path: Path) -> None:
+def test_a_run_of_two_processes_leaves_what_one_leaves_and_is_used_as_that(
+    texts: Path, tmp_path: Path
+) -> None:
     more = ("inspection.most_wrong=0", "trainer.max_epochs=2")
     two = run(*command(texts, tmp_path, "two", *more))
     one = run(*command(texts, tmp_path, "one", *more, "trainer.devices=1"))
@@ -156,7 +203,10 @@ def test_a_run_of_two_processes_leaves_what_one_leaves_and_is_used_as_that(texts
     assert [line for line in two.stderr.splitlines() if "note:" not in line] == []
     trained = load_run(tmp_path / "two")
     assert trained.config.trainer.devices == 2
-    steps = [json.loads((tmp_path / name / "heads/index.json").read_text())["steps"] for name in ("one", "two")]
+    steps = [
+        json.loads((tmp_path / name / "heads/index.json").read_text())["steps"]
+        for name in ("one", "two")
+    ]
     assert len(steps[0]) == len(steps[1]) == 3  # before training and at each validation
     scored = run("evaluate", f"run={tmp_path}/two", "accelerator=cpu")
     assert scored.returncode == 0, scored.stderr
@@ -165,10 +215,20 @@ def test_a_run_of_two_processes_leaves_what_one_leaves_and_is_used_as_that(texts
 
 @pytest.mark.slow
 def test_two_machines_are_joined_by_torchrun(texts: Path, tmp_path: Path) -> None:
-    words = command(texts, tmp_path, "two", "trainer.devices=1", "trainer.num_nodes=2", "trainer.max_epochs=1")
+    words = command(
+        texts, tmp_path, "two", "trainer.devices=1", "trainer.num_nodes=2", "trainer.max_epochs=1"
+    )
     starter = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
     nodes = [
-        started([*starter, f"--rdzv-endpoint=localhost:29{os.getpid() % 900 + 100}", "-m", "headscope", *words])
+        started(
+            [
+                *starter,
+                f"--rdzv-endpoint=localhost:29{os.getpid() % 900 + 100}",
+                "-m",
+                "headscope",
+                *words,
+            ]
+        )
         for _ in range(2)
     ]
     said = [node.communicate(timeout=120) for node in nodes]
@@ -202,12 +262,16 @@ def test_ctrl_c_saves_the_run_which_goes_on_to_the_same_end(texts: Path, tmp_pat
     assert (process.returncode, bool(re.fullmatch(line, errors.strip()))) == (130, True), errors
     assert run("train", f"resume={tmp_path}/broken").returncode == 0
     assert run(*command(texts, tmp_path, "whole", *more)).returncode == 0
-    broken, whole = ((tmp_path / run / "model.safetensors").read_bytes() for run in ("broken", "whole"))
+    broken, whole = (
+        (tmp_path / run / "model.safetensors").read_bytes() for run in ("broken", "whole")
+    )
     assert broken == whole
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on_with_one(texts: Path, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on_with_one(
+    texts: Path, tmp_path: Path
+) -> None:
     process = started(["headscope", *command(texts, tmp_path, "run", "trainer.max_epochs=40")])
     after("epoch  3", process)
     workers = children(process)
@@ -227,16 +291,22 @@ def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on_with_one(te
 
 
 @pytest.mark.slow
-def test_when_the_parent_is_killed_its_processes_save_the_run_and_end(texts: Path, tmp_path: Path) -> None:
+def test_when_the_parent_is_killed_its_processes_save_the_run_and_end(
+    texts: Path, tmp_path: Path
+) -> None:
     process = started(["headscope", *command(texts, tmp_path, "run", "trainer.max_epochs=400")])
     after("epoch  2", process)
     process.kill()
-    _, errors = process.communicate(timeout=60)  # the pipe is theirs too: it closes when they have ended
+    _, errors = process.communicate(
+        timeout=60
+    )  # the pipe is theirs too: it closes when they have ended
     assert errors.strip().startswith("stopped by SIGTERM at step")
 
 
 @pytest.mark.slow
-def test_a_sweep_of_two_processes_a_job_goes_on_after_one_that_fails(texts: Path, tmp_path: Path) -> None:
+def test_a_sweep_of_two_processes_a_job_goes_on_after_one_that_fails(
+    texts: Path, tmp_path: Path
+) -> None:
     words = command(texts, tmp_path, "sweep", "trainer.max_epochs=1", "inspection.enabled=false")
     found = run(*words, "-m", "optimizer.learning_rate=0.01,1e30", "optimizer.gradient_clip=0")
     assert found.returncode == 1, found.stderr

@@ -16,10 +16,7 @@ from lightning.pytorch import Trainer
 from headscope.config import TrainConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, UserWarningMessage
-from headscope.settings import described
-from headscope.signals import Stopped
-from headscope.training.callbacks import RunCheckpoint, WholeCheckpoints
-from headscope.training.folder import (
+from headscope.run import (
     CALIBRATION,
     DERIVED_FILES,
     METRICS,
@@ -29,6 +26,9 @@ from headscope.training.folder import (
     load_run,
     save_weights,
 )
+from headscope.settings import described
+from headscope.signals import Stopped
+from headscope.training.callbacks import AtomicCheckpointIO, RunCheckpoint
 from headscope.training.resume import (
     BEST,
     FREE,
@@ -41,7 +41,7 @@ from headscope.training.resume import (
     check_progress,
     resume_point,
 )
-from headscope.training.run import train
+from headscope.training.train import train
 from training_runs import Rows, Trained, changed, comments, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -77,7 +77,9 @@ def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     whole = train(unbroken)
     steps = whole.facts_of_training["steps"]
     # Of three batches of a step the second: the third is gone through, since gradients are not kept.
-    interrupt_at(steps // 2 - 1 if accumulate == 1 else 5, number, signal.SIGTERM)  # the first one counts
+    interrupt_at(
+        steps // 2 - 1 if accumulate == 1 else 5, number, signal.SIGTERM
+    )  # the first one counts
     step = steps // 2 - 1 if accumulate == 1 else 2
     folder = Path(broken.outputs_dir) / "broken"
     said = f"at step {step}; go on with: headscope train resume={folder}"
@@ -92,7 +94,9 @@ def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     assert (folder / WEIGHTS).read_bytes() == (whole.folder / WEIGHTS).read_bytes()
 
 
-def test_a_second_ctrl_c_ends_at_once(small_config: Maker, interrupt_at: Callable[..., None]) -> None:
+def test_a_second_ctrl_c_ends_at_once(
+    small_config: Maker, interrupt_at: Callable[..., None]
+) -> None:
     config = small_config()
     interrupt_at(2, signal.SIGTERM, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match="stopped by Ctrl-C at step 1; go on with"):
@@ -113,7 +117,9 @@ def test_a_second_ctrl_c_ends_at_once(small_config: Maker, interrupt_at: Callabl
         ("name", "other"),
     ],
 )
-def test_what_the_weights_were_trained_with_is_kept(small_config: Maker, key: str, value: object) -> None:
+def test_what_the_weights_were_trained_with_is_kept(
+    small_config: Maker, key: str, value: object
+) -> None:
     before = small_config()
     old = next(old for name, old, _ in described(before) if name == key)
     with pytest.raises(ConfigError) as caught:
@@ -137,7 +143,9 @@ def test_what_the_weights_were_trained_with_is_kept(small_config: Maker, key: st
         ("baseline", True),
     ],
 )
-def test_the_same_again_and_what_does_no_harm_may_be_given(small_config: Maker, key: str, value: object) -> None:
+def test_the_same_again_and_what_does_no_harm_may_be_given(
+    small_config: Maker, key: str, value: object
+) -> None:
     check_kept(changed(replace(small_config(), resume="outputs/mine"), key, value), small_config())
 
 
@@ -153,7 +161,9 @@ def test_a_file_that_was_moved_may_be_given_anew(small_config: Maker, tmp_path: 
 def test_the_rules_are_about_keys_that_there_are() -> None:
     keys = [key for key, _, _ in described(TrainConfig())]
     assert {*FREE, *PATHS} <= {*keys}
-    assert [kept for kept in KEPT if not any(key == kept or key.startswith(kept) for key in keys)] == []
+    assert [
+        kept for kept in KEPT if not any(key == kept or key.startswith(kept) for key in keys)
+    ] == []
 
 
 def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None:
@@ -162,17 +172,30 @@ def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None
     again, before = replace(config, resume=str(folder)), contents(folder)
     for key, value, words in (
         ("model.num_heads", 2, r"model\.num_heads: got 2"),
-        ("trainer.max_epochs", 3, rf"trainer\.max_epochs: got 3, but resume={folder} has done 4 epochs; take more"),
-        ("trainer.max_steps", 5, rf"trainer\.max_steps: got 5, but resume={folder} has done {steps} steps; take more"),
+        (
+            "trainer.max_epochs",
+            3,
+            rf"trainer\.max_epochs: got 3, but resume={folder} has done 4 epochs; take more",
+        ),
+        (
+            "trainer.max_steps",
+            5,
+            rf"trainer\.max_steps: got 5, but resume={folder} has done {steps} steps; take more",
+        ),
     ):
         with pytest.raises(ConfigError, match=words):
             train(changed(again, key, value))
     texts = Path(config.data.path)
     texts.write_text(texts.read_text().replace(",good", ",splendid"))
-    with pytest.raises(RunError, match="trained on the labels bad, good, and its data now have bad, splendid"):
+    with pytest.raises(
+        RunError, match="trained on the labels bad, good, and its data now have bad, splendid"
+    ):
         train(again)
     texts.write_text(texts.read_text().replace(",splendid", ",good").replace(" film ", " movie "))
-    with pytest.raises(RunError, match=r"its data have changed: .*test has other texts.*give it the data that it had"):
+    with pytest.raises(
+        RunError,
+        match=r"its data have changed: .*test has other texts.*give it the data that it had",
+    ):
         train(again)
     assert contents(folder) == before
 
@@ -202,7 +225,10 @@ def of_another_width(folder: Path) -> None:
         (without_tokenizer, "has no tokenizer.json"),
         (with_a_folder_for_labels, "labels.json"),
         (with_a_pipe_for_metrics, "metrics.json is no file; remove it"),
-        (of_another_width, r"is \[\d+.*\] in last.ckpt and is \[21.*\] in the network of config.yaml"),
+        (
+            of_another_width,
+            r"is \[\d+.*\] in last.ckpt and is \[21.*\] in the network of config.yaml",
+        ),
     ],
 )
 def test_files_that_do_not_fit_the_checkpoint_are_told_before_anything_is_written(
@@ -225,16 +251,22 @@ def test_batches_of_another_size_wait_for_the_end_of_an_epoch(
     again = changed(replace(config, resume=str(report.folder)), "data.tokens_per_batch", 64)
     facts = train(changed(again, "trainer.max_epochs", 2)).facts_of_training
     assert facts["epochs"] == 2  # between epochs it may change
-    fresh = train(changed(replace(config, name="fresh"), "data.tokens_per_batch", 64)).facts_of_training
+    fresh = train(
+        changed(replace(config, name="fresh"), "data.tokens_per_batch", 64)
+    ).facts_of_training
     assert facts["steps"] == report.facts_of_training["steps"] + fresh["steps"]
     interrupt_at(2)
     with pytest.raises(KeyboardInterrupt):
         train(stopped)
     stopped.resume = str(Path(stopped.outputs_dir) / "stopped")
-    with pytest.raises(ConfigError, match=r"got 64, but .* stopped within an epoch of tokens_per_batch=256"):
+    with pytest.raises(
+        ConfigError, match=r"got 64, but .* stopped within an epoch of tokens_per_batch=256"
+    ):
         train(changed(stopped, "data.tokens_per_batch", 64))
     before = load_config(Path(stopped.resume))
-    with pytest.raises(ConfigError, match=r"trainer.devices: got 2, but .* stopped within an epoch of devices=1"):
+    with pytest.raises(
+        ConfigError, match=r"trainer.devices: got 2, but .* stopped within an epoch of devices=1"
+    ):
         check_progress(changed(stopped, "trainer.devices", 2), before, Path(stopped.resume, LAST))
 
 
@@ -248,13 +280,17 @@ def test_a_run_ends_by_its_patience_however_often_it_is_resumed(
         config.optimizer.learning_rate = config.optimizer.evidence_rate = 1e-12
     whole = train(unbroken).facts_of_training
     assert whole["epochs"] == 3
-    interrupt_at(whole["steps"] // 3 * 2)  # the last batch of the second epoch, which is validated first
+    interrupt_at(
+        whole["steps"] // 3 * 2
+    )  # the last batch of the second epoch, which is validated first
     with pytest.raises(KeyboardInterrupt):
         train(broken)
     again = replace(broken, resume=str(Path(broken.outputs_dir) / "broken"))
     assert train(again).facts_of_training == whole
     longer = changed(again, "trainer.max_epochs", 12)
-    with pytest.warns(UserWarningMessage, match=r"trainer\.patience=2: macro-F1 has not risen for 2 validations"):
+    with pytest.warns(
+        UserWarningMessage, match=r"trainer\.patience=2: macro-F1 has not risen for 2 validations"
+    ):
         assert train(longer).facts_of_training == whole
     assert train(changed(longer, "trainer.patience", 3)).facts_of_training["epochs"] == 4
 
@@ -265,7 +301,9 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_of_the_checkpoints_the_first_that_can_be_read_is_gone_on_from(plain: Trained, tmp_path: Path) -> None:
+def test_of_the_checkpoints_the_first_that_can_be_read_is_gone_on_from(
+    plain: Trained, tmp_path: Path
+) -> None:
     folder = plain.copy(tmp_path)
     last, previous, best = (folder / name for name in (LAST, PREVIOUS, BEST))
     assert resume_point(folder) == last
@@ -277,16 +315,21 @@ def test_of_the_checkpoints_the_first_that_can_be_read_is_gone_on_from(plain: Tr
         (Path.mkdir, "is no file"),
     ):
         spoil(last)
-        with pytest.warns(UserWarningMessage, match=rf"last\.ckpt {words}.*; goes on from .*previous\.ckpt, step \d+$"):
+        with pytest.warns(
+            UserWarningMessage,
+            match=rf"last\.ckpt {words}.*; goes on from .*previous\.ckpt, step \d+$",
+        ):
             assert resume_point(folder) == previous
     previous.unlink()
     with pytest.warns(
-        UserWarningMessage, match=r"last\.previous\.ckpt is missing; goes on from .*best\.ckpt, step \d+$"
+        UserWarningMessage,
+        match=r"last\.previous\.ckpt is missing; goes on from .*best\.ckpt, step \d+$",
     ):
         assert resume_point(folder) == best
     best.unlink()
     with pytest.raises(
-        RunError, match=r"no checkpoint to go on from: .*last\.ckpt is no file; .*put one back, or start"
+        RunError,
+        match=r"no checkpoint to go on from: .*last\.ckpt is no file; .*put one back, or start",
     ):
         resume_point(folder)
     last.rmdir()
@@ -297,7 +340,9 @@ def test_of_the_checkpoints_the_first_that_can_be_read_is_gone_on_from(plain: Tr
 def test_a_run_whose_best_weights_are_lost_is_refused(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
     damage(folder / BEST)
-    with pytest.raises(RunError, match=r"best\.ckpt is damaged .*with the best weights so far; put it back"):
+    with pytest.raises(
+        RunError, match=r"best\.ckpt is damaged .*with the best weights so far; put it back"
+    ):
         resume_point(folder)
 
 
@@ -311,7 +356,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_those_before_it(
 ) -> None:
     path = tmp_path / LAST
     for content in (1, 2):
-        WholeCheckpoints().save_checkpoint({"content": content}, path)
+        AtomicCheckpointIO().save_checkpoint({"content": content}, path)
 
     def full(checkpoint: object, path: Path) -> None:
         path.write_bytes(b"half")
@@ -320,7 +365,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_those_before_it(
     before = contents(tmp_path)
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OSError, match="No space"):
-        WholeCheckpoints().save_checkpoint({}, path)
+        AtomicCheckpointIO().save_checkpoint({}, path)
     assert contents(tmp_path) == before
     assert [torch.load(tmp_path / name)["content"] for name in (PREVIOUS, LAST)] == [1, 2]
 
@@ -330,7 +375,9 @@ def test_a_run_is_trained_by_one_process_at_a_time(plain: Trained, tmp_path: Pat
     lock, again = RunLock(folder), replace(load_run(folder).config, resume=str(folder))
     lock.take()
     before = contents(folder)
-    with pytest.raises(RunError, match=rf"another process, {os.getpid()}, trains this run; wait for its end"):
+    with pytest.raises(
+        RunError, match=rf"another process, {os.getpid()}, trains this run; wait for its end"
+    ):
         train(again)
     assert contents(folder) == before
     lock.release()
@@ -363,7 +410,9 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
     assert (folder / "checkpoints/last.ckpt").read_bytes() == before[0]
 
 
-def test_new_weights_have_nothing_that_was_made_of_older_ones(plain: Trained, tmp_path: Path) -> None:
+def test_new_weights_have_nothing_that_was_made_of_older_ones(
+    plain: Trained, tmp_path: Path
+) -> None:
     folder = plain.copy(tmp_path)
     model = load_run(folder).model
     for name in DERIVED_FILES:
@@ -380,7 +429,9 @@ class Validated(Trainer):
     """A trainer after a validation, of whom nothing but its loss is asked."""
 
     def __init__(self, loss: float) -> None:
-        super().__init__(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        super().__init__(
+            accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
+        )
         self.loss = loss
 
     @property
@@ -388,7 +439,9 @@ class Validated(Trainer):
         return {"validation/loss": torch.tensor(self.loss)}
 
 
-def kept(folder: Path, validations: list[tuple[float, float]], checkpoint: RunCheckpoint | None = None) -> list[int]:
+def kept(
+    folder: Path, validations: list[tuple[float, float]], checkpoint: RunCheckpoint | None = None
+) -> list[int]:
     """Return which validations, of (macro-F1, loss), would have been written."""
     checkpoint, written = checkpoint or RunCheckpoint(folder), []
     for number, (macro_f1, loss) in enumerate(validations):
@@ -420,5 +473,8 @@ def test_a_resumed_run_knows_the_loss_of_the_best(tmp_path: Path) -> None:
     kept(tmp_path, [(1.0, 0.5)], before)
     after = RunCheckpoint(tmp_path)
     after.load_state_dict(before.state_dict())
-    after.best_k_models, after.kth_best_model_path = before.best_k_models, before.kth_best_model_path
+    after.best_k_models, after.kth_best_model_path = (
+        before.best_k_models,
+        before.kth_best_model_path,
+    )
     assert kept(tmp_path, [(1.0, 0.6), (1.0, 0.4)], after) == [1]

@@ -14,17 +14,17 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from safetensors.torch import load, save
 
-from headscope.command_config import InspectConfig
-from headscope.commands.inspect import measure
+from headscope.cli.inspect import measure
 from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError
-from headscope.training.folder import load_run, save_config, training_fact
+from headscope.options import InspectConfig
+from headscope.run import load_run, read_metric, save_config
 from headscope.training.module import ClassifierModule
 from headscope.training.predict import split_logits
-from headscope.training.run import train
 from headscope.training.scores import scores
 from headscope.training.session import new_trainer
+from headscope.training.train import train
 from training_runs import Trained, changed, events_of, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -51,7 +51,9 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
     assert json.loads((folder / "labels.json").read_text()) == ["bad", "good"]
     run = load_run(folder)
     assert run.config == report.config
-    data = TextDataModule(run.config.data, run.config.tokenizer, 0, run.tokenizer, run.evidence or False)
+    data = TextDataModule(
+        run.config.data, run.config.tokenizer, 0, run.tokenizer, run.evidence or False
+    )
     logits, targets = split_logits(run.model, data.loader("test"), torch.device("cpu"))
     assert scores(logits, targets) == report.test  # the kept model is the one that was scored
     assert not list(folder.rglob("*.pkl"))
@@ -59,9 +61,13 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
         torch.load(checkpoint, weights_only=True)  # nothing that would have to be trusted
 
 
-def test_the_kept_weights_are_the_best_of_validation_and_of_equals_those_of_the_lower_loss(plain: Trained) -> None:
+def test_the_kept_weights_are_the_best_of_validation_and_of_equals_those_of_the_lower_loss(
+    plain: Trained,
+) -> None:
     events, facts = events_of(plain.folder), plain.report.facts_of_training
-    found = zip(events.Scalars("validation/macro_f1"), events.Scalars("validation/loss"), strict=True)
+    found = zip(
+        events.Scalars("validation/macro_f1"), events.Scalars("validation/loss"), strict=True
+    )
     best = max(found, key=lambda pair: (pair[0].value, -pair[1].value))[0]
     assert facts["kept step"] == best.step + 1  # Lightning logs before it counts the step
     kept = f"kept: the weights of epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
@@ -87,14 +93,18 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
 def test_seed_and_optimizer_decide_the_weights_and_inspection_does_not(
     small_config: Maker, short: dict[str, torch.Tensor], key: str, value: object, is_same: bool
 ) -> None:
-    rows = [row for number, row in enumerate(reviews()) if number % 4]  # one class is rarer than the other
+    rows = [
+        row for number, row in enumerate(reviews()) if number % 4
+    ]  # one class is rarer than the other
     if not short:
         short |= weights(train(small_config(rows=rows, max_steps=6)).folder)
     found = weights(train(changed(small_config("other", rows, max_steps=6), key, value)).folder)
     assert same(found, short) == is_same
 
 
-def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(small_config: Maker) -> None:
+def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(
+    small_config: Maker,
+) -> None:
     config = small_config(max_steps=3, accumulate=2)
     config.inspection.num_probes = 0
     report = train(config)
@@ -103,7 +113,10 @@ def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(small_
     assert [scalar.step for scalar in events.Scalars("heads/layer_0/head_0/entropy")] == [0, 3]
     # A run without probes is measured all the same.
     output = io.StringIO()
-    found = measure(InspectConfig(run=str(report.folder), texts=8, accelerator="cpu"), Console(file=output, width=200))
+    found = measure(
+        InspectConfig(run=str(report.folder), texts=8, accelerator="cpu"),
+        Console(file=output, width=200),
+    )
     assert len(json.loads(found.read_text())["heads"]) == 2
     assert "heads.json\n" in output.getvalue()  # and not "in the run's record", which it has not
 
@@ -136,7 +149,11 @@ def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
 def test_weights_that_the_last_step_spoilt_are_not_saved(small_config: Maker) -> None:
     """No loss tells: the only one is of the step before."""
     config = small_config(max_epochs=1)
-    config.data.tokens_per_batch, config.optimizer.learning_rate, config.optimizer.warmup_share = 2**16, 1e30, 0.0
+    config.data.tokens_per_batch, config.optimizer.learning_rate, config.optimizer.warmup_share = (
+        2**16,
+        1e30,
+        0.0,
+    )
     with pytest.raises(TrainingError, match=r"after step 1\. Last good checkpoint: none yet"):
         train(config)
     assert not list((Path(config.outputs_dir) / "run").rglob("*.ckpt"))
@@ -167,7 +184,9 @@ def test_a_job_of_a_scheduler_is_one_process(
     assert new_trainer(config, tmp_path, [], TensorBoardLogger(tmp_path)).world_size == 1
 
 
-def test_of_two_runs_of_one_name_the_second_is_refused(small_config: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_runs_of_one_name_the_second_is_refused(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both have loaded their texts by the time that the first writes to the folder."""
     config, load = small_config(max_epochs=1), TextDataModule.__init__
     folder = Path(config.outputs_dir) / "run"
@@ -187,7 +206,9 @@ def test_of_two_runs_of_one_name_the_second_is_refused(small_config: Maker, monk
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_told_before_anything_is_loaded(small_config: Maker) -> None:
     config = small_config(accelerator="gpu")
-    with pytest.raises(ConfigError, match=r"trainer\.accelerator: got 'gpu', and torch finds none on this machine"):
+    with pytest.raises(
+        ConfigError, match=r"trainer\.accelerator: got 'gpu', and torch finds none on this machine"
+    ):
         train(config)
     assert not Path(config.outputs_dir).exists()
 
@@ -205,7 +226,13 @@ WRONG: dict[str, Callable[[bytes], list[bytes]]] = {
         whole.replace(b"name: run", b"name: &a [1, 2]\nresume: *a"),
         whole[: whole.index(b"inspection:")],
     ],
-    "labels.json": lambda _: [b'["bad"]', b'["bad", "bad"]', b'["bad", 1]', b"[]", b'{"bad": "good"}'],
+    "labels.json": lambda _: [
+        b'["bad"]',
+        b'["bad", "bad"]',
+        b'["bad", 1]',
+        b"[]",
+        b'{"bad": "good"}',
+    ],
     "tokenizer.json": lambda whole: [
         b"{}",
         whole.replace(b'"max_length": 32', b'"max_length": 33'),
@@ -220,7 +247,9 @@ WRONG: dict[str, Callable[[bytes], list[bytes]]] = {
         save({name: tensor for name, tensor in load(whole).items() if name != "head.bias"}),
     ],
     "evidence.safetensors": lambda whole: [save(load(whole)), save({"keys": torch.zeros(3)})],
-    "calibration.json": lambda _: [b'{"temperature": %s}' % value for value in (b"0", b'"2"', b"Infinity", b"true")],
+    "calibration.json": lambda _: [
+        b'{"temperature": %s}' % value for value in (b"0", b'"2"', b"Infinity", b"true")
+    ],
     "thresholds.json": lambda _: [b"{}", b"[1, 2, 3]"],
     "metrics.json": lambda _: [b'{"training": 3}'],
 }
@@ -237,10 +266,17 @@ def test_a_damaged_file_of_a_run_is_refused_by_name(
     def refused() -> None:
         with pytest.raises(RunError, match=re.escape(name)) as caught:
             load_run(folder).predict(["a film"])
-            training_fact(folder, "steps")
+            read_metric(folder, "steps")
         assert len(str(caught.value).splitlines()) == 1
 
-    in_form = [b"", whole[: len(whole) // 2], bytes(range(256)), b"[" * 100_000, b"\xff" + whole, b"null"]
+    in_form = [
+        b"",
+        whole[: len(whole) // 2],
+        bytes(range(256)),
+        b"[" * 100_000,
+        b"\xff" + whole,
+        b"null",
+    ]
     for content in in_form + WRONG[name](whole):
         path.write_bytes(content)
         refused()
@@ -262,7 +298,10 @@ def test_a_run_is_used_whatever_has_become_of_its_texts_and_its_settings_are_as_
 ) -> None:
     folder = plain.copy(tmp_path)
     config = load_run(folder).config
-    config.data.path, config.inspection.probes = "/gone/away.csv", ["costs ${x}", "\\${seed} \\", "a: b"]
+    config.data.path, config.inspection.probes = (
+        "/gone/away.csv",
+        ["costs ${x}", "\\${seed} \\", "a: b"],
+    )
     save_config(folder, config)
     assert load_run(folder).config == config
 
@@ -270,21 +309,29 @@ def test_a_run_is_used_whatever_has_become_of_its_texts_and_its_settings_are_as_
 def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.training.folder._memory", lambda: 2.0**30)
+    monkeypatch.setattr("headscope.run._memory", lambda: 2.0**30)
     config = small_config()
     config.model = ModelConfig(d_model=1024, num_layers=50, num_heads=1, feedforward_size=1024)
-    with pytest.raises(ConfigError, match=r"model: has at least 209,\d+,\d+ weights, which take 3 GiB, and this .* 1;"):
+    with pytest.raises(
+        ConfigError,
+        match=r"model: has at least 209,\d+,\d+ weights, which take 3 GiB, and this .* 1;",
+    ):
         train(config)
     config.model = ModelConfig(d_model=8, num_heads=1)
-    monkeypatch.setattr("headscope.training.folder.FOLDS", 10**7)
-    with pytest.raises(ConfigError, match=r"; set model\.evidence=false: 2 classes are many for it$"):
+    monkeypatch.setattr("headscope.run.FOLDS", 10**7)
+    with pytest.raises(
+        ConfigError, match=r"; set model\.evidence=false: 2 classes are many for it$"
+    ):
         train(config)
     assert not Path(config.outputs_dir).exists()
 
 
 def test_texts_of_one_word_can_be_trained_on_and_studied(small_config: Maker) -> None:
     letters = "abcdefghijkl"
-    rows = [{"text": a + b, "label": "xy"[number % 2]} for number, (a, b) in enumerate(product(letters, letters))]
+    rows = [
+        {"text": a + b, "label": "xy"[number % 2]}
+        for number, (a, b) in enumerate(product(letters, letters))
+    ]
     config = small_config(rows=rows, max_epochs=1)
     config.tokenizer.kind, config.inspection.causes = "wordpiece", 8
     assert train(config).test.accuracy >= 0
@@ -293,9 +340,11 @@ def test_texts_of_one_word_can_be_trained_on_and_studied(small_config: Maker) ->
 def test_too_few_steps_are_told_and_enough_are_not(
     plain: Trained, small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.training.run.FEW_STEPS", 2)
+    monkeypatch.setattr("headscope.training.train.FEW_STEPS", 2)
     output, config = io.StringIO(), small_config(max_steps=2)
     config.inspection.enabled = False
-    assert train(config, Console(file=output, width=200)).most_wrong is None  # which is part of inspection
+    assert (
+        train(config, Console(file=output, width=200)).most_wrong is None
+    )  # which is part of inspection
     assert "raise trainer.max_epochs" in plain.screen
     assert "raise trainer.max_epochs" not in output.getvalue()

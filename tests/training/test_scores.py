@@ -22,9 +22,9 @@ from headscope.config import ModelConfig
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
 from headscope.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import AnyClasses
+from headscope.model.objective import MultiLabel
+from headscope.run import CALIBRATION, load_run, load_temperature
 from headscope.training.baseline import baseline_scores
-from headscope.training.folder import CALIBRATION, load_run, load_temperature
 from headscope.training.predict import split_logits
 from headscope.training.scores import (
     LARGEST,
@@ -79,7 +79,10 @@ def test_logits_come_in_the_splits_own_order_and_padding_does_not_matter() -> No
     ids = rng.integers(1, 17, lengths.sum()).astype(np.int32)
     texts = EncodedTexts(ids, np.concatenate([[0], np.cumsum(lengths)]), None, 0)
     model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False), 17, 3, 30
+        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False),
+        17,
+        3,
+        30,
     ).eval()
     labels = rng.integers(0, 3, 43)
     loader = BatchLoader(TextBatches(texts, labels), TokenBudgetSampler(lengths, 64, seed=5))
@@ -88,7 +91,9 @@ def test_logits_come_in_the_splits_own_order_and_padding_does_not_matter() -> No
     assert len(ticks) == len(loader) > 5
     assert targets.tolist() == labels.tolist()
     for row in (0, 7, 42):
-        alone = torch.from_numpy(ids[texts.starts[row] : texts.starts[row + 1]].astype(np.int64))[None]
+        alone = torch.from_numpy(ids[texts.starts[row] : texts.starts[row + 1]].astype(np.int64))[
+            None
+        ]
         torch.testing.assert_close(logits[row], model(alone)[0])
 
 
@@ -96,13 +101,18 @@ def test_scores_of_any_number_of_labels_are_those_of_scikit_learn() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(997, 5), torch.randint(0, 2, (997, 5), dtype=torch.int8)
     thresholds = torch.tensor([0.5, 0.2, 0.9, 0.4, 0.6], dtype=torch.float64)
-    found, given = scores(logits, labels, AnyClasses(thresholds)), logits.double().sigmoid() >= thresholds
+    found, given = (
+        scores(logits, labels, MultiLabel(thresholds)),
+        logits.double().sigmoid() >= thresholds,
+    )
     assert isinstance(found, MultiLabelScores)
     assert found.accuracy == pytest.approx(accuracy_score(labels, given))
     assert found.micro_f1 == pytest.approx(f1_score(labels, given, average="micro"))
     assert found.macro_f1 == pytest.approx(f1_score(labels, given, average="macro"))
     columns = zip(labels.T.double(), logits.double().sigmoid().T, strict=True)
-    assert found.loss == pytest.approx(np.mean([log_loss(truth, share) for truth, share in columns]), abs=1e-5)
+    assert found.loss == pytest.approx(
+        np.mean([log_loss(truth, share) for truth, share in columns]), abs=1e-5
+    )
     assert found.confusion == multilabel_confusion_matrix(labels, given).tolist()
     check_classes(found, labels, given)
     tables = found.tables(["a", "b", "c", "d", "e"])
@@ -113,17 +123,21 @@ def test_scores_of_any_number_of_labels_are_those_of_scikit_learn() -> None:
 def test_classes_that_no_text_has_or_is_given_are_left_out_of_macro_f1() -> None:
     labels = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
     given = torch.tensor([[1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0]])
-    found = scores((given * 2 - 1).double(), labels, AnyClasses()).macro_f1
+    found = scores((given * 2 - 1).double(), labels, MultiLabel()).macro_f1
     assert found == pytest.approx(f1_score(labels, given, average="macro", zero_division=np.nan))
     assert found == pytest.approx((2 / 3 + 1 + 0) / 3)
-    assert scores(-torch.ones(3, 4), torch.zeros(3, 4, dtype=torch.int8), AnyClasses()).macro_f1 == 0
+    assert (
+        scores(-torch.ones(3, 4), torch.zeros(3, 4, dtype=torch.int8), MultiLabel()).macro_f1 == 0
+    )
 
 
 def test_calibration_error_of_any_number_of_labels_counted_by_hand() -> None:
     # 10 pairs at probability 0.9, of which 6 are there; 10 at 0.3, of which 3 are: (0.3 * 10 + 0 * 10) / 20.
     probabilities = torch.tensor([[0.9, 0.3]] * 10)
     labels = torch.tensor([[1, 1]] * 3 + [[1, 0]] * 3 + [[0, 0]] * 4)
-    assert scores(probabilities.logit(), labels, AnyClasses()).calibration_error == pytest.approx(0.15, abs=1e-6)
+    assert scores(probabilities.logit(), labels, MultiLabel()).calibration_error == pytest.approx(
+        0.15, abs=1e-6
+    )
 
 
 # --- temperature ---
@@ -158,17 +172,25 @@ def test_a_model_that_is_too_sure_by_a_known_factor_gets_that_factor_back(factor
     logits, labels = calibrated_logits(20_000)
     assert fitted_temperature(factor * logits, labels) == pytest.approx(factor, rel=0.03)
     # Whatever the sample says of the factor 1, it says of every other in proportion.
-    assert fitted_temperature(factor * logits, labels) / fitted_temperature(logits, labels) == pytest.approx(factor)
+    assert fitted_temperature(factor * logits, labels) / fitted_temperature(
+        logits, labels
+    ) == pytest.approx(factor)
 
 
 def test_the_calibration_error_falls_and_no_label_changes() -> None:
     logits, labels = calibrated_logits(5_000)
     validation, test = slice(0, 2_500), slice(2_500, None)
     temperature = fitted_temperature(3 * logits[validation], labels[validation])
-    before, after = (scores(3 * logits[test] / divisor, labels[test]) for divisor in (1.0, temperature))
+    before, after = (
+        scores(3 * logits[test] / divisor, labels[test]) for divisor in (1.0, temperature)
+    )
     assert after.calibration_error < 0.3 * before.calibration_error
     assert after.loss < before.loss
-    assert (after.accuracy, after.macro_f1, after.confusion) == (before.accuracy, before.macro_f1, before.confusion)
+    assert (after.accuracy, after.macro_f1, after.confusion) == (
+        before.accuracy,
+        before.macro_f1,
+        before.confusion,
+    )
 
 
 def test_a_temperature_stays_within_its_bounds() -> None:
@@ -176,7 +198,9 @@ def test_a_temperature_stays_within_its_bounds() -> None:
     noise = 1000 * torch.randn(300, 3, generator=generator)
     labels = torch.randint(3, (300,), generator=generator)
     assert fitted_temperature(noise, labels) == pytest.approx(LARGEST, rel=1e-3)
-    almost = 1e-3 * torch.nn.functional.one_hot(labels, 3).float()  # hardly sure at all, and right but for one text
+    almost = (
+        1e-3 * torch.nn.functional.one_hot(labels, 3).float()
+    )  # hardly sure at all, and right but for one text
     almost[0] = -almost[0]
     assert 1 / LARGEST <= fitted_temperature(almost, labels) < 0.051
 
@@ -201,10 +225,14 @@ def test_the_file_holds_the_temperature_and_what_it_does(tmp_path: Path) -> None
     assert kept["temperature"] == load_temperature(tmp_path) == pytest.approx(2, rel=0.2)
     shares = (2 * logits).softmax(dim=-1), (2 * logits / kept["temperature"]).softmax(dim=-1)
     for when, probabilities in zip(("before", "after"), shares, strict=True):
-        assert kept["validation"]["loss"][when] == pytest.approx(log_loss(labels, probabilities), abs=1e-5)
+        assert kept["validation"]["loss"][when] == pytest.approx(
+            log_loss(labels, probabilities), abs=1e-5
+        )
         error = scores(probabilities.log(), labels).calibration_error
         assert kept["validation"]["calibration_error"][when] == pytest.approx(error, abs=1e-5)
-    assert found.with_split("test", logits, labels).row("test").keys() == {f"at temperature {kept['temperature']:.3f}"}
+    assert found.with_split("test", logits, labels).row("test").keys() == {
+        f"at temperature {kept['temperature']:.3f}"
+    }
 
 
 def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) -> None:
@@ -219,7 +247,11 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
         name: {"before": getattr(report.test, name), "after": getattr(tempered, name)}
         for name in ("calibration_error", "loss")
     }
-    row = next(line for line in mistaken.screen.splitlines() if f"at temperature {report.temperature:.3f}" in line)
+    row = next(
+        line
+        for line in mistaken.screen.splitlines()
+        if f"at temperature {report.temperature:.3f}" in line
+    )
     assert f"{tempered.calibration_error:.4f}" in row
     assert load_run(report.folder).temperature == kept["temperature"]
     events = events_of(report.folder)
@@ -235,8 +267,14 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
 
 def labelled_logits(texts: int = 120, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     random = torch.Generator().manual_seed(0)
-    labels = (torch.rand(texts, classes, generator=random) < torch.tensor([0.5, 0.3, 0.1, 0.03])).to(torch.int8)
-    logits = torch.randn(texts, classes, generator=random) + 1.5 * labels - torch.tensor([0.0, 1.0, 4.0, 6.0])
+    labels = (
+        torch.rand(texts, classes, generator=random) < torch.tensor([0.5, 0.3, 0.1, 0.03])
+    ).to(torch.int8)
+    logits = (
+        torch.randn(texts, classes, generator=random)
+        + 1.5 * labels
+        - torch.tensor([0.0, 1.0, 4.0, 6.0])
+    )
     return logits, labels
 
 
@@ -247,8 +285,12 @@ def test_no_threshold_has_a_higher_f1() -> None:
         column, truth = probabilities[:, number], labels[:, number].numpy().astype(bool)
         reached = f1_score(truth, column >= threshold)
         given = column >= column[:, None]  # [threshold, text]: at the probability of each text
-        assert reached == pytest.approx((2 * (given & truth).sum(axis=1) / (given.sum(axis=1) + truth.sum())).max())
-        assert np.abs(column - threshold).min() > 1e-9  # none lies so near that rounding would decide
+        assert reached == pytest.approx(
+            (2 * (given & truth).sum(axis=1) / (given.sum(axis=1) + truth.sum())).max()
+        )
+        assert (
+            np.abs(column - threshold).min() > 1e-9
+        )  # none lies so near that rounding would decide
         assert f1_score(truth, column >= 0.5, zero_division=0.0) <= reached
 
 
@@ -257,18 +299,23 @@ def test_a_class_that_no_text_has_keeps_a_half_and_one_that_all_have_is_given_to
     labels = torch.tensor([[0, 1, 1], [0, 1, 0]])
     found = best_thresholds(logits, labels)
     assert found[0] == 0.5
-    assert AnyClasses(found).given(logits.sigmoid()).tolist() == [[False, True, True], [False, True, False]]
+    assert MultiLabel(found).given(logits.sigmoid()).tolist() == [
+        [False, True, True],
+        [False, True, False],
+    ]
 
 
 def test_validation_is_scored_at_its_own_best_thresholds_whatever_the_batches() -> None:
     logits, labels = labelled_logits()
-    given = AnyClasses(best_thresholds(logits, labels)).given(logits.double().sigmoid())
+    given = MultiLabel(best_thresholds(logits, labels)).given(logits.double().sigmoid())
     for size in (7, 120):
         metric = AtBestThresholds()
         for rows in torch.arange(120).split(size):
             metric.update(logits[rows], labels[rows])
         assert metric.compute()["accuracy"].item() == pytest.approx(accuracy_score(labels, given))
-        assert metric.compute()["macro_f1"].item() == pytest.approx(f1_score(labels, given, average="macro"))
+        assert metric.compute()["macro_f1"].item() == pytest.approx(
+            f1_score(labels, given, average="macro")
+        )
         metric.reset()
         assert metric.logits == []
 
@@ -282,7 +329,9 @@ def splits(train: int = 60, test: int = 30, **columns: str) -> DatasetDict:
     def table(rows: int) -> Dataset:
         texts = [f"the {WORDS[row % 3]} number {row % 7} of {row % 5}" for row in range(rows)]
         extra = {name: [value] * rows for name, value in columns.items()}
-        return Dataset.from_dict({"text": texts, "label": [row % 3 for row in range(rows)], **extra})
+        return Dataset.from_dict(
+            {"text": texts, "label": [row % 3 for row in range(rows)], **extra}
+        )
 
     return DatasetDict({"train": table(train), "test": table(test)})
 
@@ -300,17 +349,23 @@ def test_a_class_that_no_text_has_keeps_its_column() -> None:
         "text": [f"the {WORDS[row % 2]} of {row % 7}" for row in range(40)],
         "label": [row % 2 * 2 for row in range(40)],
     }
-    found = baseline_scores(DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)}))[0]
+    found = baseline_scores(
+        DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)})
+    )[0]
     assert (found.accuracy, found.confusion) == (1, [[20, 0, 0], [0, 0, 0], [0, 0, 20]])
 
 
-def test_scores_do_not_depend_on_how_many_texts_are_scored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_do_not_depend_on_how_many_texts_are_scored_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole = baseline_scores(splits(text_pair="and a second text"))[0]
     monkeypatch.setattr("headscope.training.baseline.SCORED_AT_ONCE", 7)
     assert baseline_scores(splits(text_pair="and a second text"))[0] == whole
 
 
-def test_of_too_many_texts_a_sample_is_learned_from_and_the_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_texts_a_sample_is_learned_from_and_the_name_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("headscope.training.baseline.MOST_TEXTS", 30)
     found, name, _ = baseline_scores(splits())
     assert found.accuracy == 1
@@ -321,12 +376,15 @@ def test_of_too_many_texts_a_sample_is_learned_from_and_the_name_says_so(monkeyp
 def test_what_memory_cannot_hold_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headscope.training.baseline.MOST_WEIGHTS", 10)
     with pytest.warns(
-        UserWarningMessage, match=r"the baseline is left out: 3 classes times \d+ terms are more than 10"
+        UserWarningMessage,
+        match=r"the baseline is left out: 3 classes times \d+ terms are more than 10",
     ):
         assert baseline_scores(splits())[:2] == (None, "")
 
 
-def test_of_many_classes_the_pairs_that_occur_alone_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_classes_the_pairs_that_occur_alone_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     logits = torch.randn(200, 9, generator=torch.manual_seed(0))
     labels, names = torch.arange(200) % 7, [*"abcdefghi"]
     dense = scores(logits, labels)
@@ -349,7 +407,9 @@ def test_of_many_classes_the_pairs_that_occur_alone_are_kept(monkeypatch: pytest
 
 def test_texts_without_spaces_are_read_by_characters() -> None:
     rows = {"text": ["吾輩は猫である", "我是一只狗"] * 10, "label": [0, 1] * 10}
-    _, name, _ = baseline_scores(DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)}))
+    _, name, _ = baseline_scores(
+        DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)})
+    )
     assert name == "TF-IDF (characters 1-3) + logistic regression"
 
 
@@ -358,11 +418,15 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
         sets = [{number for number in range(3) if row >> number & 1} for row in range(rows)]
         texts = [" ".join(["the", *(WORDS[number] for number in sorted(found)), str(row % 5)])
                  for row, found in enumerate(sets)]  # fmt: skip
-        labels = [[int(number in found) for number in range(4)] for found in sets]  # the fourth class has no text
+        labels = [
+            [int(number in found) for number in range(4)] for found in sets
+        ]  # the fourth class has no text
         features = Features({"text": Value("string"), "label": List(Value("int8"), length=4)})
         return Dataset.from_dict({"text": texts, "label": labels}, features)
 
-    found, name, _ = baseline_scores(DatasetDict({"train": table(96), "validation": table(32), "test": table(40)}))
+    found, name, _ = baseline_scores(
+        DatasetDict({"train": table(96), "validation": table(32), "test": table(40)})
+    )
     assert isinstance(found, MultiLabelScores)
     assert (found.accuracy, found.macro_f1, found.micro_f1) == (1, 1, 1)
     assert np.array(found.confusion).sum() == 4 * 40

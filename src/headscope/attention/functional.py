@@ -49,7 +49,9 @@ def attention_weights(
     return masked_softmax(scores, mask)
 
 
-def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -> Float[Tensor, "B H Q K"]:
+def masked_softmax(
+    scores: Float[Tensor, "B H Q K"], mask: Mask | None = None
+) -> Float[Tensor, "B H Q K"]:
     """Return softmax(scores) over the keys: exp(s_ij) / sum_j exp(s_ij), the sum over keys that i may look at.
 
     Args:
@@ -71,7 +73,9 @@ def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Mask | None = None) -
     nowhere = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
     summed = scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)
     if summed.shape != scores.shape:
-        raise ValueError(f"a mask of {list(mask.shape)} does not fit scores of {list(scores.shape)}")
+        raise ValueError(
+            f"a mask of {list(mask.shape)} does not fit scores of {list(scores.shape)}"
+        )
     weights = summed.softmax(dim=-1).to(scores.dtype)
     return weights.masked_fill(nowhere, 0.0) if _any_or_unknown(nowhere) else weights
 
@@ -116,12 +120,18 @@ def attend(
         ValueError: if query, key and value do not go together: the kernel would read beyond the end of the shorter one.
     """
     check_shapes("query B H Q E, key B H K E, value B H K V", query, key, value)
-    is_trained_in_half = query.dtype == torch.bfloat16 and torch.is_grad_enabled() and query.requires_grad
-    if dropout == 1 or (query.device.type == "cpu" and (dropout or (is_trained_in_half and not is_causal))):
+    is_trained_in_half = (
+        query.dtype == torch.bfloat16 and torch.is_grad_enabled() and query.requires_grad
+    )
+    if dropout == 1 or (
+        query.device.type == "cpu" and (dropout or (is_trained_in_half and not is_causal))
+    ):
         mask = causal_mask(query.shape[2], key.shape[2], query.device) if is_causal else mask
         return dropped(attention_weights(query, key, mask), dropout) @ value
     if mask is not None:
-        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)  # True says where a query MAY look
+        mask = (
+            ~mask if mask.dtype == torch.bool else mask.to(query.dtype)
+        )  # True says where a query MAY look
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)
 
 
@@ -151,13 +161,17 @@ def check_shapes(expected: str, *tensors: Tensor, **sizes: int) -> None:
         if not fits:
             wanted = [f"{name} [{', '.join(str(sizes.get(dim, dim)) for dim in dims)}]"
                       for name, *dims in map(str.split, parts)]  # fmt: skip
-            raise ValueError(f"takes {', '.join(wanted)}; got {', '.join(str(list(each.shape)) for each in tensors)}")
+            raise ValueError(
+                f"takes {', '.join(wanted)}; got {', '.join(str(list(each.shape)) for each in tensors)}"
+            )
 
 
 # Masks
 
 
-def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 {queries} {keys}"]:
+def causal_mask(
+    queries: int, keys: int, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 {queries} {keys}"]:
     """Return a mask that is True above the diagonal: position i may look at positions 0 to i."""
     later = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(diagonal=1)
     return later[None, None]  # [1, 1, Q, K]
@@ -202,12 +216,22 @@ def merge_masks(
         check_mask("key_padding_mask", key_padding_mask, [(B, K)], device)
         masks.append(key_padding_mask[:, None, None, :])  # [B, 1, 1, K]
     if attn_mask is not None and attn_mask.dim() == 4:
-        broadcast = tuple(size if given == 1 else given for size, given in zip(shape, attn_mask.shape, strict=True))
-        check_mask("attn_mask", attn_mask, [tuple(attn_mask.shape) if broadcast == shape else shape], device)
+        broadcast = tuple(
+            size if given == 1 else given
+            for size, given in zip(shape, attn_mask.shape, strict=True)
+        )
+        check_mask(
+            "attn_mask",
+            attn_mask,
+            [tuple(attn_mask.shape) if broadcast == shape else shape],
+            device,
+        )
         masks.append(attn_mask)
     elif attn_mask is not None:
         check_mask("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)], device)
-        masks.append(attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.reshape(B, H, Q, K))
+        masks.append(
+            attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.reshape(B, H, Q, K)
+        )
     if is_causal:
         masks.append(causal_mask(Q, K, device))
     return _joined(masks)
@@ -227,12 +251,18 @@ def hidden_keys(key_padding_mask: Tensor | None) -> Bool[Tensor, "B K"] | None:
     return key_padding_mask == -math.inf
 
 
-def check_mask(name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]], device: torch.device | None = None) -> None:
+def check_mask(
+    name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]], device: torch.device | None = None
+) -> None:
     """Refuse a mask that is neither boolean nor floating, has none of the shapes, or is on another device."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ValueError(f"{name} takes booleans, True where nobody may look, or numbers to add; got {mask.dtype}")
+        raise ValueError(
+            f"{name} takes booleans, True where nobody may look, or numbers to add; got {mask.dtype}"
+        )
     if not is_tracing() and tuple(mask.shape) not in shapes:
-        raise ValueError(f"{name} takes {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}")
+        raise ValueError(
+            f"{name} takes {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}"
+        )
     if device is not None and mask.device != device:
         raise ValueError(f"{name} is on {mask.device}, the query on {device}")
 
@@ -241,7 +271,9 @@ def _joined(masks: list[Tensor]) -> Mask | None:
     if not masks:
         return None
     if any(mask.dtype != torch.bool for mask in masks):
-        masks = [mask if mask.is_floating_point() else as_numbers(mask, torch.float32) for mask in masks]
+        masks = [
+            mask if mask.is_floating_point() else as_numbers(mask, torch.float32) for mask in masks
+        ]
         return reduce(torch.add, masks)
     return reduce(torch.logical_or, masks)
 
@@ -315,7 +347,7 @@ class Dropout(nn.Module):
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttentionCall:
     """One forward pass of an attention layer, as its observer sees it.
 
     Attributes:
@@ -357,7 +389,7 @@ class ObservedAttention(nn.Module):
     """An attention layer that shows each forward pass to its observer, if it has one, and computes the same without.
 
     Attributes:
-        observer: called with what was seen; set by `headscope.inspection.hooks.capture`.
+        observer: called with what was seen; set by `headscope.heads.capture`.
     """
 
-    observer: Callable[[Seen], None] | None = None
+    observer: Callable[[AttentionCall], None] | None = None

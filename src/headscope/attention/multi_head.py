@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import (
+    AttentionCall,
     Mask,
     ObservedAttention,
-    Seen,
     attend,
     attention_weights,
     check_mask,
@@ -45,18 +45,24 @@ class HeadedAttention(ObservedAttention):
 
     Attributes:
         intervention: if set, called with the sums of all heads [B, H, Q, E]; what it returns is merged in their place.
-            This is how `headscope.inspection` switches heads off.
+            This is how `headscope.heads` ablates heads.
 
     Raises:
         ValueError: if num_heads does not divide embed_dim, or dropout is no share.
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        rotary: RotaryPositions | None = None,
     ) -> None:
         super().__init__()
         if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
-            raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
+            raise ValueError(
+                f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}"
+            )
         check_share(dropout)
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.rotary = dropout, rotary
@@ -98,7 +104,9 @@ class HeadedAttention(ObservedAttention):
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
-            weights = dropped(attention_weights(query, key, mask), dropout)  # A = softmax(Q K^T / sqrt(E)) [B, H, Q, K]
+            weights = dropped(
+                attention_weights(query, key, mask), dropout
+            )  # A = softmax(Q K^T / sqrt(E)) [B, H, Q, K]
             sums = weights @ value  # [B, H, Q, K] @ [B, H, K, E] -> [B, H, Q, E]
         else:  # the same sums by torch's fused kernel, which never builds A
             sums = attend(query, key, value, mask, dropout, is_causal)  # [B, H, Q, E]
@@ -110,10 +118,15 @@ class HeadedAttention(ObservedAttention):
 
 
 def _seen(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, key_padding_mask: Tensor | None, sums: Tensor
-) -> Seen:
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | None,
+    key_padding_mask: Tensor | None,
+    sums: Tensor,
+) -> AttentionCall:
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    return Seen(
+    return AttentionCall(
         shape=shape,
         key_padding_mask=hidden_keys(key_padding_mask),
         like=query,
@@ -191,10 +204,14 @@ class MultiHeadAttention(HeadedAttention):
     ) -> None:
         super().__init__(embed_dim, num_heads, dropout, rotary)
         if add_bias_kv or add_zero_attn:
-            raise ValueError("add_bias_kv and add_zero_attn are not supported: they add a key that is no token")
+            raise ValueError(
+                "add_bias_kv and add_zero_attn are not supported: they add a key that is no token"
+            )
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
-            raise ValueError(f"num_heads must be divisible by num_kv_heads, got {num_heads} and {num_kv_heads}")
+            raise ValueError(
+                f"num_heads must be divisible by num_kv_heads, got {num_heads} and {num_kv_heads}"
+            )
         self.kdim, self.vdim = (embed_dim if width is None else width for width in (kdim, vdim))
         self.batch_first = batch_first
         # torch.nn.TransformerEncoderLayer reads this. If it were True, the block would compute attention by itself.
@@ -228,7 +245,12 @@ class MultiHeadAttention(HeadedAttention):
 
     def reset_parameters(self) -> None:
         """Draw the projections by Glorot's rule, as torch does, and set the biases to zero."""
-        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+        for weight in (
+            self.in_proj_weight,
+            self.q_proj_weight,
+            self.k_proj_weight,
+            self.v_proj_weight,
+        ):
             if weight is not None:
                 nn.init.xavier_uniform_(weight)
         if self.in_proj_bias is not None:
@@ -281,17 +303,23 @@ class MultiHeadAttention(HeadedAttention):
             check_mask("key_padding_mask", key_padding_mask, [key.shape[1:2]])
             key_padding_mask = key_padding_mask[None]
         if is_self_attention:
-            key = value = query  # still one tensor, so that one product makes queries, keys and values
+            key = value = (
+                query  # still one tensor, so that one product makes queries, keys and values
+            )
         (B, Q, _), K = query.shape, key.shape[1]
 
         # The kernel alone can do without the causal mask's Q x K numbers; weights and observers need them.
         has_mask = attn_mask is not None or key_padding_mask is not None
         by_kernel = is_causal and not (has_mask or need_weights or self.observer is not None)
         shape = (B, self.num_heads, Q, K)
-        mask = merge_masks(shape, key_padding_mask, attn_mask, is_causal and not by_kernel, query.device)
+        mask = merge_masks(
+            shape, key_padding_mask, attn_mask, is_causal and not by_kernel, query.device
+        )
 
         query, key, value = self.project(query, key, value)  # [B, T, D] -> [B, H, T, E]
-        output, weights = self.attend_heads(query, key, value, mask, key_padding_mask, need_weights, by_kernel)
+        output, weights = self.attend_heads(
+            query, key, value, mask, key_padding_mask, need_weights, by_kernel
+        )
         output = self.out_proj(output)  # Concat(head_1 ... head_H) W^O: [B, Q, D]
 
         if weights is not None and average_attn_weights:
@@ -310,34 +338,53 @@ class MultiHeadAttention(HeadedAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the same for texts packed in nested tensors, as torch.nn.TransformerEncoder packs padded ones."""
         tensors = (query, key, value)
-        if not (all(tensor.is_nested for tensor in tensors) and key_padding_mask is None and self.batch_first):
+        if not (
+            all(tensor.is_nested for tensor in tensors)
+            and key_padding_mask is None
+            and self.batch_first
+        ):
             raise ValueError(
                 "nested tensors: query, key and value must all be nested, key_padding_mask None and batch_first True"
             )
         queries, keys, values = ([len(text) for text in tensor.unbind()] for tensor in tensors)
         if not len(queries) == len(keys) > 0 or keys != values:
-            raise ValueError(f"nested tensors: query has texts of {queries} tokens, key of {keys}, value of {values}")
-        padded = {id(tensor): tensor.to_padded_tensor(0.0) for tensor in tensors}  # one where they are one
+            raise ValueError(
+                f"nested tensors: query has texts of {queries} tokens, key of {keys}, value of {values}"
+            )
+        padded = {
+            id(tensor): tensor.to_padded_tensor(0.0) for tensor in tensors
+        }  # one where they are one
         padding = torch.arange(max(keys)) >= torch.tensor(keys)[:, None]  # [B, K]
         query_, key_, value_ = (padded[id(tensor)] for tensor in tensors)
         output, weights = self.forward(query_, key_, value_, padding.to(query.device), *options)
         texts = [text[:length] for text, length in zip(output, queries, strict=True)]
-        if query.layout == torch.jagged:  # of the query's own offsets, or torch would not add the two
-            return torch.nested.nested_tensor_from_jagged(torch.cat(texts), query.offsets()), weights
+        if (
+            query.layout == torch.jagged
+        ):  # of the query's own offsets, or torch would not add the two
+            return torch.nested.nested_tensor_from_jagged(
+                torch.cat(texts), query.offsets()
+            ), weights
         return torch.nested.as_nested_tensor(texts), weights
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of all heads, each [B, H, T, E]."""
         widths = [self.embed_dim, self.kv_width, self.kv_width]
         # A bias of another type is taken as the weights', as in torch.
-        bias = None if self.in_proj_bias is None else self.in_proj_bias.to(self.out_proj.weight.dtype)
+        bias = (
+            None if self.in_proj_bias is None else self.in_proj_bias.to(self.out_proj.weight.dtype)
+        )
         if self.in_proj_weight is not None and query is key and key is value:
             query, key, value = F.linear(query, self.in_proj_weight, bias).split(widths, dim=-1)
         else:
-            weights, biases = self._split_weights(widths), (None,) * 3 if bias is None else bias.split(widths)
+            weights, biases = (
+                self._split_weights(widths),
+                (None,) * 3 if bias is None else bias.split(widths),
+            )
             query, key, value = map(F.linear, (query, key, value), weights, biases)
         query, key, value = map(self.split_heads, (query, key, value))
-        if (sharing := self.num_heads // self.num_kv_heads) > 1:  # [B, H / sharing, T, E] -> [B, H, T, E]
+        if (
+            sharing := self.num_heads // self.num_kv_heads
+        ) > 1:  # [B, H / sharing, T, E] -> [B, H, T, E]
             key, value = (heads.repeat_interleave(sharing, dim=1) for heads in (key, value))
         return query, key, value
 

@@ -1,6 +1,6 @@
 """The textbooks' forms of multi-head attention, written to be read line by line; the layer is tested against them.
 
-All three compute the same function: `headscope.proof.carry` moves weights between them, `headscope verify` checks it.
+All three compute the same function: `headscope.proof.copy_weights` moves weights between them, `headscope verify` checks it.
 
     PaperAttention       as the paper writes it: matrices for each head, and a loop over heads
     PackedAttention      as torch stores it: one matrix for queries, keys and values of all heads
@@ -29,7 +29,9 @@ Visible = Num[Tensor, "..."] | Bool[Tensor, "..."]  # 1 or True where a query ma
 def mask_of_heads(mask: Tensor, B: int, H: int, Q: int, K: int) -> Tensor:
     """Return a mask as [B, H, Q, K]. ValueError if it does not fit: it would make more texts of the scores' few."""
     four = mask[:, None] if mask.dim() == 3 else mask[None, None] if mask.dim() == 2 else mask
-    if four.dim() != 4 or any(given not in (1, size) for given, size in zip(four.shape, (B, H, Q, K), strict=True)):
+    if four.dim() != 4 or any(
+        given not in (1, size) for given, size in zip(four.shape, (B, H, Q, K), strict=True)
+    ):
         raise ValueError(f"a mask of {list(mask.shape)} does not fit scores of {[B, H, Q, K]}")
     return four.expand(B, H, Q, K)
 
@@ -49,11 +51,14 @@ class PaperAttention(nn.Module):
         super().__init__()
         E = d_model // num_heads
         self.W_Q, self.W_K, self.W_V = (
-            nn.ModuleList(nn.Linear(d_model, E, bias=bias) for _ in range(num_heads)) for _ in range(3)
+            nn.ModuleList(nn.Linear(d_model, E, bias=bias) for _ in range(num_heads))
+            for _ in range(3)
         )
         self.W_O = nn.Linear(d_model, d_model, bias=bias)
 
-    def forward(self, query: Queries, key: Keys, value: Keys, hidden: Hidden | None = None) -> Output:
+    def forward(
+        self, query: Queries, key: Keys, value: Keys, hidden: Hidden | None = None
+    ) -> Output:
         """Return the output and the weights of each head."""
         check_shapes("query B Q D, key B K D, value B K D", query, key, value)
         (B, Q, _), K = query.shape, key.shape[1]
@@ -88,7 +93,9 @@ class PackedAttention(nn.Module):
         self.in_proj = nn.Linear(d_model, 3 * d_model, bias=bias)
         self.out_proj = nn.Linear(d_model, d_model, bias=bias)
 
-    def forward(self, query: Queries, key: Keys, value: Keys, hidden: Hidden | None = None) -> Output:
+    def forward(
+        self, query: Queries, key: Keys, value: Keys, hidden: Hidden | None = None
+    ) -> Output:
         """Return the output and the weights of each head."""
         check_shapes("query B Q D, key B K D, value B K D", query, key, value)
         if query is key and key is value:  # self-attention: one product gives all three
@@ -97,7 +104,9 @@ class PackedAttention(nn.Module):
             q = self.in_proj(query).chunk(3, dim=-1)[0]  # [B, Q, 3D] -> [B, Q, D]
             k = self.in_proj(key).chunk(3, dim=-1)[1]  # [B, K, 3D] -> [B, K, D]
             v = self.in_proj(value).chunk(3, dim=-1)[2]
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in (q, k, v))  # [B, H, T, E]
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in (q, k, v)
+        )  # [B, H, T, E]
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [B, H, Q, K]
         if hidden is not None:
             scores = scores.masked_fill(mask_of_heads(hidden, *scores.shape), -math.inf)
@@ -121,19 +130,27 @@ class FourLinearAttention(nn.Module):
     def __init__(self, d_model: int, num_heads: int, bias: bool = True) -> None:
         super().__init__()
         self.num_heads, self.d_k = num_heads, d_model // num_heads
-        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(d_model, d_model, bias=bias) for _ in range(4))
+        self.W_Q, self.W_K, self.W_V, self.W_O = (
+            nn.Linear(d_model, d_model, bias=bias) for _ in range(4)
+        )
 
-    def forward(self, query: Queries, key: Keys, value: Keys, mask: Visible | None = None) -> Output:
+    def forward(
+        self, query: Queries, key: Keys, value: Keys, mask: Visible | None = None
+    ) -> Output:
         """Return the output and the weights of each head. `mask` is 1 where a query may look, 0 elsewhere."""
         check_shapes("query B Q D, key B K D, value B K D", query, key, value)
         B, H, d_k = query.shape[0], self.num_heads, self.d_k
-        q = self.W_Q(query).view(B, -1, H, d_k).transpose(1, 2)  # [B, Q, D] -> [B, Q, H, E] -> [B, H, Q, E]
+        q = (
+            self.W_Q(query).view(B, -1, H, d_k).transpose(1, 2)
+        )  # [B, Q, D] -> [B, Q, H, E] -> [B, H, Q, E]
         k = self.W_K(key).view(B, -1, H, d_k).transpose(1, 2)
         v = self.W_V(value).view(B, -1, H, d_k).transpose(1, 2)
         scores = q @ k.transpose(-2, -1) / math.sqrt(d_k)  # [B, H, Q, K]
         if mask is not None:
             if ((mask != 0) & (mask != 1)).any():
-                raise ValueError("the four-Linear form takes 1 where a query may look and 0 elsewhere, nothing to add")
+                raise ValueError(
+                    "the four-Linear form takes 1 where a query may look and 0 elsewhere, nothing to add"
+                )
             scores = scores.masked_fill(mask_of_heads(mask, *scores.shape) == 0, -1e9)
         weights = scores.softmax(dim=-1)
         heads = (weights @ v).transpose(1, 2).contiguous().view(B, -1, H * d_k)  # [B, Q, D]

@@ -24,7 +24,9 @@ class RotaryPositions(nn.Module):
     def __init__(self, head_dim: int, max_length: int, base: float = 10_000.0) -> None:
         super().__init__()
         if head_dim % 2:
-            raise ValueError(f"rotary positions turn pairs of numbers: head_dim must be even, got {head_dim}")
+            raise ValueError(
+                f"rotary positions turn pairs of numbers: head_dim must be even, got {head_dim}"
+            )
         theta = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)  # [E/2]
         angles = torch.arange(max_length, dtype=torch.float64)[:, None] * theta  # [T, E/2]
         self.cosine: Tensor
@@ -34,12 +36,22 @@ class RotaryPositions(nn.Module):
 
     def forward(self, heads: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
         """Return the heads, each position turned by its own angles; ValueError if there are more than max_length."""
-        kind = torch.promote_types(heads.dtype, torch.float32)  # there are no complex numbers of two bytes each
+        kind = torch.promote_types(
+            heads.dtype, torch.float32
+        )  # there are no complex numbers of two bytes each
         length = heads.shape[-2]
         if length > len(self.cosine):
-            raise ValueError(f"rotary positions are prepared for {len(self.cosine)} tokens (max_length), got {length}")
-        turns = torch.complex(self.cosine[:length].to(kind), self.sine[:length].to(kind))[:, None]  # [T, 1, E/2]
-        turns = turns.expand(-1, heads.shape[1], -1).contiguous()  # [T, H, E/2]: one long row for each position
-        pairs = torch.view_as_complex(heads.transpose(1, 2).to(kind).unflatten(-1, (-1, 2)))  # [B, T, H, E/2]
+            raise ValueError(
+                f"rotary positions are prepared for {len(self.cosine)} tokens (max_length), got {length}"
+            )
+        turns = torch.complex(self.cosine[:length].to(kind), self.sine[:length].to(kind))[
+            :, None
+        ]  # [T, 1, E/2]
+        turns = turns.expand(
+            -1, heads.shape[1], -1
+        ).contiguous()  # [T, H, E/2]: one long row for each position
+        pairs = torch.view_as_complex(
+            heads.transpose(1, 2).to(kind).unflatten(-1, (-1, 2))
+        )  # [B, T, H, E/2]
         turned: Tensor = torch.view_as_real(pairs * turns)  # [B, T, H, E/2, 2]
         return turned.flatten(-2).transpose(1, 2).to(heads.dtype)

@@ -17,7 +17,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headscope.attention.functional import ObservedAttention, Seen, check_shapes, masked_softmax, merge_masks
+from headscope.attention.functional import (
+    AttentionCall,
+    ObservedAttention,
+    check_shapes,
+    masked_softmax,
+    merge_masks,
+)
 from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.rotary import RotaryPositions
 
@@ -29,7 +35,7 @@ class SharedProjectionAttention(HeadedAttention):
     Found in many tutorials and in none of the papers. A head sees only its own piece of the embedding, so the heads of
     the first layer differ only by what the pieces hold. It has 3 E^2 weights for projections in place of 3 D^2. It
     equals multi-head attention whose projections are block-diagonal, each block the same
-    (`headscope.proof.carry`). Scores are scaled by sqrt(E), the width that the product is summed over; tutorials
+    (`headscope.proof.copy_weights`). Scores are scaled by sqrt(E), the width that the product is summed over; tutorials
     that divide by sqrt(D) flatten the softmax.
 
     Args:
@@ -43,10 +49,16 @@ class SharedProjectionAttention(HeadedAttention):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, rotary: RotaryPositions | None = None
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        rotary: RotaryPositions | None = None,
     ) -> None:
         super().__init__(embed_dim, num_heads, dropout, rotary)
-        self.queries, self.keys, self.values = (nn.Linear(self.head_dim, self.head_dim, bias=False) for _ in range(3))
+        self.queries, self.keys, self.values = (
+            nn.Linear(self.head_dim, self.head_dim, bias=False) for _ in range(3)
+        )
         self.fc_out = nn.Linear(embed_dim, embed_dim)
         self.output_dropout = nn.Dropout(dropout)
 
@@ -83,11 +95,17 @@ class SharedProjectionAttention(HeadedAttention):
             attn_mask = attn_mask[:, None]  # [B, 1, Q or 1, K], the same for all heads
         shape = (B, self.num_heads, Q, key.shape[1])
         mask = merge_masks(shape, key_padding_mask, attn_mask, device=query.device)
-        queries, keys, values = map(self._project, (query, key, value), (self.queries, self.keys, self.values))
-        output, weights = self.attend_heads(queries, keys, values, mask, key_padding_mask, need_weights)
+        queries, keys, values = map(
+            self._project, (query, key, value), (self.queries, self.keys, self.values)
+        )
+        output, weights = self.attend_heads(
+            queries, keys, values, mask, key_padding_mask, need_weights
+        )
         return self.output_dropout(self.fc_out(output)), weights
 
-    def _project(self, tokens: Float[Tensor, "B T D"], linear: nn.Linear) -> Float[Tensor, "B H T E"]:
+    def _project(
+        self, tokens: Float[Tensor, "B T D"], linear: nn.Linear
+    ) -> Float[Tensor, "B H T E"]:
         return linear(self.split_heads(tokens))  # type: ignore[no-any-return]
 
 
@@ -119,12 +137,21 @@ class ScoredAttention(ObservedAttention):
             ValueError: if query, key, value and mask do not go together.
         """
         check_shapes("query B Q Dq, key B K Dk, value B K V", query, key, value)
-        mask = merge_masks((len(query), 1, query.shape[1], key.shape[1]), key_padding_mask, device=query.device)
+        mask = merge_masks(
+            (len(query), 1, query.shape[1], key.shape[1]), key_padding_mask, device=query.device
+        )
         weights = masked_softmax(self.scores(query, key)[:, None], mask)  # [B, 1, Q, K]
         if self.observer is not None:
             # The layer uses the very weights that it shows.
             B, H, Q, K = weights.shape
-            self.observer(Seen((B, H, Q, K), key_padding_mask, weights, lambda rows, kind: weights[rows].to(kind)))
+            self.observer(
+                AttentionCall(
+                    (B, H, Q, K),
+                    key_padding_mask,
+                    weights,
+                    lambda rows, kind: weights[rows].to(kind),
+                )
+            )
         shares = weights[:, 0]  # [B, Q, K]
         return shares @ value, shares
 
@@ -148,7 +175,9 @@ class AdditiveAttention(ScoredAttention):
         self.U_a = nn.Linear(key_dim, A, bias=False)
         self.v_a = nn.Linear(A, 1, bias=False)
 
-    def scores(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
+    def scores(
+        self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]
+    ) -> Float[Tensor, "B Q K"]:
         """Return e_ij."""
         # U_a k_j does not depend on the query, so it is computed once for all (appendix A.1.2 says so too).
         hidden = torch.tanh(self.W_a(query)[:, :, None] + self.U_a(key)[:, None])  # [B, Q, K, A]
@@ -159,7 +188,9 @@ class AdditiveAttention(ScoredAttention):
 class DotAttention(ScoredAttention):
     """Score each key by e_ij = q_i^T k_j. Query and key are of one width; nothing is learned."""
 
-    def scores(self, query: Float[Tensor, "B Q D"], key: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
+    def scores(
+        self, query: Float[Tensor, "B Q D"], key: Float[Tensor, "B K D"]
+    ) -> Float[Tensor, "B Q K"]:
         """Return e_ij."""
         return query @ key.transpose(1, 2)
 
@@ -176,7 +207,9 @@ class GeneralAttention(ScoredAttention):
         super().__init__()
         self.W_a = nn.Linear(key_dim, query_dim, bias=False)
 
-    def scores(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
+    def scores(
+        self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]
+    ) -> Float[Tensor, "B Q K"]:
         """Return e_ij."""
         keys: Tensor = self.W_a(key)  # [B, K, Dq]
         return query @ keys.transpose(1, 2)
@@ -200,7 +233,9 @@ class ConcatAttention(ScoredAttention):
         self.W_a = nn.Linear(query_dim + key_dim, A, bias=False)
         self.v_a = nn.Linear(A, 1, bias=False)
 
-    def scores(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
+    def scores(
+        self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]
+    ) -> Float[Tensor, "B Q K"]:
         """Return e_ij."""
         (_, Q, _), K = query.shape, key.shape[1]
         pairs = torch.cat(

@@ -16,7 +16,14 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from headscope.data.evidence import NO_UNIT, Evidence, EvidenceTexts, EvidenceVocabulary, Units, WordTexts
+from headscope.data.evidence import (
+    NO_WORD,
+    Evidence,
+    EvidenceTexts,
+    EvidenceVocabulary,
+    Vocabulary,
+    WordTexts,
+)
 from headscope.data.tokenizer import beginning
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -53,7 +60,9 @@ def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
     """Join what a tokenizer gave for some texts, or for some pairs of texts."""
     ids, segments = array("i"), array("B")
     for encoding in encodings:
-        ids.fromlist(encoding.ids)  # twice as fast as NumPy, which looks at every number first to find a type
+        ids.fromlist(
+            encoding.ids
+        )  # twice as fast as NumPy, which looks at every number first to find a type
         if pairs:
             segments.fromlist(encoding.type_ids)
     starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
@@ -61,7 +70,9 @@ def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
     return EncodedTexts(np.array(ids), starts, np.array(segments) if pairs else None, num_cut)
 
 
-def units_of(encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], units: Units) -> np.ndarray:
+def units_of(
+    encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], units: Vocabulary
+) -> np.ndarray:
     """Return the number of the word that each token shows, end to end; -1 at special tokens.
 
     Args:
@@ -73,13 +84,16 @@ def units_of(encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], un
     for encoding, parts in zip(encodings, texts, strict=True):
         of_tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
         numbers.extend(
-            NO_UNIT if part is None else units.number(parts[part][start:end]) for (start, end), part in of_tokens
+            NO_WORD if part is None else units.number(parts[part][start:end])
+            for (start, end), part in of_tokens
         )
     return np.array(numbers)
 
 
 def encode_texts(
-    tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]], vocabulary: EvidenceVocabulary | None = None
+    tokenizer: Tokenizer,
+    texts: Sequence[tuple[str, ...]],
+    vocabulary: EvidenceVocabulary | None = None,
 ) -> EncodedTexts:
     """Return the token ids of single texts or of pairs and, with a vocabulary, each token's known n-grams."""
     is_pair = len(texts[0]) == 2
@@ -89,7 +103,7 @@ def encode_texts(
     given = list(texts) if is_pair else [text for (text,) in texts]
     if vocabulary is None:
         return joined(tokenizer.encode_batch_fast(given), is_pair)
-    encodings, units = tokenizer.encode_batch(given), Units()
+    encodings, units = tokenizer.encode_batch(given), Vocabulary()
     ids = joined(encodings, is_pair)
     words = WordTexts(units.words, units_of(encodings, texts, units), ids.starts)
     return replace(ids, words=words, evidence=vocabulary.find(words))
@@ -127,7 +141,11 @@ class Batch(NamedTuple):
 def moved(part: Part, device: torch.device) -> Part:
     """Return a batch, or a part of one, on a device."""
     parts = (
-        moved(inner, device) if isinstance(inner, tuple) else inner.to(device) if isinstance(inner, Tensor) else inner
+        moved(inner, device)
+        if isinstance(inner, tuple)
+        else inner.to(device)
+        if isinstance(inner, Tensor)
+        else inner
         for inner in part
     )
     return cast(Callable[..., Part], type(part))(*parts)  # a NamedTuple takes its parts one by one
@@ -151,7 +169,12 @@ class TokenBudgetSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self, lengths: np.ndarray, tokens_per_batch: int, seed: int | None = None, rank: int = 0, world_size: int = 1
+        self,
+        lengths: np.ndarray,
+        tokens_per_batch: int,
+        seed: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
         self.seed, self.epoch, self.rank, self.world_size = seed, 0, rank, world_size
@@ -199,7 +222,10 @@ class TextBatches(Dataset[Batch]):
     """Encoded texts with their labels, if known, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
 
     def __init__(self, texts: EncodedTexts, labels: np.ndarray | None = None) -> None:
-        self.texts, self.labels = texts, np.full(len(texts.lengths), -1) if labels is None else labels
+        self.texts, self.labels = (
+            texts,
+            np.full(len(texts.lengths), -1) if labels is None else labels,
+        )
 
     def __getitem__(self, rows: list[int]) -> Batch:
         """Return the texts of these rows, padded to the longest."""
@@ -265,7 +291,11 @@ class BatchLoader(DataLoader[Batch]):
             total = sum(map(sum, weights))
             for batches, of_round in zip(step, weights, strict=True):
                 if rank < len(batches):
-                    share = self.accumulate * N * of_round[rank] / total if self.accumulate * N > 1 else 1.0
+                    share = (
+                        self.accumulate * N * of_round[rank] / total
+                        if self.accumulate * N > 1
+                        else 1.0
+                    )
                     yield batches[rank], share
 
     def _weight(self, rows: list[int]) -> float:
@@ -277,10 +307,14 @@ class BatchLoader(DataLoader[Batch]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Skip so many batches of the next epoch; none if the saved one was done or had another number of batches."""
-        self.skip = state["done"] if state["done"] < state.get("of", self.count) == self.count else 0
+        self.skip = (
+            state["done"] if state["done"] < state.get("of", self.count) == self.count else 0
+        )
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
     """Return the share of an epoch's positions that are padding: 1 - tokens / (texts x longest), batch by batch."""
     batches = [lengths[rows] for rows in sampler]
-    return 1 - sum(int(batch.sum()) for batch in batches) / sum(len(batch) * int(batch.max()) for batch in batches)
+    return 1 - sum(int(batch.sum()) for batch in batches) / sum(
+        len(batch) * int(batch.max()) for batch in batches
+    )

@@ -44,7 +44,11 @@ def numbers(dataset: Dataset, column: str) -> np.ndarray:
     """Return a column of whole numbers, [N] of int64, or of lists of C small ones each, [N, C] of int8."""
     feature = dataset.features[column]
     width = feature.length if isinstance(feature, List) else None
-    found = np.empty(len(dataset), np.int64) if width is None else np.empty((len(dataset), width), np.int8)
+    found = (
+        np.empty(len(dataset), np.int64)
+        if width is None
+        else np.empty((len(dataset), width), np.int8)
+    )
     start = 0
     for rows in dataset.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE):
         some = rows.column(column)
@@ -56,7 +60,11 @@ def numbers(dataset: Dataset, column: str) -> np.ndarray:
 
 def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
     """Return how many texts have each class, [C], from the class of each text, [N], or from what each has, [N, C]."""
-    return np.bincount(labels, minlength=num_classes) if labels.ndim == 1 else labels.sum(axis=0, dtype=np.int64)
+    return (
+        np.bincount(labels, minlength=num_classes)
+        if labels.ndim == 1
+        else labels.sum(axis=0, dtype=np.int64)
+    )
 
 
 def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
@@ -99,15 +107,17 @@ def label_lists(dataset: Dataset, column: str, config: DataConfig) -> Iterator[l
         return ([label] for label in found)
     if holds_lists(dataset.features[column]):
         return found
-    return (cell_labels(cell, config.label_separator) for cell in found)
+    return (split_labels(cell, config.label_separator) for cell in found)
 
 
-def cell_labels(cell: Any, separator: str) -> list[Any]:
+def split_labels(cell: Any, separator: str) -> list[Any]:
     """Return what stands between the separators. An empty cell is null to the reader of csv files."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator) if part.strip()]
     is_nan = isinstance(cell, float) and cell != cell
-    return [] if cell is None or is_nan else [cell]  # a file whose cells hold one number each is read as numbers
+    return (
+        [] if cell is None or is_nan else [cell]
+    )  # a file whose cells hold one number each is read as numbers
 
 
 def class_names(splits: DatasetDict, config: DataConfig) -> list[str]:
@@ -116,11 +126,18 @@ def class_names(splits: DatasetDict, config: DataConfig) -> list[str]:
     feature = _of_one(splits["train"].features[column])
     if isinstance(feature, ClassLabel):
         return list(feature.names)
-    found = {label for split in splits.values() for labels in label_lists(split, column, config) for label in labels}
+    found = {
+        label
+        for split in splits.values()
+        for labels in label_lists(split, column, config)
+        for label in labels
+    }
     if not found:
         raise DataError(f"{config.path}, column {column!r}: no text has a label")
     # Each name once: where one file has 3 and another "3;5", both are read as class 3.
-    return list(dict.fromkeys(map(_name, sorted(found, key=lambda label: (isinstance(label, str), label)))))
+    return list(
+        dict.fromkeys(map(_name, sorted(found, key=lambda label: (isinstance(label, str), label))))
+    )
 
 
 def name_lists(dataset: Dataset, column: str, config: DataConfig) -> Iterator[list[str]]:

@@ -35,12 +35,23 @@ from headscope.data.columns import (
 )
 from headscope.data.encoded import digests_of
 from headscope.data.rows import is_blank
-from headscope.data.source import load_source, with_beginnings
+from headscope.data.source import load_source, truncate_texts
 from headscope.data.splits import GROUP, cut, groups_of, limited
 from headscope.errors import DataError, UserWarningMessage, listed, separator_hint, shown
 from headscope.files import content_key
 
-LABEL_KINDS = ("string", "large_string", "bool", "null", "float16", "float32", "float64", "half", "float", "double")
+LABEL_KINDS = (
+    "string",
+    "large_string",
+    "bool",
+    "null",
+    "float16",
+    "float32",
+    "float64",
+    "half",
+    "float",
+    "double",
+)
 
 
 @dataclass
@@ -76,32 +87,46 @@ def load_corpus(config: DataConfig) -> Corpus:
         raise DataError(
             f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}"
         )
-    chosen = {"train": config.train_split, "validation": config.validation_split, "test": config.test_split}
+    chosen = {
+        "train": config.train_split,
+        "validation": config.validation_split,
+        "test": config.test_split,
+    }
     given = {role: name for role, name in chosen.items() if name in source}
-    raw = DatasetDict({role: _checked(source, name, config) for role, name in given.items() if name})
+    raw = DatasetDict(
+        {role: _checked(source, name, config) for role, name in given.items() if name}
+    )
     labels = class_names(raw, config)
     check_several(raw["train"], config)
-    splits = {role: as_columns(dataset, str(given[role]), labels, config) for role, dataset in raw.items()}
+    splits = {
+        role: as_columns(dataset, str(given[role]), labels, config) for role, dataset in raw.items()
+    }
     corpus = Corpus(DatasetDict(splits), labels, warn_of_labels_alike(labels, config))
     for role, split in splits.items():
-        corpus.splits[role], num_long = with_beginnings(split, config)
+        corpus.splits[role], num_long = truncate_texts(split, config)
         _count(corpus, "rows dropped as empty", role, len(source[str(given[role])]) - len(split))
         _count(corpus, "texts of which the beginning alone is read", role, num_long)
     check_classes(corpus.splits, labels, config)
     _cut_missing(corpus, config)
     for role, split in corpus.splits.items():
         corpus.splits[role] = limited(split, config.limit, config.split_seed)
-    if config.limit is None or not config.multi_label:  # a sample may well lack a label that few texts have
+    if (
+        config.limit is None or not config.multi_label
+    ):  # a sample may well lack a label that few texts have
         try:
             check_classes(corpus.splits, labels, config)
         except DataError as error:
             if config.limit is None:
                 raise
-            raise DataError(f"{error}; data.limit={config.limit} left no more of them: raise it") from None
+            raise DataError(
+                f"{error}; data.limit={config.limit} left no more of them: raise it"
+            ) from None
     if GROUP in corpus.splits["train"].column_names:
         corpus.groups = groups_of(corpus.splits["train"])
         for role, split in corpus.splits.items():
-            corpus.splits[role] = split.remove_columns([GROUP] if GROUP in split.column_names else [])
+            corpus.splits[role] = split.remove_columns(
+                [GROUP] if GROUP in split.column_names else []
+            )
     corpus.facts |= _facts_of_classes(corpus)
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
@@ -116,7 +141,11 @@ def digests_of_split(split: Dataset) -> dict[str, Any]:
     """Return the number of rows of a split, and digests of their texts and of their labels' numbers."""
     labels = numbers(split, "label").astype(np.int64)
     texts = content_key(digests_of(split, texts_among(split.column_names)))
-    return {"rows": len(split), "texts": texts, "labels": hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest()}
+    return {
+        "rows": len(split),
+        "texts": texts,
+        "labels": hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(),
+    }
 
 
 def _count(corpus: Corpus, name: str, role: str, count: int) -> None:
@@ -170,7 +199,9 @@ def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
     for role, share in (("test", config.test_share), ("validation", config.validation_share)):
         if role in corpus.splits:
             continue
-        share = share * given / len(corpus.splits["train"])  # of what was given, also for the second cut
+        share = (
+            share * given / len(corpus.splits["train"])
+        )  # of what was given, also for the second cut
         try:
             stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
         except ValueError as error:
@@ -200,8 +231,12 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
     source = load_source(config)
     name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
     if name is None or name not in source:
-        raise DataError(f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)")
-    dataset, _ = with_beginnings(as_columns(_checked(source, name, config), name, labels, config), config)
+        raise DataError(
+            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)"
+        )
+    dataset, _ = truncate_texts(
+        as_columns(_checked(source, name, config), name, labels, config), config
+    )
     return limited(dataset, config.limit, config.split_seed), name
 
 
@@ -277,7 +312,9 @@ def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
     def is_empty(value: Any) -> bool:
         if isinstance(value, list):
             return any(map(is_empty, value))
-        return value is None or value != value or (isinstance(value, str) and is_blank(value))  # NaN alone
+        return (
+            value is None or value != value or (isinstance(value, str) and is_blank(value))
+        )  # NaN alone
 
     is_bad = np.zeros(len(dataset), dtype=bool)
     dropped = []
@@ -310,7 +347,9 @@ def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
     for row, labels in enumerate(label_lists(dataset, config.label_column, config)):
         several = [label for label in labels or [] if label is not None]
         if fractions := [
-            label for label in several if isinstance(label, float) and not (label != label or label.is_integer())
+            label
+            for label in several
+            if isinstance(label, float) and not (label != label or label.is_integer())
         ]:
             raise DataError(
                 f"{where}, {place(dataset, row)}: holds the fraction {fractions[0]}; a label is an integer or a string"
@@ -339,14 +378,18 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
     Splits that are still to be cut from train may be missing.
     """
     counts = {
-        split: dict(zip(names, class_counts(numbers(dataset, "label"), len(names)).tolist(), strict=True))
+        split: dict(
+            zip(names, class_counts(numbers(dataset, "label"), len(names)).tolist(), strict=True)
+        )
         for split, dataset in splits.items()
     }
     in_train, where = counts["train"], f"{config.path}, column {config.label_column!r}"
     present = [name for name, count in in_train.items() if count]
     if len(present) < 2:
         found = f"one class only, {shown(present[0])}" if present else "no class"
-        raise DataError(f"{where}: train ({len(splits['train'])} rows) has {found}; takes two or more")
+        raise DataError(
+            f"{where}: train ({len(splits['train'])} rows) has {found}; takes two or more"
+        )
     once = sum(count == 1 for count in in_train.values())
     if not config.multi_label and once > len(splits["train"]) / 2:
         raise DataError(
@@ -356,7 +399,11 @@ def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig)
         )
     for role in ("validation", "test"):
         of_role = sorted(counts.get(role, {}).items())
-        unknown = [f"'{shown(name)}' ({count} rows)" for name, count in of_role if count and not in_train[name]]
+        unknown = [
+            f"'{shown(name)}' ({count} rows)"
+            for name, count in of_role
+            if count and not in_train[name]
+        ]
         if unknown:
             source = config.file_of(getattr(config, f"{role}_split") or role)
             raise DataError(
@@ -373,13 +420,18 @@ def warn_of_labels_alike(labels: Sequence[str], config: DataConfig) -> dict[str,
     groups: dict[str, list[str]] = {}
     for label in labels:
         plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
-        plain = "".join(sign for sign in plain if unicodedata.category(sign) != "Cf").strip()  # of no width
+        plain = "".join(
+            sign for sign in plain if unicodedata.category(sign) != "Cf"
+        ).strip()  # of no width
         groups.setdefault(re.sub(r"^(-?)0*(\d+)(\.0*)?$", r"\1\2", plain), []).append(label)
     found = [" / ".join(map(_spelt, group)) for group in groups.values() if len(group) > 1]
     if not found:
         return {}
     message = f"labels differ in spelling alone, and are classes of their own: {listed(found)}"
-    warnings.warn(UserWarningMessage(f"{config.path}, column {config.label_column!r}: {message}"), stacklevel=2)
+    warnings.warn(
+        UserWarningMessage(f"{config.path}, column {config.label_column!r}: {message}"),
+        stacklevel=2,
+    )
     return {"labels that differ in spelling alone": found}
 
 
@@ -400,23 +452,37 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
     of_role = dict(zip(splits, parts, strict=True))
     shared = {role: num_known(of_role[role], of_role["train"]) for role in ("validation", "test")}
     if any(shared.values()):
-        where = ", ".join(f"{count} of {len(splits[role])} in {role}" for role, count in shared.items() if count)
-        warnings.warn(UserWarningMessage(f"{config.path}: texts that also stand in train: {where}"), stacklevel=2)
-    differs = differing(found, np.concatenate([numbers(split, "label") for split in splits.values()]))
+        where = ", ".join(
+            f"{count} of {len(splits[role])} in {role}" for role, count in shared.items() if count
+        )
+        warnings.warn(
+            UserWarningMessage(f"{config.path}: texts that also stand in train: {where}"),
+            stacklevel=2,
+        )
+    differs = differing(
+        found, np.concatenate([numbers(split, "label") for split in splits.values()])
+    )
     if differs.any():
         texts = chain.from_iterable(values(split, "text") for split in splits.values())
         message = f"{differs.sum()} of {len(differs)} rows hold a text that stands under different labels, such as"
         example = shown(next(islice(texts, int(differs.argmax()), None)))
         warnings.warn(UserWarningMessage(f"{config.path}: {message} '{example}'"), stacklevel=2)
-    return {"texts also in train": sum(shared.values()), "texts under different labels": int(differs.sum())}
+    return {
+        "texts also in train": sum(shared.values()),
+        "texts under different labels": int(differs.sum()),
+    }
 
 
 def differing(texts: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Tell for each row whether its text, given by a digest, [N], has other labels in another row."""
-    kinds = labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    kinds = (
+        labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    )
     order = np.argsort(texts)
     ordered = texts[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))  # where another text begins
+    starts = np.flatnonzero(
+        np.append(True, ordered[1:] != ordered[:-1])
+    )  # where another text begins
     lowest, highest = (pick.reduceat(kinds[order], starts) for pick in (np.minimum, np.maximum))
     found = np.empty(len(texts), dtype=bool)
     found[order] = np.repeat(lowest != highest, np.diff(np.append(starts, len(texts))))

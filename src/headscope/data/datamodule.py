@@ -8,11 +8,17 @@ from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
 
 from headscope.config import DataConfig, TokenizerConfig
-from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler, padding_share
+from headscope.data.batching import (
+    BatchLoader,
+    EncodedTexts,
+    TextBatches,
+    TokenBudgetSampler,
+    padding_share,
+)
 from headscope.data.columns import TextsOf, numbers, texts_among
 from headscope.data.corpus import Corpus, load_corpus
 from headscope.data.encoded import encode
-from headscope.data.evidence import EvidenceVocabulary, class_ratios, folds_of, known_ngrams
+from headscope.data.evidence import EvidenceVocabulary, assign_folds, known_ngrams, log_count_ratios
 from headscope.data.splits import groups_of
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError
@@ -39,11 +45,15 @@ class TextDataModule(LightningDataModule):
         self.config, self.seed = config, seed
         cache = cache_folder(config.cache_dir)
         self.accumulate: int = 1  # training batches in an optimizer step, and
-        self.text_weights: np.ndarray | None = None  # weights of the training texts in the loss: see `BatchLoader`
+        self.text_weights: np.ndarray | None = (
+            None  # weights of the training texts in the loss: see `BatchLoader`
+        )
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
         all_texts = TextsOf(train, texts_among(train.column_names))
-        self.tokenizer = tokenizer or trained_tokenizer(all_texts, tokenizer_config, config.max_length, cache)
+        self.tokenizer = tokenizer or trained_tokenizer(
+            all_texts, tokenizer_config, config.max_length, cache
+        )
         self.encoded: dict[str, EncodedTexts] = {}
         self.evidence = None if isinstance(evidence, bool) else evidence
         for role in ("train", "validation", "test"):
@@ -52,7 +62,7 @@ class TextDataModule(LightningDataModule):
             if texts.words is not None:
                 if self.evidence is None:
                     self.evidence = known_ngrams(texts.words)  # of the first split, train
-                folds = folds_of(self._groups()) if role == "train" else None
+                folds = assign_folds(self._groups()) if role == "train" else None
                 texts = replace(texts, evidence=self.evidence.find(texts.words, folds))
             self.encoded[role] = texts
 
@@ -71,7 +81,7 @@ class TextDataModule(LightningDataModule):
         return numbers(self.corpus.splits[role], "label")
 
     def ratios(self, classes: np.ndarray) -> np.ndarray:
-        """Return what each known n-gram says about each class, [K + 1, n, C]; see `class_ratios`.
+        """Return what each known n-gram says about each class, [K + 1, n, C]; see `log_count_ratios`.
 
         Args:
             classes: [N, C], True where a training text has a class.
@@ -79,14 +89,20 @@ class TextDataModule(LightningDataModule):
         train = self.encoded["train"]
         if train.evidence is None or self.evidence is None:
             raise ValueError("no n-grams are known")
-        return class_ratios(train.evidence, train.starts, classes, len(self.evidence))
+        return log_count_ratios(train.evidence, train.starts, classes, len(self.evidence))
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split for this process; those of train are shuffled."""
         is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-        share = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_shared else (0, 1)
+        share = (
+            (torch.distributed.get_rank(), torch.distributed.get_world_size())
+            if is_shared
+            else (0, 1)
+        )
         seed = self.seed if role == "train" else None
-        found = TokenBudgetSampler(self.encoded[role].lengths, self.config.tokens_per_batch, seed, *share)
+        found = TokenBudgetSampler(
+            self.encoded[role].lengths, self.config.tokens_per_batch, seed, *share
+        )
         if role == "train" and not len(found):
             raise ConfigError(
                 f"trainer.devices: {share[1]} processes share {len(found.cuts) - 1} batches, so some have none; take "
@@ -117,6 +133,8 @@ class TextDataModule(LightningDataModule):
             "vocabulary": self.tokenizer.get_vocab_size(),
             **({} if self.evidence is None else {"n-grams": len(self.evidence)}),
             "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
-            "share of texts cut": {role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()},
+            "share of texts cut": {
+                role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()
+            },
             "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),
         }

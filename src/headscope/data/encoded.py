@@ -11,15 +11,19 @@ from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts, joined, units_of
 from headscope.data.columns import texts_among
-from headscope.data.evidence import Units, WordTexts
+from headscope.data.evidence import Vocabulary, WordTexts
 from headscope.data.tokenizer import as_json
-from headscope.files import beside, content_key
+from headscope.files import content_key, temporary_path
 
 TEXTS_AT_ONCE = 4_000
-HASHED_AT_ONCE = 1_000  # rows; larger steps are slower for a shuffled split, whose rows Arrow gathers one by one
+HASHED_AT_ONCE = (
+    1_000  # rows; larger steps are slower for a shuffled split, whose rows Arrow gathers one by one
+)
 
 
-def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False) -> EncodedTexts:
+def encode(
+    tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False
+) -> EncodedTexts:
     """Encode the columns text and text_pair, or read what an earlier call left in the cache.
 
     The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
@@ -37,7 +41,9 @@ def encode(tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool
         _write(tokenizer, dataset, columns, folder, with_words)
     facts, starts = json.loads((folder / "facts.json").read_text()), np.load(folder / "starts.npy")
     ids = np.memmap(folder / "ids.bin", dtype=np.int32, mode="r")
-    segments = np.memmap(folder / "segments.bin", dtype=np.uint8, mode="r") if facts["pairs"] else None
+    segments = (
+        np.memmap(folder / "segments.bin", dtype=np.uint8, mode="r") if facts["pairs"] else None
+    )
     units = np.memmap(folder / "units.bin", dtype=np.int32, mode="r") if with_words else None
     words = None if units is None else WordTexts(facts["words"], units, starts)
     return EncodedTexts(ids, starts, segments, facts["num_cut"], words)
@@ -60,11 +66,15 @@ def digests_of(dataset: Dataset, columns: list[str]) -> list[str]:
     return [digest.hexdigest() for pair in digests for digest in pair]
 
 
-def _write(tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool) -> None:
+def _write(
+    tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool
+) -> None:
     """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
-    encode_batch = tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast  # which knows no offsets
-    pairs, lengths, num_cut, known = len(columns) == 2, [np.zeros(1, np.int64)], 0, Units()
-    with beside(folder) as temporary:
+    encode_batch = (
+        tokenizer.encode_batch if with_words else tokenizer.encode_batch_fast
+    )  # which knows no offsets
+    pairs, lengths, num_cut, known = len(columns) == 2, [np.zeros(1, np.int64)], 0, Vocabulary()
+    with temporary_path(folder) as temporary:
         temporary.mkdir()
         with (
             (temporary / "ids.bin").open("wb") as ids,

@@ -33,18 +33,20 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from headscope.data.tokenizer import is_character
-from headscope.files import check_is_file, reading, write_whole
+from headscope.files import check_is_file, reading, write_atomic
 
 RUNS = (3, 4)  # letters of a run within a word, its marked ends counted
 FEWEST_TEXTS = 2  # an n-gram of one training text says nothing about others
-FEWEST_OF_CHARACTERS = 4  # runs of characters overlap: what is rare among them repeats what a longer word says
+FEWEST_OF_CHARACTERS = (
+    4  # runs of characters overlap: what is rare among them repeats what a longer word says
+)
 MOST = 2**18  # known n-grams: those that most training texts have
 FOLDS = 10
 SMOOTHING = 1.0
 SCALE = 5.0
 RECIPE = "1"  # raise it when other n-grams are found, so that kept vocabularies are not misread
 TEXTS_AT_ONCE = 1_000
-NO_UNIT = -1  # of special tokens
+NO_WORD = -1  # of special tokens
 
 
 class Evidence(NamedTuple):
@@ -63,15 +65,17 @@ class Evidence(NamedTuple):
     def repeated(self, times: int, length: int) -> "Evidence":
         """Return the n-grams of the batch put `times` below itself, of texts of `length` positions."""
         shift = torch.arange(times, device=self.ids.device)[:, None] * (len(self.folds) * length)
-        return Evidence(self.ids.repeat(times), (self.places + shift).flatten(), self.folds.repeat(times))
+        return Evidence(
+            self.ids.repeat(times), (self.places + shift).flatten(), self.folds.repeat(times)
+        )
 
 
-class Units:
+class Vocabulary:
     """The different words of some texts, each with its number, in the order in which they were met."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
-        self._numbers = {"": NO_UNIT}
+        self._numbers = {"": NO_WORD}
         self._of_pieces: dict[str, int] = {}
 
     def number(self, piece: str) -> int:
@@ -118,7 +122,9 @@ class EvidenceTexts:
     unit_starts: np.ndarray
     folds: np.ndarray
 
-    def of(self, rows: Sequence[int] | np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int) -> Evidence:
+    def of(
+        self, rows: Sequence[int] | np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int
+    ) -> Evidence:
         """Return the n-grams of some rows, whose tokens begin at `starts`, in a batch of `width` positions."""
         tokens = _ranges(starts, lengths)
         places = _ranges(np.arange(len(lengths)) * width, lengths)
@@ -127,7 +133,9 @@ class EvidenceTexts:
         begin, end = self.unit_starts[units[is_word]], self.unit_starts[units[is_word] + 1]
         chains = self.chains[tokens].ravel()
         ids = np.concatenate([self.of_unit[_ranges(begin, end - begin)], chains[chains >= 0]])
-        where = np.concatenate([np.repeat(places[is_word], end - begin), np.repeat(places, 2)[chains >= 0]])
+        where = np.concatenate(
+            [np.repeat(places[is_word], end - begin), np.repeat(places, 2)[chains >= 0]]
+        )
         return Evidence(*map(torch.from_numpy, (ids.astype(np.int64), where, self.folds[rows])))
 
 
@@ -149,28 +157,36 @@ class _Keys(NamedTuple):
 
 def _keys(texts: WordTexts) -> _Keys:
     def key(text: str) -> int:
-        return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+        return int.from_bytes(
+            blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+        )
 
     def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return a key for two n-grams in this order: the first mixed by an odd factor and a shift, then the second."""
-        mixed: np.ndarray = (first ^ (first >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + second
+        mixed: np.ndarray = (first ^ (first >> np.uint64(29))) * np.uint64(
+            0x9E3779B97F4A7C15
+        ) + second
         mixed = mixed ^ (mixed >> np.uint64(32))
         return mixed * np.uint64(0xD6E8FEB86659FD93)
 
-    def runs_of(word: str) -> list[str]:
+    def character_ngrams(word: str) -> list[str]:
         """Return the different runs of letters of a word, its ends marked; a character by itself has none."""
         marked = f"<{word}>"
-        found = {marked[start : start + size] for size in RUNS for start in range(len(marked) - size + 1)}
+        found = {
+            marked[start : start + size] for size in RUNS for start in range(len(marked) - size + 1)
+        }
         return sorted(found - {marked}) if len(word) > 1 else []
 
     words = np.array([key(f"word {word}") for word in texts.words], dtype=np.uint64)
-    runs = [[key(f"run {run}") for run in runs_of(word)] for word in texts.words]
+    runs = [[key(f"run {run}") for run in character_ngrams(word)] for word in texts.words]
     is_sign = np.array([is_character(word) for word in texts.words], dtype=bool)
     chains = np.zeros((len(texts.units), 2), np.uint64)
     of_characters = np.zeros(chains.shape, bool)
     if len(words):
         units = texts.units
-        has_two = (units[1:] >= 0) & (units[:-1] >= 0)  # a special token stands between texts, and no pair across it
+        has_two = (units[1:] >= 0) & (
+            units[:-1] >= 0
+        )  # a special token stands between texts, and no pair across it
         pairs = joined(words[units[:-1]], words[units[1:]])
         chains[1:, 0] = np.where(has_two, pairs, 0)
         signs = is_sign[units] & (units >= 0)
@@ -178,7 +194,9 @@ def _keys(texts: WordTexts) -> _Keys:
         chains[2:, 1] = np.where(has_three, joined(pairs[:-1], words[units[2:]]), 0)
         of_characters[1:, 0], of_characters[2:, 1] = has_two & signs[1:] & signs[:-1], has_three
     flat = np.array([key for found in runs for key in found], dtype=np.uint64)
-    return _Keys(words, flat, np.cumsum([0, *map(len, runs)], dtype=np.int64), chains, of_characters)
+    return _Keys(
+        words, flat, np.cumsum([0, *map(len, runs)], dtype=np.int64), chains, of_characters
+    )
 
 
 @dataclass(frozen=True)
@@ -216,7 +234,7 @@ class EvidenceVocabulary:
     def save(self, path: Path) -> None:
         """Write evidence.safetensors."""
         content = {"keys": self.keys.view(np.int64)}
-        write_whole(path, lambda temporary: save_file(content, temporary, {"recipe": RECIPE}))
+        write_atomic(path, lambda temporary: save_file(content, temporary, {"recipe": RECIPE}))
 
 
 def load_evidence(path: Path) -> EvidenceVocabulary:
@@ -255,9 +273,11 @@ def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
     for start in range(0, N, TEXTS_AT_ONCE):
         some = [keys_of(row) for row in range(start, min(start + TEXTS_AT_ONCE, N))]
         waiting.append(np.unique(np.concatenate(some), return_counts=True))
-        if sum(len(keys) for keys, _ in waiting) > len(counted[0]):  # adding each at once would take quadratic time
-            counted, waiting = _added([counted, *waiting]), []
-    found, counts = _added([counted, *waiting])
+        if sum(len(keys) for keys, _ in waiting) > len(
+            counted[0]
+        ):  # adding each at once would take quadratic time
+            counted, waiting = merge_counts([counted, *waiting]), []
+    found, counts = merge_counts([counted, *waiting])
     counts[found == 0] = 0  # no n-gram
     of_characters = np.isin(found, np.unique(keys.chains[keys.of_characters]))
     chosen = np.flatnonzero(counts >= np.where(of_characters, FEWEST_OF_CHARACTERS, FEWEST_TEXTS))
@@ -265,13 +285,15 @@ def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
     return EvidenceVocabulary(found[np.sort(chosen)])
 
 
-def _added(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def merge_counts(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Return all keys, each once, and the sums of their counts."""
     keys, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
-    return keys, np.bincount(places, np.concatenate([counts for _, counts in parts]), len(keys)).astype(np.int64)
+    return keys, np.bincount(
+        places, np.concatenate([counts for _, counts in parts]), len(keys)
+    ).astype(np.int64)
 
 
-def folds_of(groups: np.ndarray) -> np.ndarray:
+def assign_folds(groups: np.ndarray) -> np.ndarray:
     """Return a fold for each training text, [N] of 0 to K - 1: near-duplicates, of one group, are in one.
 
     The same for the same groups, so that a run that goes on counts what it has counted.
@@ -280,7 +302,9 @@ def folds_of(groups: np.ndarray) -> np.ndarray:
     return (np.random.default_rng(0).permutation(numbers.max() + 1) % FOLDS)[numbers]
 
 
-def class_ratios(texts: EvidenceTexts, starts: np.ndarray, classes: np.ndarray, num_ngrams: int) -> np.ndarray:
+def log_count_ratios(
+    texts: EvidenceTexts, starts: np.ndarray, classes: np.ndarray, num_ngrams: int
+) -> np.ndarray:
     """Return what each n-gram says about each class, [K + 1, n, C]: without each fold, and last with all texts.
 
     Args:
@@ -290,14 +314,20 @@ def class_ratios(texts: EvidenceTexts, starts: np.ndarray, classes: np.ndarray, 
         num_ngrams: n.
     """
     N, C = classes.shape
-    marks = np.hstack([classes, np.ones((N, 1), bool)]).astype(np.float32)  # the last column is of any class
-    by_fold = csr_matrix((FOLDS * (C + 1), num_ngrams), dtype=np.float32)  # texts of each fold and class, or any class
+    marks = np.hstack([classes, np.ones((N, 1), bool)]).astype(
+        np.float32
+    )  # the last column is of any class
+    by_fold = csr_matrix(
+        (FOLDS * (C + 1), num_ngrams), dtype=np.float32
+    )  # texts of each fold and class, or any class
     for first in range(0, N, TEXTS_AT_ONCE):
         rows = np.arange(first, min(first + TEXTS_AT_ONCE, N))
         lengths = np.diff(starts)[rows]
         found = texts.of(rows, starts[rows], lengths, width := int(lengths.max()))
         where = found.places.numpy() // width, found.ids.numpy()
-        present = csr_matrix((np.ones(len(found.ids), bool), where), (len(rows), num_ngrams)).astype(np.float32)
+        present = csr_matrix(
+            (np.ones(len(found.ids), bool), where), (len(rows), num_ngrams)
+        ).astype(np.float32)
         in_fold = np.zeros((len(rows), FOLDS, C + 1), np.float32)
         in_fold[np.arange(len(rows)), texts.folds[rows]] = marks[rows]
         by_fold = by_fold + csr_matrix(in_fold.reshape(len(rows), -1)).T @ present
@@ -307,7 +337,9 @@ def class_ratios(texts: EvidenceTexts, starts: np.ndarray, classes: np.ndarray, 
 
     def log_ratios(counts: np.ndarray) -> np.ndarray:
         inside, outside = counts[:, :-1] + SMOOTHING, counts[:, -1:] - counts[:, :-1] + SMOOTHING
-        ratios: np.ndarray = scale * (np.log(inside / inside.sum(axis=0)) - np.log(outside / outside.sum(axis=0)))
+        ratios: np.ndarray = scale * (
+            np.log(inside / inside.sum(axis=0)) - np.log(outside / outside.sum(axis=0))
+        )
         return ratios
 
     ratios = np.empty((FOLDS + 1, num_ngrams, C), np.float32)

@@ -17,7 +17,7 @@ import yaml
 from datasets import ClassLabel, Dataset, Features, Value
 
 from headscope.errors import DataError
-from headscope.files import write_whole
+from headscope.files import write_atomic
 
 RECIPE = 1  # raise it when the rules below change, so that cached files are made anew
 SHORTEST, LONGEST = 8, 400  # words
@@ -39,13 +39,19 @@ def load_licenses(cache: Path) -> Dataset:
             categories[text].add(category)
         rows = [(text, next(iter(found))) for text, found in categories.items() if len(found) == 1]
         counts = Counter(category for _, category in rows)
-        rows = [(text, category) for text, category in rows if counts[category] >= FEWEST_OF_A_CLASS]
-        table = pa.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
-        write_whole(path, lambda temporary: pq.write_table(table, temporary))
+        rows = [
+            (text, category) for text, category in rows if counts[category] >= FEWEST_OF_A_CLASS
+        ]
+        table = pa.table(
+            {"text": [text for text, _ in rows], "label": [label for _, label in rows]}
+        )
+        write_atomic(path, lambda temporary: pq.write_table(table, temporary))
     columns = pq.read_table(path).to_pydict()
     names = sorted(set(columns["label"]))
     columns["label"] = [names.index(label) for label in columns["label"]]
-    return Dataset.from_dict(columns, Features({"text": Value("string"), "label": ClassLabel(names=names)}))
+    return Dataset.from_dict(
+        columns, Features({"text": Value("string"), "label": ClassLabel(names=names)})
+    )
 
 
 def _package_folder() -> Path:

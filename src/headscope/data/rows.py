@@ -30,7 +30,9 @@ UTF8 = "utf-8"
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 LINE_END = re.compile("\r\n|\r|\n")
 PATIENCE = 0.01  # seconds that a pipe may take to fill again before it counts as slow
-HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes half of a character; of all forms it alone can
+HALF = re.compile(
+    r"\\u[dD][89a-fA-F]"
+)  # how JSON writes half of a character; of all forms it alone can
 
 
 def is_blank(text: str) -> bool:
@@ -38,7 +40,7 @@ def is_blank(text: str) -> bool:
     return all(unicodedata.category(sign) in ("Cc", "Cf", "Zs", "Zl", "Zp") for sign in text)
 
 
-def form_of(path: Path) -> str:
+def format_of(path: Path) -> str:
     """Return the form of a file by the ending of its name, before .gz: csv, tsv, jsonl, json, else lines."""
     ending = Path(path.stem).suffix if path.suffix.lower() == COMPRESSED else path.suffix
     return FORMS.get(ending.lower(), "lines")
@@ -103,7 +105,9 @@ def opened(
             source = io.BufferedReader(raw)
             start = source.peek(4)
             if codecs.lookup(encoding).name == UTF8:
-                encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), UTF8)
+                encoding = next(
+                    (name for mark, name in MARKS.items() if start.startswith(mark)), UTF8
+                )
             yield io.TextIOWrapper(source, encoding=encoding, newline="")
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path}: cannot be unpacked: {error}") from error
@@ -153,25 +157,33 @@ def read_rows(
     Raises:
         DataError: for what cannot be read; it names the file and the line.
     """
-    form = form_of(Path(path)) if form == "auto" else form
+    form = format_of(Path(path)) if form == "auto" else form
     name = "standard input" if path == "-" else path
     with opened(path, encoding, before_waiting) as file:
         lines = numbered(file, name, f"{keys}encoding")
         if form == "lines":
-            yield from ((f"line {number}", {text_column: line.rstrip("\r\n")}) for number, line in lines)
+            yield from (
+                (f"line {number}", {text_column: line.rstrip("\r\n")}) for number, line in lines
+            )
         elif form in ("csv", "tsv"):
             delimiter = separator or ("\t" if form == "tsv" else ",")
-            yield from _table_rows((line for _, line in lines), delimiter.replace("\\t", "\t"), name, keys)
+            yield from _table_rows(
+                (line for _, line in lines), delimiter.replace("\\t", "\t"), name, keys
+            )
         else:
             yield from _json_rows(lines, name, takes_list=form == "json")
 
 
-def _table_rows(lines: Iterable[str], delimiter: str, name: str, keys: str) -> Iterator[tuple[str, Row]]:
+def _table_rows(
+    lines: Iterable[str], delimiter: str, name: str, keys: str
+) -> Iterator[tuple[str, Row]]:
     """Yield the rows of a csv or tsv file, without the empty cells at the end that spreadsheets leave.
 
     A row with more cells than columns is refused: a text with a comma and no quotes would be cut at it.
     """
-    csv.field_size_limit(sys.maxsize)  # a text may be longer than the 131,072 characters that csv allows by default
+    csv.field_size_limit(
+        sys.maxsize
+    )  # a text may be longer than the 131,072 characters that csv allows by default
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     names: list[str] = []
     line = 1  # where the row begins; the reader counts where it ends
@@ -190,7 +202,9 @@ def _table_rows(lines: Iterable[str], delimiter: str, name: str, keys: str) -> I
                 yield f"line {line}", dict(zip(names, cells, strict=False))
             line = reader.line_num + 1
     except csv.Error as error:
-        open_quote = "a quote that begins there is not closed" if "unexpected end" in str(error) else error
+        open_quote = (
+            "a quote that begins there is not closed" if "unexpected end" in str(error) else error
+        )
         raise DataError(f"{name}, line {line}: is not csv: {open_quote}") from error
 
 
@@ -200,20 +214,29 @@ def _column_names(cells: list[str], name: str, line: int) -> list[str]:
         names.pop()
     twice, count = Counter(names).most_common(1)[0] if names else ("", 1)
     if count > 1:
-        raise DataError(f"{name}, line {line}: {count} columns have the name '{shown(twice)}'; rename them")
+        raise DataError(
+            f"{name}, line {line}: {count} columns have the name '{shown(twice)}'; rename them"
+        )
     return names
 
 
-def _json_rows(lines: Iterator[tuple[int, str]], name: str, takes_list: bool) -> Iterator[tuple[str, Row]]:
+def _json_rows(
+    lines: Iterator[tuple[int, str]], name: str, takes_list: bool
+) -> Iterator[tuple[str, Row]]:
     for number, line in lines:
         if not line.strip():
             continue
         if takes_list and line.lstrip().startswith("["):
             text = line + "".join(line for _, line in lines)
             rows = _parsed(text, name, number)
-            yield from ((place, _checked_row(row, f"{name}, {place}")) for place, row in _places(rows))
+            yield from (
+                (place, _checked_row(row, f"{name}, {place}")) for place, row in _places(rows)
+            )
         else:
-            yield f"line {number}", _checked_row(_parsed(line.rstrip(), name, number), f"{name}, line {number}")
+            yield (
+                f"line {number}",
+                _checked_row(_parsed(line.rstrip(), name, number), f"{name}, line {number}"),
+            )
 
 
 def _places(rows: list[Any]) -> Iterator[tuple[str, Any]]:
@@ -251,5 +274,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> Row:
 
 def _checked_row(row: Any, where: str) -> Row:
     if not isinstance(row, dict):
-        raise DataError(f'{where}: takes an object such as {{"text": "..."}}, got {shown(json.dumps(row))}')
+        raise DataError(
+            f'{where}: takes an object such as {{"text": "..."}}, got {shown(json.dumps(row))}'
+        )
     return row

@@ -20,11 +20,20 @@ from datasets.packaged_modules.json.json import Json
 from headscope.config import EMBEDDED, FILE_ENDINGS, DataConfig, expanded, is_local
 from headscope.data.columns import PLACE, ROWS_AT_ONCE, texts_among, tuples
 from headscope.data.licenses import load_licenses
-from headscope.data.rows import COMPRESSED, FORMS, LINE_END, check_is_file, form_of, numbered, opened, read_rows
-from headscope.data.tokenizer import beginning, most_characters
+from headscope.data.rows import (
+    COMPRESSED,
+    FORMS,
+    LINE_END,
+    check_is_file,
+    format_of,
+    numbered,
+    opened,
+    read_rows,
+)
+from headscope.data.tokenizer import beginning, max_characters
 from headscope.errors import DataError, shown
 from headscope.extension import called, is_import_path, resolve
-from headscope.files import beside, cache_folder
+from headscope.files import cache_folder, temporary_path
 
 LABEL = "__label__"  # as fastText marks a label
 DATA_FILES = (*FORMS, ".parquet")
@@ -62,10 +71,14 @@ def load_source(config: DataConfig) -> DatasetDict:
             loaded = _load_files(config)
     except DataError:
         raise
-    except Exception as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
+    except (
+        Exception
+    ) as error:  # `datasets` raises some twenty classes; each means that the source cannot be read
         raise DataError(f"data.path={config.path}: {_reason(error)}") from error
     if not isinstance(loaded, DatasetDict):
-        raise DataError(f"data.path={config.path}: expected a data set with splits, got {type(loaded).__name__}")
+        raise DataError(
+            f"data.path={config.path}: expected a data set with splits, got {type(loaded).__name__}"
+        )
     return loaded
 
 
@@ -76,14 +89,18 @@ def _load_files(config: DataConfig) -> DatasetDict:
         config.validation_split or "validation": config.validation_path,
         config.test_split or "test": config.test_path,
     }
-    return DatasetDict({split: _load_file(expanded(name), config) for split, name in named.items() if name})
+    return DatasetDict(
+        {split: _load_file(expanded(name), config) for split, name in named.items() if name}
+    )
 
 
 def _load_own(config: DataConfig) -> DatasetDict:
     """Return what a function of the user's returns: split -> rows, a `datasets.Dataset` or dictionaries by column."""
     found = called("data.path", config.path, resolve("data.path", config.path), config)
     if not isinstance(found, Mapping) or not found:
-        raise DataError(f"data.path={config.path}: returned a {type(found).__name__}; takes a mapping split -> rows")
+        raise DataError(
+            f"data.path={config.path}: returned a {type(found).__name__}; takes a mapping split -> rows"
+        )
     splits = DatasetDict()
     for split, rows in found.items():
         try:
@@ -104,7 +121,11 @@ def _load_class_folders(path: Path, config: DataConfig) -> DatasetDict | None:
     splits = {folder.name: folder for folder in sorted({text.parent.parent for text in several})}
     return DatasetDict(
         {
-            split: _rows(_class_texts(folder, config), [config.text_column, config.label_column, PLACE], config)
+            split: _rows(
+                _class_texts(folder, config),
+                [config.text_column, config.label_column, PLACE],
+                config,
+            )
             for split, folder in (splits or {config.train_split: path}).items()
         }
     )
@@ -121,9 +142,13 @@ def _class_texts(folder: Path, config: DataConfig) -> Iterator[tuple[str, str, s
 def _load_folder(path: Path, config: DataConfig) -> Any:
     """Load a folder in Hub layout: `datasets` finds the files of each split, by their names or by the folder's card."""
     if (path / "state.json").is_file():
-        raise DataError(f"{path}: was written by save_to_disk; write train.parquet by dataset.to_parquet instead")
+        raise DataError(
+            f"{path}: was written by save_to_disk; write train.parquet by dataset.to_parquet instead"
+        )
     if sum(len(folders) + len(files) for _, folders, files in os.walk(path)) > MOST_FILES:
-        raise DataError(f"{path}: holds more than {MOST_FILES:,} files; name the folder of the data")
+        raise DataError(
+            f"{path}: holds more than {MOST_FILES:,} files; name the folder of the data"
+        )
     for file in _data_files(path):
         check_is_file(file)
     with _quiet():
@@ -133,12 +158,19 @@ def _load_folder(path: Path, config: DataConfig) -> Any:
                 if file.suffix == ".parquet":
                     _load_parquet(file)  # whose message names the file
             return datasets.load_dataset(str(path), config.name)
-    found = {str(split): list(map(Path, files)) for split, files in (builder.config.data_files or {}).items()}
+    found = {
+        str(split): list(map(Path, files))
+        for split, files in (builder.config.data_files or {}).items()
+    }
     for file in chain.from_iterable(found.values()):
-        if form_of(file) == "lines":
-            raise DataError(f"{file}: cannot be read; takes {', '.join(DATA_FILES)}, or these as .gz")
+        if format_of(file) == "lines":
+            raise DataError(
+                f"{file}: cannot be read; takes {', '.join(DATA_FILES)}, or these as .gz"
+            )
     of_card, features = getattr(builder.config, "sep", None), builder.info.features or {}
-    splits = DatasetDict({split: _load_rows(files, config, of_card) for split, files in found.items()})
+    splits = DatasetDict(
+        {split: _load_rows(files, config, of_card) for split, files in found.items()}
+    )
     if config.label_column not in features:
         return splits
     with _quiet():  # such as a ClassLabel with its names
@@ -152,17 +184,23 @@ def _data_files(path: Path) -> list[Path]:
 def _visible(path: Path, pattern: str) -> list[Path]:
     """Return what is found, in order, but for what is hidden or in a hidden folder, as .ipynb_checkpoints."""
     found = path.glob(pattern)
-    return sorted(file for file in found if not any(part[0] in "._" for part in file.relative_to(path).parts))
+    return sorted(
+        file for file in found if not any(part[0] in "._" for part in file.relative_to(path).parts)
+    )
 
 
 def _load_file(path: Path, config: DataConfig) -> Dataset:
     check_is_file(path)
     if path.suffix not in FILE_ENDINGS:
-        raise DataError(f"{path}: the ending {path.suffix!r} is not known; takes {', '.join(FILE_ENDINGS)}")
+        raise DataError(
+            f"{path}: the ending {path.suffix!r} is not known; takes {', '.join(FILE_ENDINGS)}"
+        )
     if path.stat().st_size == 0:
         raise DataError(f"{path}: is empty")
     if path.suffix == ".txt":
-        return _rows(_labelled_lines(path, config), [config.text_column, config.label_column, PLACE], config)
+        return _rows(
+            _labelled_lines(path, config), [config.text_column, config.label_column, PLACE], config
+        )
     return _load_parquet(path) if path.suffix == ".parquet" else _load_rows([path], config)
 
 
@@ -195,7 +233,9 @@ def _load_rows(paths: Sequence[Path], config: DataConfig, separator: str | None 
         for path in paths:
             before = f"{path.name}, " if len(paths) > 1 else ""
             known: Iterable[str] = ()
-            for place, row in read_rows(str(path), encoding=config.encoding, separator=config.separator or separator):
+            for place, row in read_rows(
+                str(path), encoding=config.encoding, separator=config.separator or separator
+            ):
                 if row.keys() != known and len(names) < MOST_NAMES:
                     names.update(dict.fromkeys(known := row.keys()))
                 where = f"{path}, {place}"
@@ -208,7 +248,7 @@ def _load_rows(paths: Sequence[Path], config: DataConfig, separator: str | None 
         raise DataError(f"{paths[0]}: has no rows")
     if not names.keys() >= {*columns, config.label_column}:
         return Dataset(pa.table({name: pa.nulls(len(labels)) for name in names}))
-    is_table = form_of(paths[0]) in ("csv", "tsv") and not config.multi_label
+    is_table = format_of(paths[0]) in ("csv", "tsv") and not config.multi_label
     return rows.add_column(config.label_column, _label_array(labels, list(same), is_table))
 
 
@@ -224,7 +264,9 @@ def _label(value: Any, where: str, column: str, in_list: bool = False) -> Any:
         return tuple(_label(each, where, column, in_list=True) for each in value)
     if isinstance(value, dict | list):
         kind = "an object" if isinstance(value, dict) else "a list in a list"
-        raise DataError(f"{where}: column '{shown(column)}' holds {kind}; a label is an integer or a string")
+        raise DataError(
+            f"{where}: column '{shown(column)}' holds {kind}; a label is an integer or a string"
+        )
     if isinstance(value, float) and (value != value or value.is_integer()):
         return int(value) if value == value else None
     return int(value) if isinstance(value, bool) else value if value != "" else None
@@ -239,13 +281,21 @@ def _label_array(labels: list[Any], different: list[Any], is_table: bool) -> pa.
         is_table: whether they are cells, in which a number is written as a string.
     """
     has_lists = any(isinstance(label, tuple) for label in different)
-    single = {each for label in different for each in (label if isinstance(label, tuple) else (label,))} - {None}
+    single = {
+        each for label in different for each in (label if isinstance(label, tuple) else (label,))
+    } - {None}
     kind: Any = str
     if single and not any(isinstance(each, str) for each in single):
         kind = float if any(isinstance(each, float) for each in single) else int
     elif single and is_table and all(map(WHOLE.fullmatch, single)):
-        kind = int if all(str(int(each)) == each.strip() for each in single) else str  # 007 is a name
-    elif single and is_table and all(WHOLE.fullmatch(each) or FRACTION.fullmatch(each) for each in single):
+        kind = (
+            int if all(str(int(each)) == each.strip() for each in single) else str
+        )  # 007 is a name
+    elif (
+        single
+        and is_table
+        and all(WHOLE.fullmatch(each) or FRACTION.fullmatch(each) for each in single)
+    ):
         # 1.0 beside 2.0 is what pandas writes for 1 beside 2; 1.0 beside 1 or 1.00 may be names of versions.
         is_one_kind = all(str(float(each)) == each.strip() for each in single)
         kind = float if is_one_kind or not all(float(each).is_integer() for each in single) else str
@@ -259,13 +309,18 @@ def _label_array(labels: list[Any], different: list[Any], is_table: bool) -> pa.
 
     table = {label: converted(label) for label in different}
     arrow = {str: pa.string(), int: pa.int64(), float: pa.float64()}[kind]
-    return pa.array(map(table.__getitem__, labels), pa.list_(arrow) if has_lists else arrow, size=len(labels))
+    return pa.array(
+        map(table.__getitem__, labels), pa.list_(arrow) if has_lists else arrow, size=len(labels)
+    )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep `datasets` from logging errors that it also raises, and from showing bars for local files."""
-    verbosity, was_disabled = datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()
+    verbosity, was_disabled = (
+        datasets.logging.get_verbosity(),
+        datasets.are_progress_bars_disabled(),
+    )
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     datasets.disable_progress_bars()
     try:
@@ -276,13 +331,15 @@ def _quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def _rows(rows: Iterator[tuple[str | None, ...]], columns: list[str], config: DataConfig) -> Dataset:
+def _rows(
+    rows: Iterator[tuple[str | None, ...]], columns: list[str], config: DataConfig
+) -> Dataset:
     """Write each row's strings to a file in the cache, named by what it holds, and read it from there."""
     folder = cache_folder(config.cache_dir) / "rows"
     folder.mkdir(exist_ok=True)
     schema = pa.schema([(column, pa.string()) for column in columns])
     digest = hashlib.blake2b(schema.serialize(), digest_size=16)
-    with beside(folder / "rows.arrow") as file:
+    with temporary_path(folder / "rows.arrow") as file:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             while some := list(_some(rows)):
                 batch = pa.record_batch(list(zip(*some, strict=True)), schema=schema)
@@ -292,18 +349,25 @@ def _rows(rows: Iterator[tuple[str | None, ...]], columns: list[str], config: Da
     return Dataset.from_file(str(kept))
 
 
-def with_beginnings(dataset: Dataset, config: DataConfig) -> tuple[Dataset, int]:
+def truncate_texts(dataset: Dataset, config: DataConfig) -> tuple[Dataset, int]:
     """Return the rows, whose columns are text (text_pair) and label, with very long texts cut; and how many they are.
 
     What is left of them is what is read; see `headscope.data.tokenizer.beginning`.
     """
-    columns, most, num_long = texts_among(dataset.column_names), most_characters(config.max_length), 0
+    columns, most, num_long = (
+        texts_among(dataset.column_names),
+        max_characters(config.max_length),
+        0,
+    )
     for rows in dataset.select_columns(columns).with_format("arrow").iter(ROWS_AT_ONCE):
         lengths = [pc.utf8_length(rows.column(column)).to_numpy() for column in columns]
         num_long += int((np.maximum.reduce(lengths) > most).sum())
     if not num_long:
         return dataset, 0
-    texts = (tuple(beginning(text, config.max_length) for text in row) for row in tuples(dataset, columns))
+    texts = (
+        tuple(beginning(text, config.max_length) for text in row)
+        for row in tuples(dataset, columns)
+    )
     labels = dataset.with_format("arrow")["label"]
     return _rows(texts, columns, config).add_column("label", labels), num_long
 

@@ -47,7 +47,9 @@ def groups_of(dataset: Dataset) -> np.ndarray:
     """
     if GROUP in dataset.column_names:
         return in_order(numbers(dataset, GROUP))
-    return near_duplicate_groups(*(values(dataset, name) for name in texts_among(dataset.column_names)))
+    return near_duplicate_groups(
+        *(values(dataset, name) for name in texts_among(dataset.column_names))
+    )
 
 
 def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, int]:
@@ -55,7 +57,7 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
 
     Groups of near-duplicates go to one side whole. Each group counts once, under the label of its first text, in
     a split that keeps the shares of the labels. Where that cannot be, since there are more classes than texts to cut
-    off or a class has too few texts, the rare classes share a stratum and give one text each at most (see `movable`
+    off or a class has too few texts, the rare classes share a stratum and give one text each at most (see `splittable_rows`
     and `strata`). Where a text has any number of labels, the shares of the frequent combinations are kept and otherwise
     those of the rarest labels, and a text with a label too rare to divide stays. So do the last texts of a class.
 
@@ -66,7 +68,7 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
     _, first_rows = np.unique(groups, return_index=True)
     labels = of_rows[first_rows]
     num_off = math.ceil(share * len(first_rows))
-    rows = movable(labels, num_off, seed)
+    rows = splittable_rows(labels, num_off, seed)
     wanted = stratification(strata(labels[rows], num_off), num_off)
     _, off = train_test_split(rows, test_size=num_off, random_state=seed, stratify=wanted)
     is_off = np.isin(groups, off)
@@ -88,11 +90,13 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
         return dataset
     labels = numbers(dataset, "label")
     wanted = stratification(strata(labels, limit), limit)
-    rows, _ = train_test_split(np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted)
+    rows, _ = train_test_split(
+        np.arange(len(dataset)), train_size=limit, random_state=seed, stratify=wanted
+    )
     return dataset.select(np.sort(rows))
 
 
-def movable(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
+def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Return the rows that a side of this size may take: all, but for those with a label that is too rare to divide.
 
     A side is owed less than one text of a label that fewer than `_fewest` texts have. A random draw could still take
@@ -125,11 +129,15 @@ def strata(labels: np.ndarray, size: int) -> np.ndarray:
     """
     fewest = _fewest(len(labels), size)
     if labels.ndim == 1:
-        return labels if stratification(labels, size) is not None else _with_one_rest(labels, fewest)
+        return (
+            labels if stratification(labels, size) is not None else _with_one_rest(labels, fewest)
+        )
     frequencies = labels.sum(axis=0, dtype=np.int64)
     _, combinations, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     rarest = np.where(labels, frequencies, len(labels) + 1).argmin(axis=1)
-    return _with_one_rest(np.where(counts[combinations] >= fewest, combinations, len(counts) + rarest), fewest)
+    return _with_one_rest(
+        np.where(counts[combinations] >= fewest, combinations, len(counts) + rarest), fewest
+    )
 
 
 def _with_one_rest(wanted: np.ndarray, fewest: int) -> np.ndarray:

@@ -9,12 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Encoding,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from headscope.config import TokenizerConfig
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
-from headscope.files import content_key, write_whole
+from headscope.files import content_key, write_atomic
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
@@ -28,7 +38,9 @@ SUDACHI_READS = 8_000  # characters at once, of four bytes at most: it takes 49,
 _CODES = [code for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
 _STARTS = [code for code, before in zip(_CODES, [0, *_CODES], strict=False) if code != before + 1]
 _ENDS = [code for code, after in zip(_CODES, [*_CODES[1:], 0], strict=True) if code != after - 1]
-MARKS = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(_STARTS, _ENDS, strict=True))  # within [...]
+MARKS = "".join(
+    f"{chr(start)}-{chr(end)}" for start, end in zip(_STARTS, _ENDS, strict=True)
+)  # within [...]
 
 # Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of Katakana is a word,
 # most often a foreign one.
@@ -42,14 +54,14 @@ MOST_CHARACTERS = 100_000
 CHARACTERS_OF_TOKEN = 64
 
 
-def most_characters(max_length: int) -> int:
+def max_characters(max_length: int) -> int:
     """Return how many characters of a text are read, where max_length tokens of it are kept."""
     return max(MOST_CHARACTERS, CHARACTERS_OF_TOKEN * max_length)
 
 
 def beginning(text: str, max_length: int) -> str:
     """Return the text, a very long one without what is not read. It ends behind a word, where there are spaces."""
-    most = most_characters(max_length)
+    most = max_characters(max_length)
     if len(text) <= most:
         return text
     words = text[:most].rsplit(maxsplit=1)
@@ -107,7 +119,9 @@ def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path) -> Tokenizer:
+def trained_tokenizer(
+    texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path
+) -> Tokenizer:
     """Return a tokenizer for these texts, from the cache if the same was trained before and by headscope's own code.
 
     Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut to max_length.
@@ -129,7 +143,7 @@ def trained_tokenizer(texts: Iterable[str], config: TokenizerConfig, max_length:
         tokenizer = train_tokenizer(iter(texts), config)
         tokenizer.enable_truncation(max_length)
         text = as_json(tokenizer, pretty=True)  # `save` raises no OSError where the disk is full
-        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return load_tokenizer(path, config.segmenter)
 
 
@@ -158,8 +172,12 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-        bytes_ = pre_tokenizers.ByteLevel.alphabet()  # every byte has a token: nothing is ever unknown
-        trainer = trainers.BpeTrainer(min_frequency=config.min_frequency, initial_alphabet=bytes_, **settings)
+        bytes_ = (
+            pre_tokenizers.ByteLevel.alphabet()
+        )  # every byte has a token: nothing is ever unknown
+        trainer = trainers.BpeTrainer(
+            min_frequency=config.min_frequency, initial_alphabet=bytes_, **settings
+        )
     elif config.kind == "wordpiece":
         tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -199,10 +217,14 @@ def _own_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     key, path = "tokenizer.kind", config.kind
     tokenizer = called(key, path, resolve(key, path), texts, config)
     if not isinstance(tokenizer, Tokenizer):
-        raise ConfigError(f"{key}={path}: returned a {type(tokenizer).__name__}; takes a tokenizers.Tokenizer")
+        raise ConfigError(
+            f"{key}={path}: returned a {type(tokenizer).__name__}; takes a tokenizers.Tokenizer"
+        )
     needed = SPECIAL_TOKENS[:4]
     if None in map(tokenizer.token_to_id, needed) or tokenizer.token_to_id(PADDING) != 0:
-        raise ConfigError(f"{key}={path}: takes a vocabulary with {', '.join(needed)}, of which {PADDING} is id 0")
+        raise ConfigError(
+            f"{key}={path}: takes a vocabulary with {', '.join(needed)}, of which {PADDING} is id 0"
+        )
     try:
         return with_literal_text(Tokenizer.from_str(_finished(tokenizer).to_str()))
     except Exception as error:  # `tokenizers` raises nothing more precise
@@ -234,7 +256,9 @@ def _segmented() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([WITHOUT_SPACES, pieces, words])
 
 
-def pretrained_tokenizer(folder: Path, max_length: int, vocab_size: int, path: str | None = None) -> Tokenizer:
+def pretrained_tokenizer(
+    folder: Path, max_length: int, vocab_size: int, path: str | None = None
+) -> Tokenizer:
     """Return the tokenizer of a checkpoint's folder: of its tokenizer.json or, for BERT and its like, of vocab.txt.
 
     It cuts texts at max_length and pads nothing, which batches do; whatever its file says of either is dropped. The
@@ -342,7 +366,9 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
     shown: list[str] = []
     repeats = 1
     previous: tuple[int, int, int | None] = (0, 0, None)
-    for token, (start, end), sequence in zip(encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True):
+    for token, (start, end), sequence in zip(
+        encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True
+    ):
         end = start if token == WORD_START else end
         repeats = repeats + 1 if (start, end, sequence) == previous and end > start else 1
         if repeats == 2:
@@ -351,6 +377,8 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         if sequence is None and token in SPECIAL_TOKENS:
             piece = token
         else:
-            piece = "␣" if token == WORD_START else visible(texts[sequence or 0][start:end] or token)
+            piece = (
+                "␣" if token == WORD_START else visible(texts[sequence or 0][start:end] or token)
+            )
         shown.append(piece + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
     return shown

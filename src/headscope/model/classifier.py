@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, RotaryPositions, SharedProjectionAttention
-from headscope.attention.functional import Dropout, Seen, causal_mask, window_mask
+from headscope.attention.functional import AttentionCall, Dropout, causal_mask, window_mask
 from headscope.attention.multi_head import HeadedAttention
 from headscope.config import ModelConfig
 from headscope.errors import ConfigError
@@ -24,7 +24,9 @@ from headscope.model.pooling import build_pooling
 from headscope.model.pretrained import Architecture, NormedEmbedding, PostNormEncoder
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence says something from the start
-EvidenceInputs = tuple[Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]]  # headscope.data.evidence.Evidence
+EvidenceInputs = tuple[
+    Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]
+]  # headscope.data.evidence.Evidence
 
 
 class TokenEmbedding(nn.Module):
@@ -55,7 +57,9 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.position, std=0.02)
         elif positions == "sinusoidal":
             # Scaled down to the size of the token vectors, or it would drown them at the start.
-            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False)
+            self.register_buffer(
+                "position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False
+            )
         else:
             self.position = None
         self.dropout = Dropout(dropout)
@@ -76,7 +80,9 @@ class TokenEmbedding(nn.Module):
         """Return one vector for each token; that of [CLS] is the same in every text."""
         vectors = self.token(token_ids)  # [B, T] -> [B, T, D]
         if self.position is not None:
-            vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], the same in every text
+            vectors = (
+                vectors + self.position[: token_ids.shape[1]]
+            )  # [T, D], the same in every text
         if self.segment is not None and segment_ids is not None:
             vectors = vectors + self.segment(segment_ids)
         if self.evidence is not None and evidence is not None:
@@ -121,7 +127,9 @@ class TokenEvidence(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(num_ngrams, num_classes if num_classes > 2 else 1))
         self.register_buffer("ratio", torch.zeros(num_ngrams, num_classes))
-        self.fold_ratios: Tensor | None = None  # no buffer: it is large, and an average of weights would average it too
+        self.fold_ratios: Tensor | None = (
+            None  # no buffer: it is large, and an average of weights would average it too
+        )
         self.dropout = Dropout(dropout)
 
     def set_ratios(self, ratios: Float[Tensor, "folds_and_all n C"]) -> None:
@@ -135,12 +143,16 @@ class TokenEvidence(nn.Module):
         if self.training and self.fold_ratios is not None:
             self.fold_ratios = self.fold_ratios.to(ids.device)
             fold = folds[places // length]  # [M], of the text that each n-gram stands in
-            ratios = F.embedding(fold * len(self.ratio) + ids, self.fold_ratios.flatten(0, 1))  # [K * n, C] -> [M, C]
+            ratios = F.embedding(
+                fold * len(self.ratio) + ids, self.fold_ratios.flatten(0, 1)
+            )  # [K * n, C] -> [M, C]
         else:
             ratios = F.embedding(ids, self.ratio)  # [n, C] -> [M, C]
         said = F.embedding(ids, self.weight) * ratios  # [M, C]
         said = said * self.dropout(said.new_ones(len(ids), 1))  # an n-gram is left out whole
-        tokens: Tensor = said.new_zeros(len(folds) * length, said.shape[1]).index_add_(0, places, said)
+        tokens: Tensor = said.new_zeros(len(folds) * length, said.shape[1]).index_add_(
+            0, places, said
+        )
         return tokens.view(len(folds), length, -1)  # [B * T, C] -> [B, T, C]
 
 
@@ -187,7 +199,7 @@ class EncoderBlock(nn.Module):
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         attn_mask: Bool[Tensor, "Q T"] | None = None,
         evidence: Float[Tensor, "B T C"] | None = None,
-        first_alone: bool = False,
+        rank_zero_first: bool = False,
     ) -> Float[Tensor, "B Q D"]:
         """Return the tokens' new vectors.
 
@@ -199,9 +211,17 @@ class EncoderBlock(nn.Module):
             first_alone: return the first token's vector alone, where nothing else is asked of the last block.
         """
         normed = self.attention_norm(tokens)  # [B, T, D]
-        values = normed if self.evidence is None or evidence is None else normed + self.evidence(evidence)
-        query, tokens = (normed[:, :1], tokens[:, :1]) if first_alone else (normed, tokens)  # [B, T, D] -> [B, Q, D]
-        attended, _ = self.attention(query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask)
+        values = (
+            normed
+            if self.evidence is None or evidence is None
+            else normed + self.evidence(evidence)
+        )
+        query, tokens = (
+            (normed[:, :1], tokens[:, :1]) if rank_zero_first else (normed, tokens)
+        )  # [B, T, D] -> [B, Q, D]
+        attended, _ = self.attention(
+            query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask
+        )
         tokens = tokens + self.dropout(attended)
         return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
 
@@ -222,7 +242,13 @@ class Encoder(nn.Module):
         D, is_rotary = config.d_model, config.positions == "rotary"
         rotary = RotaryPositions(D // config.num_heads, max_length) if is_rotary else None
         self.blocks = nn.ModuleList(
-            EncoderBlock(build_attention(config, rotary), D, config.feedforward_size, config.dropout, num_classes)
+            EncoderBlock(
+                build_attention(config, rotary),
+                D,
+                config.feedforward_size,
+                config.dropout,
+                num_classes,
+            )
             for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(D)
@@ -247,12 +273,14 @@ class Encoder(nn.Module):
         assert isinstance(last, EncoderBlock)
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
-        first_alone = self.reads_first and last.attention.observer is None
-        if first_alone and attn_mask is not None:
+        rank_zero_first = self.reads_first and last.attention.observer is None
+        if rank_zero_first and attn_mask is not None:
             attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
-        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, first_alone))  # type: ignore[no-any-return]
+        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, rank_zero_first))  # type: ignore[no-any-return]
 
-    def attention_mask(self, length: int, device: torch.device) -> Bool[Tensor, "{length} {length}"] | None:
+    def attention_mask(
+        self, length: int, device: torch.device
+    ) -> Bool[Tensor, "{length} {length}"] | None:
         """Return which token may not look at which, whatever the text: later ones, or those out of the window."""
         masks = [causal_mask(length, length, device)] if self.causal else []
         if self.window is not None:
@@ -285,11 +313,24 @@ class TextClassifier(nn.Module):
         self.num_segments = num_segments
         self.embedding: TokenEmbedding | NormedEmbedding
         self.encoder: Encoder | PostNormEncoder
-        D, told_classes = config.d_model, num_classes if config.evidence and architecture is None else 0
-        self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout) if told_classes else None
+        D, told_classes = (
+            config.d_model,
+            num_classes if config.evidence and architecture is None else 0,
+        )
+        self.evidence = (
+            TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
+            if told_classes
+            else None
+        )
         if architecture is None:
             self.embedding = TokenEmbedding(
-                vocab_size, D, max_length, config.positions, num_segments, config.dropout, told_classes
+                vocab_size,
+                D,
+                max_length,
+                config.positions,
+                num_segments,
+                config.dropout,
+                told_classes,
             )
             self.encoder = Encoder(config, max_length, told_classes)
         else:
@@ -320,15 +361,25 @@ class TextClassifier(nn.Module):
                 would be wrong.
         """
         if self.num_segments > 1 and segment_ids is None:
-            raise ValueError("this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`")
+            raise ValueError(
+                "this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`"
+            )
         if self.evidence is None:
-            tokens = self.encoder(self.embedding(token_ids, segment_ids), key_padding_mask)  # [B, T] -> [B, Q, D]
+            tokens = self.encoder(
+                self.embedding(token_ids, segment_ids), key_padding_mask
+            )  # [B, T] -> [B, Q, D]
         elif evidence is None:
-            raise ValueError("this network reads n-grams beside token ids: call it with a batch's `inputs`")
+            raise ValueError(
+                "this network reads n-grams beside token ids: call it with a batch's `inputs`"
+            )
         else:
             said = self.evidence(evidence, token_ids.shape[1])  # [B, T, C]
-            tokens = self.encoder(self.embedding(token_ids, segment_ids, said), key_padding_mask, said)
-        logits: Tensor = self.head(self.dropout(self.pool(tokens, key_padding_mask)))  # [B, Q, D] -> [B, D] -> [B, C]
+            tokens = self.encoder(
+                self.embedding(token_ids, segment_ids, said), key_padding_mask, said
+            )
+        logits: Tensor = self.head(
+            self.dropout(self.pool(tokens, key_padding_mask))
+        )  # [B, Q, D] -> [B, D] -> [B, C]
         return logits
 
 
@@ -343,7 +394,9 @@ def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) 
     D, H, dropout = config.d_model, config.num_heads, config.attention_dropout
     if config.attention == "shared_projection":
         return SharedProjectionAttention(D, H, dropout, rotary)
-    return MultiHeadAttention(D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads)
+    return MultiHeadAttention(
+        D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads
+    )
 
 
 def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
@@ -360,7 +413,7 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
     elif config.num_kv_heads is not None:
         settings["num_kv_heads"] = config.num_kv_heads
     layer: HeadedAttention = called(key, path, kind, embed_dim=D, num_heads=H, **settings)
-    shown: list[Seen] = []
+    shown: list[AttentionCall] = []
     sums: list[Tensor] = []  # of the heads, before the output projection
 
     def note(of_heads: Tensor) -> Tensor:
@@ -374,7 +427,11 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
         inputs = (tokens[:, :1], tokens, tokens, padding)
         given = called(key, path, layer.forward, *inputs, need_weights=False, attn_mask=None)
     layer.train().observer = layer.intervention = None
-    shape = given[0].shape if isinstance(given, tuple) and given and isinstance(given[0], Tensor) else type(given)
+    shape = (
+        given[0].shape
+        if isinstance(given, tuple) and given and isinstance(given[0], Tensor)
+        else type(given)
+    )
     wrong = None
     if shape != (2, 1, D):
         wrong = f"returns (output, weights or None); output must be [2, 1, {D}], got {shape}"

@@ -46,7 +46,9 @@ def bert_config(
         "attention_probs_dropout_prob": config.attention_dropout,
         "classifier_dropout": config.dropout,
         "pad_token_id": padding_id,
-        "problem_type": "multi_label_classification" if multi_label else "single_label_classification",
+        "problem_type": "multi_label_classification"
+        if multi_label
+        else "single_label_classification",
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
@@ -76,10 +78,16 @@ def bert_tensors(model: TextClassifier, architecture: Architecture) -> dict[str,
         scale, pooler = 1.0, model.pool.dense
     else:
         scale, pooler = _linear_pooler(model.encoder.blocks[-1].feedforward_norm)  # type: ignore[arg-type]
-    found |= {theirs: pooler.get_parameter(ours.rpartition(".")[2]) for ours, (theirs,) in names_of_pooler()}
+    found |= {
+        theirs: pooler.get_parameter(ours.rpartition(".")[2])
+        for ours, (theirs,) in names_of_pooler()
+    }
     head = {"classifier.weight": model.head.weight / scale, "classifier.bias": model.head.bias}
     named = {f"bert.{name}": tensor for name, tensor in found.items()} | head
-    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in named.items()}
+    return {
+        name: tensor.detach().clone(memory_format=torch.contiguous_format)
+        for name, tensor in named.items()
+    }
 
 
 def _linear_pooler(norm: nn.LayerNorm) -> tuple[float, nn.Linear]:

@@ -13,7 +13,7 @@ from torch import Tensor
 Answer = str | list[str]  # what a text is given: the name of a class, or a list of them
 
 
-class OneClass:
+class SingleLabel:
     """A text has one of C classes: softmax, and cross-entropy in nats. Labels are [B], the class of each text."""
 
     def probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
@@ -45,7 +45,9 @@ class OneClass:
         losses = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
         return (of_texts * losses).sum() / of_texts.sum()
 
-    def losses(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    def losses(
+        self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]
+    ) -> Float[Tensor, " B"]:
         """Return the cross-entropy of each text."""
         return F.cross_entropy(logits, labels, reduction="none")
 
@@ -70,7 +72,7 @@ class OneClass:
         return num_texts / (len(counts) * counts.clamp(min=1))
 
 
-class AnyClasses:
+class MultiLabel:
     """A text has any number of C classes: for each a sigmoid, and binary cross-entropy in nats, the mean over classes.
 
     Labels are [B, C], 1 at the classes that a text has and 0 at the others. A text is given each class whose
@@ -100,15 +102,21 @@ class AnyClasses:
         `weights`, from `balanced_weights`, are those of the texts that have a class, against those that do not;
         `smoothing` is the share of the target that is spread over both answers: 1 becomes 1 - smoothing / 2.
         """
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # bfloat16 would round the targets
+        logits = logits.to(
+            torch.promote_types(logits.dtype, torch.float32)
+        )  # bfloat16 would round the targets
         targets = labels.to(logits.dtype) * (1 - smoothing) + smoothing / 2
         # By what a text has, not by its smoothed target: the texts without a rare class would be pushed to it.
         of_pairs = None if weights is None else torch.where(labels.bool(), weights, 1.0)  # [B, C]
         return F.binary_cross_entropy_with_logits(logits, targets, of_pairs)
 
-    def losses(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> Float[Tensor, " B"]:
+    def losses(
+        self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]
+    ) -> Float[Tensor, " B"]:
         """Return the binary cross-entropy of each text, the mean over classes."""
-        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean(dim=-1)
+        return F.binary_cross_entropy_with_logits(
+            logits, labels.to(logits.dtype), reduction="none"
+        ).mean(dim=-1)
 
     def hits(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> Bool[Tensor, " B"]:
         """Tell which texts are given all of their classes and no other."""
@@ -116,7 +124,9 @@ class AnyClasses:
 
     def given(self, probabilities: Float[Tensor, "B C"]) -> Bool[Tensor, "B C"]:
         """Tell which classes each text is given: those whose probability reaches the threshold."""
-        return probabilities >= (0.5 if self.thresholds is None else self.thresholds.to(probabilities))
+        return probabilities >= (
+            0.5 if self.thresholds is None else self.thresholds.to(probabilities)
+        )
 
     def has(self, labels: Int[Tensor, "B C"], num_classes: int) -> Bool[Tensor, "B C"]:
         """Tell which classes each text has."""
@@ -124,12 +134,15 @@ class AnyClasses:
 
     def names(self, classes: Bool[Tensor, "B C"], labels: Sequence[str]) -> list[Answer]:
         """Return the names of each text's classes, in the order of the classes."""
-        return [[label for label, is_there in zip(labels, row, strict=True) if is_there] for row in classes.tolist()]
+        return [
+            [label for label, is_there in zip(labels, row, strict=True) if is_there]
+            for row in classes.tolist()
+        ]
 
     def balanced_weights(self, counts: Float[Tensor, " C"], num_texts: int) -> Float[Tensor, " C"]:
         """Return (n - n_c) / n_c for each class c: the n_c texts that have it weigh as much as all others."""
         return (num_texts - counts).clamp(min=1) / counts.clamp(min=1)
 
 
-Objective = OneClass | AnyClasses
-ONE_CLASS = OneClass()
+Objective = SingleLabel | MultiLabel
+ONE_CLASS = SingleLabel()

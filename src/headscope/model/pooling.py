@@ -110,19 +110,35 @@ def build_pooling(name: str, d_model: int) -> Pooling:
         return _own_pooling(name, d_model)
     if name in POOLINGS:
         return POOLINGS[name]
-    return Pooler(d_model) if name == "pooler" else AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)
+    return (
+        Pooler(d_model)
+        if name == "pooler"
+        else AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)
+    )
 
 
 def _own_pooling(name: str, d_model: int) -> Pooling:
     """Return the user's function, or a module of the user's class, once two texts of three tokens went through it."""
     found = resolve("model.pooling", name)
-    pooling: Pooling = called("model.pooling", name, found, d_model) if isinstance(found, type) else found
+    pooling: Pooling = (
+        called("model.pooling", name, found, d_model) if isinstance(found, type) else found
+    )
     if isinstance(found, type) and not isinstance(pooling, nn.Module):
-        raise ConfigError(f"model.pooling={name}: takes a function or a subclass of torch.nn.Module")
+        raise ConfigError(
+            f"model.pooling={name}: takes a function or a subclass of torch.nn.Module"
+        )
     padding = torch.tensor([[False] * 3, [False, False, True]])
     with torch.no_grad():
-        given = called("model.pooling", name, pooling, torch.linspace(-1, 1, 6 * d_model).view(2, 3, -1), padding)
+        given = called(
+            "model.pooling",
+            name,
+            pooling,
+            torch.linspace(-1, 1, 6 * d_model).view(2, 3, -1),
+            padding,
+        )
     shape = given.shape if isinstance(given, Tensor) else type(given)
     if shape != (2, d_model):
-        raise ConfigError(f"model.pooling={name}: takes tokens [2, 3, {d_model}] to [2, {d_model}], got {shape}")
+        raise ConfigError(
+            f"model.pooling={name}: takes tokens [2, 3, {d_model}] to [2, {d_model}], got {shape}"
+        )
     return pooling

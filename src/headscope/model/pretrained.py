@@ -81,7 +81,9 @@ class NormedEmbedding(nn.Module):
         D = architecture.d_model
         self.token = nn.Embedding(architecture.vocab_size, D)
         self.position = nn.Parameter(torch.empty(architecture.max_positions, D))
-        self.segment = nn.Embedding(architecture.num_segments, D) if architecture.num_segments else None
+        self.segment = (
+            nn.Embedding(architecture.num_segments, D) if architecture.num_segments else None
+        )
         self.norm = nn.LayerNorm(D, eps=architecture.norm_epsilon)
         self.dropout = Dropout(dropout)
         nn.init.normal_(self.position, std=0.02)
@@ -117,10 +119,14 @@ class PostNormBlock(nn.Module):
         attention_dropout: on the attention weights.
     """
 
-    def __init__(self, architecture: Architecture, dropout: float = 0.0, attention_dropout: float = 0.0) -> None:
+    def __init__(
+        self, architecture: Architecture, dropout: float = 0.0, attention_dropout: float = 0.0
+    ) -> None:
         super().__init__()
         D, epsilon = architecture.d_model, architecture.norm_epsilon
-        self.attention = MultiHeadAttention(D, architecture.num_heads, attention_dropout, batch_first=True)
+        self.attention = MultiHeadAttention(
+            D, architecture.num_heads, attention_dropout, batch_first=True
+        )
         self.attention_norm = nn.LayerNorm(D, eps=epsilon)
         self.feedforward = nn.Sequential(
             nn.Linear(D, architecture.feedforward_size),
@@ -148,10 +154,13 @@ class PostNormEncoder(nn.Module):
         attention_dropout: on the attention weights.
     """
 
-    def __init__(self, architecture: Architecture, dropout: float = 0.0, attention_dropout: float = 0.0) -> None:
+    def __init__(
+        self, architecture: Architecture, dropout: float = 0.0, attention_dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            PostNormBlock(architecture, dropout, attention_dropout) for _ in range(architecture.num_layers)
+            PostNormBlock(architecture, dropout, attention_dropout)
+            for _ in range(architecture.num_layers)
         )
 
     def forward(
@@ -205,17 +214,27 @@ def read_architecture(path: Path) -> Architecture:
         raise ConfigError(f"model.path: {path} is not the config.json of a model")
     family = content.get("model_type")
     if family not in FAMILIES:
-        raise ConfigError(f"model.path: {path} describes a model of type {family!r}; takes {', '.join(FAMILIES)}")
+        raise ConfigError(
+            f"model.path: {path} describes a model of type {family!r}; takes {', '.join(FAMILIES)}"
+        )
     for key, plain in PLAIN.items():
         if content.get(key, plain) not in (plain, None):
-            raise ConfigError(f"model.path: {path} has {key}={content[key]!r}, which is not supported; takes {plain!r}")
+            raise ConfigError(
+                f"model.path: {path} has {key}={content[key]!r}, which is not supported; takes {plain!r}"
+            )
     if family == "distilbert":
-        kept = {key: content[key] for key in ("vocab_size", "max_position_embeddings") if key in content}
-        content = {usual: content[own] for usual, own in DISTILBERT_NAMES.items() if own in content} | kept
+        kept = {
+            key: content[key] for key in ("vocab_size", "max_position_embeddings") if key in content
+        }
+        content = {
+            usual: content[own] for usual, own in DISTILBERT_NAMES.items() if own in content
+        } | kept
         content["type_vocab_size"] = 0
     activation = content.get("hidden_act", "gelu")
     if activation not in MAKE_ACTIVATION:
-        raise ConfigError(f"model.path: {path} has the activation {activation!r}; takes {', '.join(MAKE_ACTIVATION)}")
+        raise ConfigError(
+            f"model.path: {path} has the activation {activation!r}; takes {', '.join(MAKE_ACTIVATION)}"
+        )
     try:
         # Where a checkpoint leaves these out, `transformers` takes padding_idx = 1 for RoBERTa and 2 types for BERT.
         offset = int(content.get("pad_token_id", 1)) + 1 if "roberta" in family else 0
@@ -233,7 +252,9 @@ def read_architecture(path: Path) -> Architecture:
             norm_epsilon=float(content.get("layer_norm_eps", 1e-12)),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"model.path: {path} lacks a size, or it is no number: {error}") from error
+        raise ConfigError(
+            f"model.path: {path} lacks a size, or it is no number: {error}"
+        ) from error
 
 
 def architecture_json(architecture: Architecture) -> dict[str, Any]:
@@ -246,13 +267,28 @@ def load_architecture(path: Path) -> Architecture:
     content = read_json(path, dict)
     with reading(path):
         kinds = get_type_hints(Architecture)
-        if wrong := sorted(name for name in {*kinds, *content} if type(content.get(name)) is not kinds.get(name)):
+        if wrong := sorted(
+            name for name in {*kinds, *content} if type(content.get(name)) is not kinds.get(name)
+        ):
             raise ValueError(f"does not describe an encoder: {listed(wrong)}")
         found = Architecture(**content)
-        sizes = (found.vocab_size, found.d_model, found.num_heads, found.num_layers, found.feedforward_size)
-        if min(*sizes, found.max_positions) < 1 or min(found.position_offset, found.num_segments) < 0:
+        sizes = (
+            found.vocab_size,
+            found.d_model,
+            found.num_heads,
+            found.num_layers,
+            found.feedforward_size,
+        )
+        if (
+            min(*sizes, found.max_positions) < 1
+            or min(found.position_offset, found.num_segments) < 0
+        ):
             raise ValueError("takes sizes above 0")
-        if found.d_model % found.num_heads or found.activation not in MAKE_ACTIVATION or found.family not in FAMILIES:
+        if (
+            found.d_model % found.num_heads
+            or found.activation not in MAKE_ACTIVATION
+            or found.family not in FAMILIES
+        ):
             raise ValueError("does not describe an encoder of a known family")
     return found
 
@@ -297,7 +333,10 @@ def names_in_checkpoint(architecture: Architecture) -> Iterator[tuple[str, tuple
     for number in range(architecture.num_layers):
         ours, theirs = f"encoder.blocks.{number}", f"{folder}{number}"
         for kind in ("weight", "bias"):
-            yield f"{ours}.attention.in_proj_{kind}", tuple(f"{theirs}.{name}.{kind}" for name in heads)
+            yield (
+                f"{ours}.attention.in_proj_{kind}",
+                tuple(f"{theirs}.{name}.{kind}" for name in heads),
+            )
             for name, other in single.items():
                 yield f"{ours}.{name}.{kind}", (f"{theirs}.{other}.{kind}",)
 
@@ -316,7 +355,9 @@ def names_of_pooler() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 WEIGHTS = "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"  # says which of several files, model-*.safetensors, has which tensor
+INDEX = (
+    f"{WEIGHTS}.index.json"  # says which of several files, model-*.safetensors, has which tensor
+)
 # The names that the first BERT had, in TensorFlow; its checkpoints keep them to this day.
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
@@ -342,7 +383,9 @@ class Tensors:
             return name
 
         prefix = next((name.removesuffix(TOKENS) for name in files if name.endswith(TOKENS)), "")
-        self.stored = {today(name.removeprefix(prefix)): name for name in files if name.startswith(prefix)}
+        self.stored = {
+            today(name.removeprefix(prefix)): name for name in files if name.startswith(prefix)
+        }
 
     def joined(self, names: tuple[str, ...]) -> Tensor:
         """Return the tensors of these names, one below the other.
@@ -350,7 +393,11 @@ class Tensors:
         Raises:
             ConfigError: if one is missing or holds no floating-point numbers.
         """
-        return torch.cat([self._tensor(name) for name in names]) if len(names) > 1 else self._tensor(names[0])
+        return (
+            torch.cat([self._tensor(name) for name in names])
+            if len(names) > 1
+            else self._tensor(names[0])
+        )
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self.stored:
@@ -359,9 +406,13 @@ class Tensors:
         try:
             tensor: Tensor = self._files[stored].get_tensor(stored)
         except SafetensorError as error:
-            raise ConfigError(f"model.path: {self.path}: {stored} cannot be read: {error}") from error
+            raise ConfigError(
+                f"model.path: {self.path}: {stored} cannot be read: {error}"
+            ) from error
         if not tensor.is_floating_point():
-            raise ConfigError(f"model.path: {self.path}: {name} holds {tensor.dtype}; takes floating-point weights")
+            raise ConfigError(
+                f"model.path: {self.path}: {name} holds {tensor.dtype}; takes floating-point weights"
+            )
         return tensor
 
 
@@ -382,7 +433,9 @@ def open_tensors(folder: Path) -> Iterator[Tensors]:
                 named = dict(json.loads(path.read_text(encoding="utf-8"))["weight_map"])
                 for name in named.values():  # none that leads out of the folder
                     if Path(name).name != name or Path(name).suffix != ".safetensors":
-                        raise ValueError(f"it names {name!r}, which is no .safetensors file beside it")
+                        raise ValueError(
+                            f"it names {name!r}, which is no .safetensors file beside it"
+                        )
                 by_name = {}
                 for name in sorted(set(named.values())):
                     path = folder / name
@@ -395,7 +448,13 @@ def open_tensors(folder: Path) -> Iterator[Tensors]:
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
-FILES = ("config.json", WEIGHTS, INDEX, "model-*.safetensors", *TOKENIZER_FILES)  # all that is ever read
+FILES = (
+    "config.json",
+    WEIGHTS,
+    INDEX,
+    "model-*.safetensors",
+    *TOKENIZER_FILES,
+)  # all that is ever read
 
 
 @dataclass(frozen=True)
@@ -422,7 +481,11 @@ def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
         import huggingface_hub
 
         try:
-            folder = Path(huggingface_hub.snapshot_download(path, revision=revision, allow_patterns=list(FILES)))
+            folder = Path(
+                huggingface_hub.snapshot_download(
+                    path, revision=revision, allow_patterns=list(FILES)
+                )
+            )
         except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub; each means it cannot be had
             reason = (str(error).strip() or type(error).__name__).split("\n")[0]
             asked = f"model.path={path}" + (f" model.revision={revision}" if revision else "")
@@ -462,10 +525,16 @@ def load_weights(model: nn.Module, checkpoint: Checkpoint) -> None:
     known = {name for names in wanted.values() for name in names}
     parameters: Mapping[str, Tensor] = dict(model.named_parameters())
     with open_tensors(checkpoint.folder) as tensors:
-        of_blocks = [name for name in tensors.stored if name.startswith(_block_names(architecture)[0])]
+        of_blocks = [
+            name for name in tensors.stored if name.startswith(_block_names(architecture)[0])
+        ]
         if others := sorted(set(of_blocks) - known):
-            raise ConfigError(f"model.path: {tensors.path} has {others[0]}, which its config.json does not speak of")
-        if pooler.keys() <= parameters.keys() and any(name in tensors.stored for (name,) in pooler.values()):
+            raise ConfigError(
+                f"model.path: {tensors.path} has {others[0]}, which its config.json does not speak of"
+            )
+        if pooler.keys() <= parameters.keys() and any(
+            name in tensors.stored for (name,) in pooler.values()
+        ):
             wanted |= pooler
         for ours, theirs in wanted.items():
             tensor = tensors.joined(theirs)

@@ -23,11 +23,11 @@ from headscope.attention import (
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
 from headscope.attention.variants import ScoredAttention
 from headscope.config import ModelConfig
-from headscope.inspection.attribution import attribution
-from headscope.inspection.hooks.capture import capture
-from headscope.inspection.hooks.interventions import headed_layers, intervene
+from headscope.heads.capture import capture
+from headscope.heads.contributions import attribution
+from headscope.heads.interventions import headed_layers, intervene
 from headscope.model.classifier import TextClassifier
-from headscope.proof.carry import carry
+from headscope.proof.copy_weights import carry
 from headscope.proof.published import PRINTED, PUBLISHED, published_example
 
 # Absolute bounds, for numbers up to 1. Larger numbers may differ by the same share, except in float64.
@@ -60,7 +60,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Precision:
     """What is checked, and in which type and place.
 
     Attributes:
@@ -91,7 +91,11 @@ class Terms:
         return module
 
     def claim(
-        self, name: str, oracle: str, pairs: Sequence[tuple[Tensor, Tensor]], tolerance: float | None = None
+        self,
+        name: str,
+        oracle: str,
+        pairs: Sequence[tuple[Tensor, Tensor]],
+        tolerance: float | None = None,
     ) -> Claim:
         """Compare what was found with what is expected, pair by pair.
 
@@ -106,7 +110,9 @@ class Terms:
         """
         for found, expected in pairs:
             if found.shape != expected.shape:
-                raise ValueError(f"{name}: found {list(found.shape)}, expected {list(expected.shape)}")
+                raise ValueError(
+                    f"{name}: found {list(found.shape)}, expected {list(expected.shape)}"
+                )
         differences = torch.stack([(found.detach().cpu().double() - expected.detach().cpu().double()).abs().max()
                                    for found, expected in pairs])  # fmt: skip
         sizes = torch.stack([expected.detach().cpu().double().abs().max() for _, expected in pairs])
@@ -149,7 +155,10 @@ def masks() -> dict[str, Options]:
     boolean, per_head = torch.rand(Q, K) < 0.4, torch.rand(B * H, Q, K) < 0.4
     boolean[:, 0] = per_head[..., 0] = False
     # Quarters, which every type holds exactly.
-    additive, per_head_additive = torch.randint(-8, 9, (Q, K)) / 4, torch.randint(-8, 9, (B * H, Q, K)) / 4
+    additive, per_head_additive = (
+        torch.randint(-8, 9, (Q, K)) / 4,
+        torch.randint(-8, 9, (B * H, Q, K)) / 4,
+    )
     causal = torch.ones(Q, K, dtype=torch.bool).triu(1)
     return {
         "no mask": {},
@@ -163,7 +172,7 @@ def masks() -> dict[str, Options]:
     }
 
 
-def torch_claims(terms: Terms) -> Iterator[Claim]:
+def torch_claims(terms: Precision) -> Iterator[Claim]:
     """Compare under every option and mask, and the small shapes that the articles trace."""
     for kind, options in LAYERS.items():
         for name, mask in masks().items():
@@ -173,7 +182,9 @@ def torch_claims(terms: Terms) -> Iterator[Claim]:
         yield from _small(terms, heads)
 
 
-def _pair(terms: Terms, width: int, heads: int, options: Options) -> tuple[nn.Module, nn.Module]:
+def _pair(
+    terms: Precision, width: int, heads: int, options: Options
+) -> tuple[nn.Module, nn.Module]:
     """Return our layer and torch's with the same weights."""
     options = {"batch_first": True, **options}
     theirs = terms.rounded(nn.MultiheadAttention(width, heads, **options))
@@ -182,14 +193,22 @@ def _pair(terms: Terms, width: int, heads: int, options: Options) -> tuple[nn.Mo
     return ours, theirs
 
 
-def _compared(terms: Terms, name: str, options: Options, mask: Options, batch: int | None = B) -> Claim:
+def _compared(
+    terms: Precision, name: str, options: Options, mask: Options, batch: int | None = B
+) -> Claim:
     torch.manual_seed(11)
     ours, theirs = _pair(terms, D, H, options)
     inputs = []
-    for length, width in zip((Q, K, K), (D, options.get("kdim", D), options.get("vdim", D)), strict=True):
+    for length, width in zip(
+        (Q, K, K), (D, options.get("kdim", D), options.get("vdim", D)), strict=True
+    ):
         leading = (length, batch) if not options.get("batch_first", True) else (batch, length)
         inputs.append(terms.exact(*(size for size in leading if size is not None), width))
-    found = _results(ours, [terms.here(tensor) for tensor in inputs], {key: terms.here(m) for key, m in mask.items()})
+    found = _results(
+        ours,
+        [terms.here(tensor) for tensor in inputs],
+        {key: terms.here(m) for key, m in mask.items()},
+    )
     return terms.same(name, "torch, float64", found, _results(theirs, inputs, mask))
 
 
@@ -197,10 +216,14 @@ def _results(layer: nn.Module, inputs: list[Tensor], mask: Options) -> list[Tens
     """Return the output, the weights of each head, and the gradients of inputs and parameters."""
     output, weights = layer(*inputs, average_attn_weights=False, **mask)
     ramp = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).to(output).view_as(output)
-    return [output, weights, *torch.autograd.grad((output * ramp).sum(), [*inputs, *layer.parameters()])]
+    return [
+        output,
+        weights,
+        *torch.autograd.grad((output * ramp).sum(), [*inputs, *layer.parameters()]),
+    ]
 
 
-def _small(terms: Terms, heads: int) -> Iterator[Claim]:
+def _small(terms: Precision, heads: int) -> Iterator[Claim]:
     """Compare on the input [2, 5, 4] with one head and with two."""
     torch.manual_seed(13)
     ours, theirs = _pair(terms, 4, heads, {})
@@ -210,7 +233,9 @@ def _small(terms: Terms, heads: int) -> Iterator[Claim]:
         [*layer(*[text] * 3, average_attn_weights=False), layer(*[text] * 3)[1]]
         for layer, text in ((ours, terms.here(tokens)), (theirs, tokens))
     )
-    yield terms.same(f"{title}: output, weights per head and averaged", "torch, float64", found, expected)
+    yield terms.same(
+        f"{title}: output, weights per head and averaged", "torch, float64", found, expected
+    )
     mean = [(found[1].mean(dim=1), expected[2])]
     yield terms.claim(f"{title}: heads' mean weights", "torch's averaged weights", mean)
 
@@ -218,7 +243,7 @@ def _small(terms: Terms, heads: int) -> Iterator[Claim]:
 # The textbook forms: each computes what every other computes, once it has its weights
 
 
-def form_claims(terms: Terms) -> Iterator[Claim]:
+def form_claims(terms: Precision) -> Iterator[Claim]:
     """Carry weights from each form to each other and compare outputs and weights, without a mask and with each kind."""
     torch.manual_seed(0)
     query, key = terms.exact(B, Q, D), terms.exact(B, K, D)
@@ -226,7 +251,9 @@ def form_claims(terms: Terms) -> Iterator[Claim]:
     hidden: list[Tensor | None] = [None]
     for shape in ((Q, K), (B, Q, K), (B, 1, Q, K), (B, H, Q, K)):
         mask = torch.rand(shape) < 0.3
-        mask[..., 0] = False  # the textbook forms give NaN, or look everywhere, where nothing may be looked at
+        mask[..., 0] = (
+            False  # the textbook forms give NaN, or look everywhere, where nothing may be looked at
+        )
         hidden.append(mask)
     forms: dict[str, Callable[[], nn.Module]] = {
         "the paper's form": lambda: PaperAttention(D, H),
@@ -240,7 +267,11 @@ def form_claims(terms: Terms) -> Iterator[Claim]:
         for target in (name for name in forms if name != source):
             form = forms[target]().to(terms.device, terms.dtype)
             carry(oracle, form)
-            found = [each for mask in hidden for each in _run(form, *here, None if mask is None else terms.here(mask))]
+            found = [
+                each
+                for mask in hidden
+                for each in _run(form, *here, None if mask is None else terms.here(mask))
+            ]
             expected = [each for mask in hidden for each in _run(oracle, query, key, mask)]
             yield terms.same(target, f"{source}, float64", found, expected)
     # The layers that save weights, against the paper's form with the weights written out.
@@ -256,7 +287,9 @@ def form_claims(terms: Terms) -> Iterator[Claim]:
         yield terms.same(name, "the paper's form, all weights written out", found, expected)
 
 
-def _run(form: nn.Module, query: Tensor, key: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
+def _run(
+    form: nn.Module, query: Tensor, key: Tensor, hidden: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return a form's output and the weights of each head; each form takes its mask in its own way.
 
     `hidden` is [Q, K], [B, Q, K], [B, 1, Q, K] or [B, H, Q, K].
@@ -268,20 +301,24 @@ def _run(form: nn.Module, query: Tensor, key: Tensor, hidden: Tensor | None) -> 
     if isinstance(form, SharedProjectionAttention):
         return form(query, key, key, attn_mask=hidden)  # type: ignore[no-any-return]
     if hidden is not None and hidden.dim() > 2:
-        hidden = hidden[:, None] if hidden.dim() == 3 else hidden  # [B, 1 or H, Q, K], as our layer takes it
+        hidden = (
+            hidden[:, None] if hidden.dim() == 3 else hidden
+        )  # [B, 1 or H, Q, K], as our layer takes it
         if isinstance(form, nn.MultiheadAttention):
             hidden = hidden.expand(-1, form.num_heads, -1, -1).flatten(0, 1)  # [B * H, Q, K]
     return form(query, key, key, attn_mask=hidden, average_attn_weights=False)  # type: ignore[no-any-return]
 
 
-def published_claims(terms: Terms) -> Iterator[Claim]:
+def published_claims(terms: Precision) -> Iterator[Claim]:
     """Compare torch's layer with the printed numbers, and every form of ours with both."""
     tokens, theirs = published_example()
     # torch's own layer is drawn and run in float32, whatever the checked type; bfloat16 cannot keep these bounds.
     keeps = terms.dtype != torch.bfloat16
     printed = [torch.tensor(rows) for rows in PUBLISHED.values()]
     found = [*numbers_of(theirs, tokens).values()]
-    yield terms.same("torch's layer: the printed numbers", "printed to 4 decimals", found, printed, PRINTED)
+    yield terms.same(
+        "torch's layer: the printed numbers", "printed to 4 decimals", found, printed, PRINTED
+    )
     expected = [*numbers_of(theirs.double(), tokens.double()).values()]
     forms: dict[str, nn.Module] = {
         "our layer": terms.layer(4, 2, bias=False, batch_first=True),
@@ -293,7 +330,9 @@ def published_claims(terms: Terms) -> Iterator[Claim]:
         carry(theirs, form.to(terms.device, terms.dtype))
         found = [*numbers_of(form, terms.here(tokens)).values()]
         bounds = (PRINTED, 1e-6) if keeps else (None, None)
-        yield terms.same(f"{name}: the printed numbers", "printed to 4 decimals", found, printed, bounds[0])
+        yield terms.same(
+            f"{name}: the printed numbers", "printed to 4 decimals", found, printed, bounds[0]
+        )
         yield terms.same(f"{name}: the same numbers", "torch, float64", found, expected, bounds[1])
 
 
@@ -303,7 +342,9 @@ def numbers_of(form: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
     match form:
         case PaperAttention():
             projections: tuple[Callable[[Tensor], Tensor], ...] = (*form.W_Q, *form.W_K, *form.W_V)
-            queries, keys, values = torch.cat([project(tokens) for project in projections], dim=-1).chunk(3, dim=-1)
+            queries, keys, values = torch.cat(
+                [project(tokens) for project in projections], dim=-1
+            ).chunk(3, dim=-1)
         case PackedAttention():
             queries, keys, values = form.in_proj(tokens).chunk(3, dim=-1)
         case FourLinearAttention():
@@ -321,7 +362,7 @@ def numbers_of(form: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
 # What the layer promises beyond torch: both paths agree, maps are true, masked keys get 0, order does not matter
 
 
-def layer_claims(terms: Terms) -> Iterator[Claim]:
+def layer_claims(terms: Precision) -> Iterator[Claim]:
     """Check the layer against its own parameters and against what must hold for any attention."""
     B, T, H, E = 3, 7, 5, 4
     D = H * E
@@ -341,11 +382,15 @@ def layer_claims(terms: Terms) -> Iterator[Claim]:
     pairs = [(fused, explicit), (output, explicit)]
     yield terms.claim("the fused path", "the returned weights times the values", pairs)
     yield terms.claim("captured maps", "softmax by hand from the parameters", [(maps[""], by_hand)])
-    yield terms.claim("returned weights", "softmax by hand from the parameters", [(weights, by_hand)])
+    yield terms.claim(
+        "returned weights", "softmax by hand from the parameters", [(weights, by_hand)]
+    )
     rows = weights.sum(dim=-1)
     yield terms.claim("every row of weights sums to 1", "1", [(rows, torch.ones_like(rows))])
     masked = weights[hidden[:, None, None].expand_as(weights)]
-    yield terms.claim("a masked key gets exactly 0", "0", [(masked, torch.zeros_like(masked))], tolerance=0.0)
+    yield terms.claim(
+        "a masked key gets exactly 0", "0", [(masked, torch.zeros_like(masked))], tolerance=0.0
+    )
     order = torch.randperm(T, device=here.device)
     there = layer(here, here, here, need_weights=False)[0]
     moved = layer(here, here[:, order], here[:, order], need_weights=False)[0]
@@ -357,7 +402,9 @@ def layer_claims(terms: Terms) -> Iterator[Claim]:
     output, weights = layer(here, here, here, everything)
     nothing = layer.out_proj.bias.expand_as(output)  # type: ignore[union-attr,operator]
     pairs = [(fused, nothing), (output, nothing), (weights, torch.zeros_like(weights))]
-    yield terms.claim("all keys masked: weights 0, output the bias alone", "0", pairs, tolerance=0.0)
+    yield terms.claim(
+        "all keys masked: weights 0, output the bias alone", "0", pairs, tolerance=0.0
+    )
 
 
 def _weights_by_hand(layer: nn.Module, heads: int, tokens: Tensor, padding: Tensor) -> Tensor:
@@ -372,7 +419,9 @@ def _weights_by_hand(layer: nn.Module, heads: int, tokens: Tensor, padding: Tens
         kept = [j for j in range(T) if not padding[text, j]]
         for i in range(T):
             exponentials = [math.exp(float(query[i] @ key[j]) / math.sqrt(E)) for j in kept]
-            expected[text, head, i, kept] = torch.tensor(exponentials, dtype=torch.float64) / sum(exponentials)
+            expected[text, head, i, kept] = torch.tensor(exponentials, dtype=torch.float64) / sum(
+                exponentials
+            )
     return expected
 
 
@@ -381,7 +430,7 @@ def _weights_by_hand(layer: nn.Module, heads: int, tokens: Tensor, padding: Tens
 Score = Callable[[Tensor, Tensor], Tensor]  # of one query and one key
 
 
-def score_claims(terms: Terms) -> Iterator[Claim]:
+def score_claims(terms: Precision) -> Iterator[Claim]:
     """Compare weights and contexts under padding, and what must hold for any weights."""
     B, Q, K, D, V = 2, 5, 7, 11, 13
     torch.manual_seed(19)
@@ -392,22 +441,39 @@ def score_claims(terms: Terms) -> Iterator[Claim]:
         layer.to(terms.device, terms.dtype)
         here = [terms.here(tensor) for tensor in (query, key, value)]
         context, weights = layer(*here, terms.here(padding))
-        yield terms.same(f"{name}: context and weights, padded", "a loop over i and j", (context, weights), expected)
+        yield terms.same(
+            f"{name}: context and weights, padded",
+            "a loop over i and j",
+            (context, weights),
+            expected,
+        )
         sums = weights.sum(dim=-1)
-        yield terms.claim(f"{name}: every row of weights sums to 1", "1", [(sums, torch.ones_like(sums))])
+        yield terms.claim(
+            f"{name}: every row of weights sums to 1", "1", [(sums, torch.ones_like(sums))]
+        )
         masked = weights[1, :, 4:]
-        yield terms.claim(f"{name}: a padded key gets exactly 0", "0", [(masked, torch.zeros_like(masked))], 0.0)
+        yield terms.claim(
+            f"{name}: a padded key gets exactly 0", "0", [(masked, torch.zeros_like(masked))], 0.0
+        )
         order = torch.randperm(K, device=terms.device)
         moved = layer(here[0], here[1][:, order], here[2][:, order])[0]
-        yield terms.claim(f"{name}: permuting keys changes nothing", "unpermuted", [(moved, layer(*here)[0])])
+        yield terms.claim(
+            f"{name}: permuting keys changes nothing", "unpermuted", [(moved, layer(*here)[0])]
+        )
 
 
-def _scored(terms: Terms, D: int, A: int = 3) -> Iterator[tuple[str, ScoredAttention, Score]]:
+def _scored(terms: Precision, D: int, A: int = 3) -> Iterator[tuple[str, ScoredAttention, Score]]:
     """Yield each layer with its score as the paper writes it, in the layer's own weights copied out in float64."""
-    additive, general, concat = AdditiveAttention(D, D, A), GeneralAttention(D, D), ConcatAttention(D, D, A)
+    additive, general, concat = (
+        AdditiveAttention(D, D, A),
+        GeneralAttention(D, D),
+        ConcatAttention(D, D, A),
+    )
     for layer in (additive, general, concat):
         terms.rounded(layer)
-    v, W, U = (linear.weight.detach().clone() for linear in (additive.v_a, additive.W_a, additive.U_a))
+    v, W, U = (
+        linear.weight.detach().clone() for linear in (additive.v_a, additive.W_a, additive.U_a)
+    )
     G = general.W_a.weight.detach().clone()
     u, C = concat.v_a.weight.detach().clone(), concat.W_a.weight.detach().clone()
     yield "Bahdanau, additive", additive, lambda q, k: v[0] @ torch.tanh(W @ q + U @ k)
@@ -416,9 +482,14 @@ def _scored(terms: Terms, D: int, A: int = 3) -> Iterator[tuple[str, ScoredAtten
     yield "Luong, concat", concat, lambda q, k: u[0] @ torch.tanh(C @ torch.cat([q, k]))
 
 
-def _looped(score: Score, query: Tensor, key: Tensor, value: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
+def _looped(
+    score: Score, query: Tensor, key: Tensor, value: Tensor, padding: Tensor
+) -> tuple[Tensor, Tensor]:
     (B, Q, _), (_, K, V) = query.shape, value.shape
-    contexts, weights = torch.zeros(B, Q, V, dtype=torch.float64), torch.zeros(B, Q, K, dtype=torch.float64)
+    contexts, weights = (
+        torch.zeros(B, Q, V, dtype=torch.float64),
+        torch.zeros(B, Q, K, dtype=torch.float64),
+    )
     for text, i in ((text, i) for text in range(B) for i in range(Q)):
         kept = [j for j in range(K) if not padding[text, j]]
         exponentials = {j: math.exp(float(score(query[text, i], key[text, j]))) for j in kept}
@@ -439,13 +510,15 @@ CLASSIFIERS: dict[str, Options] = {
 CLS, LENGTH, VOCABULARY, NGRAMS, TEXTS = 2, 11, 53, 31, 7
 
 
-def decided_claims(terms: Terms) -> Iterator[Claim]:
+def decided_claims(terms: Precision) -> Iterator[Claim]:
     """Check classifiers of random weights, norms and biases too, on texts of several lengths."""
     for name, options in CLASSIFIERS.items():
         torch.manual_seed(29)
         is_pair = name.startswith("pairs")
         config = ModelConfig(d_model=42, num_heads=3, feedforward_size=17, **options)
-        model = TextClassifier(config, VOCABULARY, 5, LENGTH, num_segments=2 if is_pair else 1, num_ngrams=NGRAMS)
+        model = TextClassifier(
+            config, VOCABULARY, 5, LENGTH, num_segments=2 if is_pair else 1, num_ngrams=NGRAMS
+        )
         if model.evidence is not None:
             torch.nn.init.normal_(model.evidence.ratio)
         terms.rounded(model).to(terms.device, terms.dtype).eval()
@@ -455,11 +528,20 @@ def decided_claims(terms: Terms) -> Iterator[Claim]:
         with intervene(model, heads):  # type: ignore[arg-type]
             none = _logits(model, texts)
         first = none[:1].expand_as(none)
-        yield terms.claim(f"{name}: without heads all texts are alike", "the first text", [(none, first)], 0.0)
-        equal = torch.stack([torch.tensor([torch.equal(one, other) for other in whole]) for one in whole]).double()
+        yield terms.claim(
+            f"{name}: without heads all texts are alike", "the first text", [(none, first)], 0.0
+        )
+        equal = torch.stack(
+            [torch.tensor([torch.equal(one, other) for other in whole]) for one in whole]
+        ).double()
         expected = torch.eye(TEXTS, dtype=torch.float64)
-        yield terms.claim(f"{name}: with heads no two are", "the text itself alone", [(equal, expected)], 0.0)
-        sums = [(attribution(model, *text).total(), logits[None]) for text, logits in zip(texts, whole, strict=True)]
+        yield terms.claim(
+            f"{name}: with heads no two are", "the text itself alone", [(equal, expected)], 0.0
+        )
+        sums = [
+            (attribution(model, *text).total(), logits[None])
+            for text, logits in zip(texts, whole, strict=True)
+        ]
         yield terms.claim(f"{name}: what every part put sums to the logits", "the logits", sums)
 
 
@@ -471,7 +553,10 @@ def _texts(device: torch.device, is_pair: bool, has_evidence: bool) -> Iterator[
         ids[:, 0], padding = CLS, torch.arange(T)[None] >= length
         segments = (torch.arange(T)[None] > length // 2).long().to(device) if is_pair else None
         text = (ids.masked_fill(padding, 0).to(device), padding.to(device), segments)
-        ngrams, places = torch.randint(NGRAMS, (4 * T,)), torch.randint(1, length, (4 * T,))  # none at [CLS]
+        ngrams, places = (
+            torch.randint(NGRAMS, (4 * T,)),
+            torch.randint(1, length, (4 * T,)),
+        )  # none at [CLS]
         evidence = tuple(part.to(device) for part in (ngrams, places, torch.tensor([-1])))
         yield (*text, evidence) if has_evidence else text
 

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention
-from headscope.command_config import TraceConfig
 from headscope.errors import ConfigError
-from headscope.inspection.hooks.capture import now
-from headscope.proof.carry import carry
+from headscope.heads.capture import now
+from headscope.options import TraceConfig
+from headscope.proof.copy_weights import carry
 
 PLAIN_WIDTH = 110  # columns of a file or a pipe, which has no width of its own
 EXAMPLE = {"batch": 1, "seq_len": 3, "d_model": 4, "num_heads": 2}
@@ -63,7 +63,9 @@ def computation(
     yield (packed,)
     Q, K, V = packed.chunk(3, dim=-1)  # each [B, T, D]
     yield Q, K, V
-    Q, K, V = (part.unflatten(-1, (H, E)).transpose(1, 2) for part in (Q, K, V))  # each [B, H, T, E]
+    Q, K, V = (
+        part.unflatten(-1, (H, E)).transpose(1, 2) for part in (Q, K, V)
+    )  # each [B, H, T, E]
     yield Q, K, V
     S = Q @ K.transpose(-2, -1)  # [B, H, T, T]
     yield (S,)
@@ -125,7 +127,10 @@ def value(formula: str, numbers: Mapping[str, int]) -> int:
 
 @torch.no_grad()
 def against_layer(
-    layer: PackedAttention, X: Float[Tensor, "B T D"], hidden: Bool[Tensor, "B T"], output: Float[Tensor, "B T D"]
+    layer: PackedAttention,
+    X: Float[Tensor, "B T D"],
+    hidden: Bool[Tensor, "B T"],
+    output: Float[Tensor, "B T D"],
 ) -> tuple[float, float]:
     """Return the largest difference to MultiHeadAttention with the same weights, by its fused kernel, and its time."""
     bias = layer.out_proj.bias is not None
@@ -153,18 +158,28 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
     device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
     _check_memory(config, device)
     lengths = config.all_lengths if config.grow else [config.sizes["seq_len"]]
-    made = [_made(config.sizes | {"seq_len": length}, config.bias, device, kind) for length in lengths]
+    made = [
+        _made(config.sizes | {"seq_len": length}, config.bias, device, kind) for length in lengths
+    ]
     traced = [trace(*each, config.repeats) for each in made]
     numbers = [symbols(layer, X) for layer, X, _ in made]
     place = f"{config.dtype} on {device.type}, torch {torch.__version__}"
-    _say(console, f"{place}; times are the median of {config.repeats} passes; in O(), n is T and d is D")
+    _say(
+        console,
+        f"{place}; times are the median of {config.repeats} passes; in O(), n is T and d is D",
+    )
     if config.grow:
         console.print(_growth_table([rows for rows, _ in traced], numbers))
-        _say(console, "with twice the tokens: projections twice the work, scores, softmax and weighted sum four times")
+        _say(
+            console,
+            "with twice the tokens: projections twice the work, scores, softmax and weighted sum four times",
+        )
         return
     console.print(_step_table(made[0][0], traced[0][0], numbers[0]))
     difference, seconds = against_layer(*made[0], traced[0][1])
-    _say(console, f"MultiHeadAttention with the same weights, by its fused kernel: {_time(seconds)}")
+    _say(
+        console, f"MultiHeadAttention with the same weights, by its fused kernel: {_time(seconds)}"
+    )
     _say(console, f"largest absolute difference between both outputs: {difference:.1e}")
     console.print(_example_table(*_made(EXAMPLE, config.bias, torch.device("cpu"), torch.float32)))
 
@@ -175,12 +190,21 @@ def _made(
     """Return a layer, tokens, and the mask of padding in texts of 2/3 T to T tokens."""
     B, T, D, H = (sizes[name] for name in ("batch", "seq_len", "d_model", "num_heads"))
     torch.manual_seed(0)
-    layer, lengths = PackedAttention(D, H, bias).to(device, kind), torch.linspace((2 * T + 2) // 3, T, B).long()
-    return layer, torch.randn(B, T, D).to(device, kind), (torch.arange(T) >= lengths[:, None]).to(device)
+    layer, lengths = (
+        PackedAttention(D, H, bias).to(device, kind),
+        torch.linspace((2 * T + 2) // 3, T, B).long(),
+    )
+    return (
+        layer,
+        torch.randn(B, T, D).to(device, kind),
+        (torch.arange(T) >= lengths[:, None]).to(device),
+    )
 
 
 def _table(title: str, *headings: str, left: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left"
+    )
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < left else "right", overflow="fold")
     return table
@@ -188,21 +212,34 @@ def _table(title: str, *headings: str, left: int) -> Table:
 
 def _step_table(layer: PackedAttention, rows: list[Row], numbers: dict[str, int]) -> Table:
     D, E = numbers["D"], numbers["E"]
-    title = "self-attention, " + ", ".join(f"{symbol}={number}" for symbol, number in numbers.items())
+    title = "self-attention, " + ", ".join(
+        f"{symbol}={number}" for symbol, number in numbers.items()
+    )
     headings = ("step\nformula", "weights\nof one head", "all heads\none head", "count", "time")
     table = _table(title, *headings, left=3)
     table.add_row("input\nX", "", str((numbers["B"], numbers["T"], D)))
-    weights = {"project to Q, K, V": f"({D}, {3 * D})\n3 × ({D}, {E})", "output projection": f"({D}, {D})\n({E}, {D})"}
+    weights = {
+        "project to Q, K, V": f"({D}, {3 * D})\n3 × ({D}, {E})",
+        "output projection": f"({D}, {D})\n({E}, {D})",
+    }
     for step, tensors, shape, head, seconds in rows:
-        all_heads, one_head = (f"{tensors} × {each}" if tensors > 1 else str(each) for each in (shape, head))
+        all_heads, one_head = (
+            f"{tensors} × {each}" if tensors > 1 else str(each) for each in (shape, head)
+        )
         if step is STEPS[0]:
             one_head = f"3 × {head}"
         shapes = all_heads if step is STEPS[-1] else f"{all_heads}\n{one_head}"
-        count = f"{value(step.cost, numbers):,} {step.unit}\n{step.cost}" if step.cost != "0" else f"{step.unit}\n0"
+        count = (
+            f"{value(step.cost, numbers):,} {step.unit}\n{step.cost}"
+            if step.cost != "0"
+            else f"{step.unit}\n0"
+        )
         table.add_row(f"{step.name}\n{step.formula}", weights.get(step.name, ""), shapes,
                       f"{count}, {step.order}", _time(seconds))  # fmt: skip
     parameters = sum(parameter.numel() for parameter in layer.parameters())
-    total = sum(value(step.cost, numbers) for step in STEPS if step.unit == Step._field_defaults["unit"])
+    total = sum(
+        value(step.cost, numbers) for step in STEPS if step.unit == Step._field_defaults["unit"]
+    )
     table.add_section()
     table.add_row("total", f"{parameters:,}\nparameters", "", f"{total:,} multiply-adds",
                   _time(sum(row.seconds for row in rows)))  # fmt: skip
@@ -210,7 +247,10 @@ def _step_table(layer: PackedAttention, rows: list[Row], numbers: dict[str, int]
 
 
 def _growth_table(traced: list[list[Row]], numbers: list[dict[str, int]]) -> Table:
-    title = ", ".join(f"{symbol}={numbers[0][symbol]}" for symbol in "BDHE") + ", count and time for texts of T tokens"
+    title = (
+        ", ".join(f"{symbol}={numbers[0][symbol]}" for symbol in "BDHE")
+        + ", count and time for texts of T tokens"
+    )
     table = _table(title, "step", *(f"T={each['T']}" for each in numbers), "grows", left=1)
     for column in zip(*traced, strict=True):
         step = column[0].step
@@ -225,10 +265,22 @@ def _growth_table(traced: list[list[Row]], numbers: list[dict[str, int]]) -> Tab
 @torch.no_grad()
 def _example_table(layer: PackedAttention, X: Tensor, hidden: Tensor) -> Table:
     """Return every step of a small example with its numbers: heads side by side, Q, K and V below each other."""
-    table = _table("a small example, its last token padding", "step\nshape", "numbers, heads side by side", left=2)
-    for step, made in [(Step("input", "X", "0", ""), (X,)), *zip(STEPS, computation(layer, X, hidden), strict=True)]:
-        shape = f"{len(made)} × {tuple(made[0].shape)}" if len(made) > 1 else str(tuple(made[0].shape))
-        table.add_row(f"{step.name}\n{shape}", "\n".join(map(_numbers, "QKV" if len(made) > 1 else " ", made)))
+    table = _table(
+        "a small example, its last token padding",
+        "step\nshape",
+        "numbers, heads side by side",
+        left=2,
+    )
+    for step, made in [
+        (Step("input", "X", "0", ""), (X,)),
+        *zip(STEPS, computation(layer, X, hidden), strict=True),
+    ]:
+        shape = (
+            f"{len(made)} × {tuple(made[0].shape)}" if len(made) > 1 else str(tuple(made[0].shape))
+        )
+        table.add_row(
+            f"{step.name}\n{shape}", "\n".join(map(_numbers, "QKV" if len(made) > 1 else " ", made))
+        )
         table.add_section()
     return table
 
@@ -268,12 +320,18 @@ def _check_memory(config: TraceConfig, device: torch.device) -> None:
     """Refuse what cannot fit, before the system ends the process."""
     B, T, D, H = (config.sizes[name] for name in ("batch", "seq_len", "d_model", "num_heads"))
     T = config.all_lengths[-1] if config.grow else T
-    numbers = 3 * B * H * T**2 + 10 * B * T * D + 8 * D**2  # three of scores; tokens, Q, K, V and copies; two layers
+    numbers = (
+        3 * B * H * T**2 + 10 * B * T * D + 8 * D**2
+    )  # three of scores; tokens, Q, K, V and copies; two layers
     needed = numbers * getattr(torch, config.dtype).itemsize
     if device.type == "cuda":
         there = int(torch.cuda.mem_get_info(device)[0])
     else:  # Windows does not say
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
+        there = (
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            if hasattr(os, "sysconf")
+            else sys.maxsize
+        )
     if needed > there:
         raise ConfigError(
             f"seq_len: {T} tokens in a batch of {B}, with d_model={D} and num_heads={H}, need about "

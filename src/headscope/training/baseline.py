@@ -17,7 +17,7 @@ from torch import Tensor
 from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
 from headscope.errors import UserWarningMessage, first_line
-from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.training.scores import Scores, best_thresholds, scores
 
 WITHOUT_SPACES = 0.05  # texts with a smaller share of white space are read by characters
@@ -34,11 +34,13 @@ def baseline_scores(splits: DatasetDict) -> tuple[Scores | None, str, float]:
     try:
         baseline = fitted(splits["train"])
     except MemoryError as error:
-        warnings.warn(UserWarningMessage(f"the baseline is left out: {first_line(error)}"), stacklevel=2)
+        warnings.warn(
+            UserWarningMessage(f"the baseline is left out: {first_line(error)}"), stacklevel=2
+        )
         return None, "", time.perf_counter() - start
     if numbers(splits["test"], "label").ndim > 1:  # a text may have any number of labels
         thresholds = best_thresholds(*_logits(baseline.pipeline, splits["validation"]))
-        baseline = replace(baseline, objective=AnyClasses(thresholds))
+        baseline = replace(baseline, objective=MultiLabel(thresholds))
     return baseline.scores(splits["test"]), baseline.name, time.perf_counter() - start
 
 
@@ -72,11 +74,18 @@ def fitted(split: Dataset, C: float = 10.0) -> Baseline:
     regression = LogisticRegression(C=C, max_iter=1000)
     classifier = regression if labels.ndim == 1 else OneVsRestClassifier(regression)
     counted = vectorizer.fit_transform(row_texts(train))
-    classes, terms = len(np.unique(labels)) if labels.ndim == 1 else 1, counted.shape[1]  # fitted at once
+    classes, terms = (
+        len(np.unique(labels)) if labels.ndim == 1 else 1,
+        counted.shape[1],
+    )  # fitted at once
     if classes * terms > MOST_WEIGHTS:
-        raise MemoryError(f"{classes:,} classes times {terms:,} terms are more than {MOST_WEIGHTS:,} weights")
+        raise MemoryError(
+            f"{classes:,} classes times {terms:,} terms are more than {MOST_WEIGHTS:,} weights"
+        )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Label not .* is present in all training examples")
+        warnings.filterwarnings(
+            "ignore", message="Label not .* is present in all training examples"
+        )
         classifier.fit(counted, labels)
     name = f"TF-IDF ({'characters 1-3' if by_characters else 'words 1-2'}) + logistic regression"
     if len(train) < len(split):

@@ -13,17 +13,29 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, EMAWeightAveraging, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    Checkpoint,
+    EarlyStopping,
+    EMAWeightAveraging,
+    ModelCheckpoint,
+)
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from torch import Tensor
 
 from headscope.config import METRICS
 from headscope.errors import TrainingError, UserWarningMessage
 from headscope.files import read_json, replacing
+from headscope.run import VALIDATIONS, save_json
 from headscope.signals import Stopped, take_signals
-from headscope.training.folder import VALIDATIONS, save_json
-from headscope.training.processes import agreed
+from headscope.training.distributed import all_reduce_max
 from headscope.training.resume import LAST, PREVIOUS
 
 # Reading the loss makes a GPU wait: so often it is checked there, and shown.
@@ -72,7 +84,9 @@ class RunCheckpoint(ModelCheckpoint):
         """Tell whether this validation is the best so far, and remember its loss if it is."""
         loss = float(trainer.callback_metrics.get("validation/loss", math.inf))
         is_equal = current is not None and bool(current == self.best_model_score)
-        is_best = bool(super().check_monitor_top_k(trainer, current)) or (is_equal and loss < self.kept_loss)
+        is_best = bool(super().check_monitor_top_k(trainer, current)) or (
+            is_equal and loss < self.kept_loss
+        )
         if is_best:
             self.kept_loss = loss
         return is_best
@@ -86,7 +100,9 @@ class RunCheckpoint(ModelCheckpoint):
         moved = dict(state_dict, dirpath=self.dirpath)
         for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
             moved[key] = self._here(state_dict[key])
-        moved["best_k_models"] = {self._here(path): score for path, score in state_dict["best_k_models"].items()}
+        moved["best_k_models"] = {
+            self._here(path): score for path, score in state_dict["best_k_models"].items()
+        }
         self.kept_loss = moved.pop("kept_loss", math.inf)
         super().load_state_dict(moved)
 
@@ -94,7 +110,7 @@ class RunCheckpoint(ModelCheckpoint):
         return str(Path(str(self.dirpath)) / Path(path).name) if path else ""
 
 
-class SaveLast(Checkpoint):
+class ResumeCheckpoint(Checkpoint):
     """Write a checkpoint to go on from at every validation, and at the step after which a signal asks to stop.
 
     ModelCheckpoint's save_last does so only at a better validation. It stands behind RunCheckpoint in the list of
@@ -119,7 +135,9 @@ class SaveLast(Checkpoint):
         elif number == signal.SIGINT:
             raise Stopped(number)
 
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         """Count an epoch that is over in the batches that it would have now, or Lightning would go on with it.
 
         They may be of another size than they were, or shared by other processes.
@@ -138,17 +156,22 @@ class SaveLast(Checkpoint):
     ) -> None:
         """Stop between two steps: gradients that are not used yet would be lost. At an epoch's end validation comes."""
         is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if is_step and not trainer.is_last_batch and not trainer.should_stop and self.is_asked_to_stop():
+        if (
+            is_step
+            and not trainer.is_last_batch
+            and not trainer.should_stop
+            and self.is_asked_to_stop()
+        ):
             self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the checkpoint, whole or not at all (`WholeCheckpoints` sees to that)."""
+        """Write the checkpoint, whole or not at all (`AtomicCheckpointIO` sees to that)."""
         if not trainer.sanity_checking:
             self._save(trainer)
 
     def is_asked_to_stop(self) -> bool:
         """Tell whether a signal has come, to whichever process."""
-        self.received = agreed(self.received or 0) or None
+        self.received = all_reduce_max(self.received or 0) or None
         return self.received is not None
 
     def _save(self, trainer: Trainer) -> None:
@@ -158,13 +181,15 @@ class SaveLast(Checkpoint):
             raise Stopped(int(self.received or 0))
 
 
-class WholeCheckpoints(TorchCheckpointIO):
+class AtomicCheckpointIO(TorchCheckpointIO):
     """Write checkpoints whole or not at all, and keep the one before.
 
     Lightning's own way is through $TMPDIR: a kill cuts a checkpoint short where that is another file system.
     """
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
         """Write beside the target, and then put it in place."""
         path = Path(path)
         with replacing(path) as temporary:
@@ -198,7 +223,9 @@ class Patience(EarlyStopping):
     """
 
     def __init__(self, patience: int) -> None:
-        super().__init__("validation/macro_f1", mode="max", patience=patience, check_on_train_epoch_end=False)
+        super().__init__(
+            "validation/macro_f1", mode="max", patience=patience, check_on_train_epoch_end=False
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up what was best and how long ago, but not the patience of the checkpoint."""
@@ -237,8 +264,10 @@ class StopAtNonFiniteLoss(Callback):
         loss = outputs["loss"].detach()
         if self._first is None:
             self._first = torch.full_like(loss, -1)
-        is_first = (self._first < 0) & ~torch.isfinite(loss)
-        self._first = torch.where(is_first, torch.full_like(loss, trainer.global_step), self._first)
+        is_first_fault = (self._first < 0) & ~torch.isfinite(loss)
+        self._first = torch.where(
+            is_first_fault, torch.full_like(loss, trainer.global_step), self._first
+        )
         if loss.device.type == "cpu" or trainer.global_step % STEPS_BETWEEN_CHECKS == 0:
             self._check(trainer)
 
@@ -247,18 +276,26 @@ class StopAtNonFiniteLoss(Callback):
         self._check(trainer)
 
     def on_validation_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: int
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        *_: int,
     ) -> None:
         """Look at the logits."""
         self._is_validation_spoilt |= not torch.isfinite(outputs).all()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop before anything is saved. Not batch by batch: the processes may have different numbers of them."""
-        if agreed(self._is_validation_spoilt):
-            raise self._error(f"validation gave NaN or infinite logits after step {trainer.global_step}")
+        if all_reduce_max(self._is_validation_spoilt):
+            raise self._error(
+                f"validation gave NaN or infinite logits after step {trainer.global_step}"
+            )
 
     def _check(self, trainer: Trainer) -> None:
-        first = agreed(-1 if self._first is None else int(self._first))
+        first = all_reduce_max(-1 if self._first is None else int(self._first))
         if first >= 0:
             raise self._error(f"the loss is NaN or infinite at step {first}")
 
@@ -270,7 +307,7 @@ class StopAtNonFiniteLoss(Callback):
         )
 
 
-class KeepValidations(Callback):
+class ValidationLog(Callback):
     """Write the scores of every validation so far to validations.json, for those who watch a run from outside."""
 
     def __init__(self, folder: Path) -> None:
@@ -281,7 +318,10 @@ class KeepValidations(Callback):
         found = {name: float(trainer.callback_metrics[f"validation/{name}"]) for name in METRICS}
         kept = read_json(self.path, list) if self.path.exists() else []
         before = [entry for entry in kept if entry["step"] < trainer.global_step]
-        save_json(self.path, [*before, {"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **found}])
+        save_json(
+            self.path,
+            [*before, {"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **found}],
+        )
 
 
 class RunProgress(Callback):

@@ -17,8 +17,8 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from headscope.config import OptimizerConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
-from headscope.training.processes import of_all
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.training.distributed import all_gather
 from headscope.training.scores import AtBestThresholds
 
 
@@ -43,7 +43,12 @@ class ClassifierModule(LightningModule):
     ) -> None:
         super().__init__()
         self.model: nn.Module = model
-        self.config, self.total_steps, self.fused, self.objective = config, total_steps, fused, objective
+        self.config, self.total_steps, self.fused, self.objective = (
+            config,
+            total_steps,
+            fused,
+            objective,
+        )
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.validation_metrics = validation_metrics(objective, num_classes)
@@ -55,7 +60,9 @@ class ClassifierModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, smoothed and weighted as configured."""
-        loss = self.objective.loss(self(batch), batch.labels, self.class_weights, self.config.label_smoothing)
+        loss = self.objective.loss(
+            self(batch), batch.labels, self.class_weights, self.config.label_smoothing
+        )
         self.log("train/loss", loss, batch_size=len(batch.labels))
         return loss * batch.share
 
@@ -76,12 +83,12 @@ class ClassifierModule(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep each process's random numbers, so that a resumed run draws what an unbroken one would have drawn."""
-        checkpoint["random_state"] = torch.stack(of_all(torch.get_rng_state()))  # [N, bytes]
+        checkpoint["random_state"] = torch.stack(all_gather(torch.get_rng_state()))  # [N, bytes]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up the random numbers again when training does, and the optimizer with the settings of this run."""
         self.random_state = checkpoint.get("random_state")
-        take_up(checkpoint, self.model, self._adamw(), self.learning_rate_share)
+        restore_optimizer(checkpoint, self.model, self._adamw(), self.learning_rate_share)
 
     def on_train_start(self) -> None:
         """Set the random numbers to where the checkpoint left them; each process drops out others."""
@@ -95,16 +102,23 @@ class ClassifierModule(LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""
         optimizer = self._adamw()
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.learning_rate_share(step))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: self.learning_rate_share(step)
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _adamw(self) -> torch.optim.AdamW:
         betas = (self.config.beta1, self.config.beta2)
         # Fused is three times as fast as the default on a CPU.
-        return torch.optim.AdamW(parameter_groups(self.model, self.config), betas=betas, fused=self.fused)
+        return torch.optim.AdamW(
+            parameter_groups(self.model, self.config), betas=betas, fused=self.fused
+        )
 
     def configure_gradient_clipping(
-        self, optimizer: object, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+        self,
+        optimizer: object,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the norm of all gradients. Lightning itself refuses to beside fused AdamW, for float16's sake."""
         if gradient_clip_val:
@@ -126,7 +140,7 @@ class ClassifierModule(LightningModule):
 
 def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
     """Return what gives validation/accuracy and validation/macro_f1."""
-    if isinstance(objective, AnyClasses):
+    if isinstance(objective, MultiLabel):
         return MetricCollection([AtBestThresholds()], prefix="validation/")
     return MetricCollection(
         {
@@ -145,7 +159,11 @@ def chosen_precision(settings: TrainerConfig) -> str:
     if settings.precision != "auto":
         return settings.precision
     on_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
-    return "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+    return (
+        "bf16-mixed"
+        if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+        else "32-true"
+    )
 
 
 # Which layers learn, and how fast: layer-wise learning rates, and layers that stay as they are.
@@ -167,10 +185,14 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     return [
         {
             "params": weights,
-            "lr": config.evidence_rate if distance == NO_LAYER else config.learning_rate * config.layer_decay**distance,
+            "lr": config.evidence_rate
+            if distance == NO_LAYER
+            else config.learning_rate * config.layer_decay**distance,
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
-        for (distance, is_matrix), weights in grouped(model, by_layer=config.layer_decay < 1).items()
+        for (distance, is_matrix), weights in grouped(
+            model, by_layer=config.layer_decay < 1
+        ).items()
     ]
 
 
@@ -192,7 +214,9 @@ def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.
 
 def _depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
     """Yield every parameter but those of n-grams with its depth: 0 embedding, i + 1 block i, L + 1 what follows."""
-    above = 1 + len({found[1] for name, _ in model.named_parameters() if (found := BLOCK.match(name))})
+    above = 1 + len(
+        {found[1] for name, _ in model.named_parameters() if (found := BLOCK.match(name))}
+    )
     for name, weight in model.named_parameters():
         if block := BLOCK.match(name):
             yield weight, int(block[1]) + 1
@@ -211,8 +235,11 @@ def freeze(model: TextClassifier, layers: int | None) -> None:
             part.requires_grad_(False)
 
 
-def take_up(
-    checkpoint: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer, share: Callable[[int], float]
+def restore_optimizer(
+    checkpoint: dict[str, Any],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    share: Callable[[int], float],
 ) -> None:
     """Rewrite a checkpoint's optimizer and schedule so that this run's settings hold from here on.
 
@@ -226,9 +253,15 @@ def take_up(
     # Parameters are numbered group by group: first all matrices, then the rest, or so for every layer.
     by_layer = len(saved["param_groups"]) > len(grouped(model, by_layer=False))
     before = chain(*grouped(model, by_layer).values())
-    memory = {id(weight): saved["state"][number] for number, weight in enumerate(before) if number in saved["state"]}
+    memory = {
+        id(weight): saved["state"][number]
+        for number, weight in enumerate(before)
+        if number in saved["state"]
+    }
     after = chain(*(group["params"] for group in optimizer.param_groups))
-    state = {number: memory[id(weight)] for number, weight in enumerate(after) if id(weight) in memory}
+    state = {
+        number: memory[id(weight)] for number, weight in enumerate(after) if id(weight) in memory
+    }
     groups = optimizer.state_dict()["param_groups"]
     rates = [group["lr"] for group in groups]
     for group, rate in zip(groups, rates, strict=True):

@@ -10,13 +10,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscope.data.columns import texts_among
-from headscope.inspection.probes import Probe, Reading, encoded_probe, read_at, read_probe, shortened
-from headscope.inspection.show import head_numbers, page_text, reading_numbers
+from headscope.heads.report import (
+    Probe,
+    ProbeOutput,
+    encoded_probe,
+    readout_position,
+    run_probe,
+    shortened,
+)
+from headscope.heads.show import head_numbers, page_text, reading_numbers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
-from headscope.tensorboard.page import PageText, page, write_page
-from headscope.tensorboard.record import Spoken, label_text, quadrants
-from headscope.tensorboard.summaries import table_markdown
-from headscope.training.folder import MOST_WRONG
+from headscope.record.schema import Contributions, label_text, quadrants
+from headscope.run import MOST_WRONG
+from headscope.tab.page import PageText, page, write_page
+from headscope.tab.summaries import table_markdown
 from headscope.training.report import Report
 from headscope.training.session import Session
 
@@ -34,7 +41,9 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
     settings, temperature = session.config.inspection, report.temperature
     if not settings.enabled or not settings.most_wrong:
         return None
-    found = most_wrong(report.logits.double() / temperature, report.targets, settings.most_wrong, report.objective)
+    found = most_wrong(
+        report.logits.double() / temperature, report.targets, settings.most_wrong, report.objective
+    )
     texts = [_read(session, report, row, loss, len(found)) for row, loss in found.items()]
     if not texts:
         return None
@@ -48,7 +57,10 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
 
 
 def most_wrong(
-    logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], count: int, objective: Objective = ONE_CLASS
+    logits: Float[Tensor, "N C"],
+    labels: Int[Tensor, "N *C"],
+    count: int,
+    objective: Objective = ONE_CLASS,
 ) -> dict[int, float]:
     """Return the loss of at most `count` misclassified texts, the highest first: row -> nats.
 
@@ -67,11 +79,15 @@ class Wrong:
     row: int  # its place in the test split
     loss: float  # cross-entropy of its label, in nats
     probe: Probe  # with the tokens that are shown
-    reading: Reading  # with the maps of the tokens that are shown
-    numbers: list[list[dict[str, float]]]  # of each head, layer by layer, over all tokens that the model read
+    reading: ProbeOutput  # with the maps of the tokens that are shown
+    numbers: list[
+        list[dict[str, float]]
+    ]  # of each head, layer by layer, over all tokens that the model read
     tokens: int  # how many it read
     label: Answer
-    shares: list[np.ndarray] | None = None  # for a pair, how its texts divide each layer's whole maps [H, 2, 2]
+    shares: list[np.ndarray] | None = (
+        None  # for a pair, how its texts divide each layer's whole maps [H, 2, 2]
+    )
 
 
 def _read(session: Session, report: Report, row: int, loss: float, texts: int) -> Wrong:
@@ -81,23 +97,33 @@ def _read(session: Session, report: Report, row: int, loss: float, texts: int) -
     classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
     (label,) = session.objective.names(classes, data.corpus.labels)
     both, model = tuple(found[column] for column in columns), session.module.model
-    probe = encoded_probe(data.tokenizer, both, label_text(label), data.evidence, read_at(model))
-    reading = read_probe(model, probe, data.corpus.labels, session.device, session.objective, report.temperature)
+    probe = encoded_probe(
+        data.tokenizer, both, label_text(label), data.evidence, readout_position(model)
+    )
+    reading = run_probe(
+        model, probe, data.corpus.labels, session.device, session.objective, report.temperature
+    )
     reading = replace(reading, spoken=_against_the_label(probe, reading, label), attribution=None)
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
     shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
     segments = probe.segments
-    shares = None if segments is None else [quadrants(maps, segments) for maps in reading.maps.values()]
+    shares = (
+        None if segments is None else [quadrants(maps, segments) for maps in reading.maps.values()]
+    )
     return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, shares)
 
 
-def _against_the_label(probe: Probe, reading: Reading, label: Answer) -> Spoken | None:
+def _against_the_label(probe: Probe, reading: ProbeOutput, label: Answer) -> Contributions | None:
     """Return what spoke for the answer against the label; None where that cannot be said."""
     if reading.attribution is None:
         return None
-    given, has = ([answer] if isinstance(answer, str) else answer for answer in (reading.answer, label))
-    weights = torch.tensor([(name in given) - (name in has) for name in reading.probabilities]).double()
+    given, has = (
+        [answer] if isinstance(answer, str) else answer for answer in (reading.answer, label)
+    )
+    weights = torch.tensor(
+        [(name in given) - (name in has) for name in reading.probabilities]
+    ).double()
     answer = f"{label_text(reading.answer)} against {label_text(label)}"
     return reading.attribution.said(weights, answer, probe.tokens)
 
@@ -116,7 +142,9 @@ def _on_the_page(wrong: Wrong, folder: Path) -> PageText:
         "loss": f"{wrong.loss:.3f} nats",
         "shown": f"{shown} tokens" if shown == wrong.tokens else cut,
     }
-    one = page_text(f"row {wrong.row}", wrong.probe, wrong.reading, wrong.numbers, notes, wrong.shares)
+    one = page_text(
+        f"row {wrong.row}", wrong.probe, wrong.reading, wrong.numbers, notes, wrong.shares
+    )
     return replace(one, text=replace(one.text, text=clipped(wrong.probe.text, ON_THE_PAGE)))
 
 
@@ -124,11 +152,13 @@ def _table(texts: list[Wrong]) -> str:
     rows = []
     for place, wrong in enumerate(texts, start=1):
         both = (*_named(wrong.label, wrong.reading), *_named(wrong.reading.answer, wrong.reading))
-        rows.append((str(place), f"{wrong.loss:.3f}", *both, clipped(wrong.probe.text, IN_THE_TABLE)))
+        rows.append(
+            (str(place), f"{wrong.loss:.3f}", *both, clipped(wrong.probe.text, IN_THE_TABLE))
+        )
     return table_markdown(COLUMNS, rows)
 
 
-def _named(answer: Answer, reading: Reading) -> tuple[str, str]:
+def _named(answer: Answer, reading: ProbeOutput) -> tuple[str, str]:
     """Return one class or several, and the probability of each."""
     names = [answer] if isinstance(answer, str) else answer
     return label_text(answer), ", ".join(f"{reading.probabilities[name]:.3f}" for name in names)

@@ -19,11 +19,19 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.config import InspectionConfig, TrainConfig
 from headscope.files import read_json
-from headscope.inspection.callback import Subjects, beyond_the_usual, record_study, write_numbers
-from headscope.inspection.probes import Probe, Reading, read_probe, shortened
-from headscope.inspection.study import Study
+from headscope.heads.lightning_callback import (
+    ProbeSet,
+    beyond_the_usual,
+    record_study,
+    write_numbers,
+)
+from headscope.heads.report import Probe, ProbeOutput, run_probe, shortened
+from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.tensorboard.pictures import (
+from headscope.record.schema import Arrays
+from headscope.record.writer import HeadRecorder
+from headscope.run import METRICS, flat, save_json
+from headscope.tab.pictures import (
     add_picture,
     confusion_picture,
     labelled_heads,
@@ -31,17 +39,14 @@ from headscope.tensorboard.pictures import (
     reliability,
     reliability_picture,
 )
-from headscope.tensorboard.record import Arrays
-from headscope.tensorboard.recorder import HeadRecorder
-from headscope.tensorboard.summaries import add_summary
-from headscope.training.folder import METRICS, flat, save_json
+from headscope.tab.summaries import add_summary
 from headscope.training.resume import JOB
 from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 
 # Of the facts of training.
 PUT = "nats put for the predicted class"
 ANSWER = "which heads matter"
-WITHOUT = "loss without a head"  # head -> by how much it rises, its standard error
+ABLATION = "loss without a head"  # head -> by how much it rises, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
 
@@ -58,10 +63,16 @@ class Report:
     logits: Float[Tensor, "N C"]  # of the test texts
     targets: Int[Tensor, "N *C"]
     objective: Objective = ONE_CLASS
-    baseline: Scores | None = None  # scores of TF-IDF + logistic regression on the same split, if asked for
+    baseline: Scores | None = (
+        None  # scores of TF-IDF + logistic regression on the same split, if asked for
+    )
     baseline_name: str = ""  # what was fitted
-    calibration: Calibration | None = None  # the temperature, and what it does to validation and test
-    most_wrong: Path | None = None  # the page of the texts that the model is most wrong about, if there are any
+    calibration: Calibration | None = (
+        None  # the temperature, and what it does to validation and test
+    )
+    most_wrong: Path | None = (
+        None  # the page of the texts that the model is most wrong about, if there are any
+    )
     facts_of_data: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, padding
     facts_of_training: dict[str, Any] = field(default_factory=dict)  # steps, parameters, precision
     seconds: dict[str, float] = field(default_factory=dict)  # what took how long
@@ -75,15 +86,20 @@ class Report:
         """Write metrics.json."""
         content = {
             "test": self.test.content(self.labels),
-            "validation": {name: value for name, value in asdict(self.validation).items() if name in SCORES},
-            "baseline": {"name": self.baseline_name, **self.baseline.content(self.labels)} if self.baseline else None,
+            "validation": {
+                name: value for name, value in asdict(self.validation).items() if name in SCORES
+            },
+            "baseline": {"name": self.baseline_name, **self.baseline.content(self.labels)}
+            if self.baseline
+            else None,
             "calibration": self.calibration.content() if self.calibration else None,
             "labels": self.labels,
             "training": self.facts_of_training,
             "data": self.facts_of_data,
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "peak_memory_gib": peak_memory(),
-            "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+            "versions": {name: version(name) for name in PACKAGES}
+            | {"python": platform.python_version()},
         }
         save_json(self.folder / METRICS, content)
 
@@ -102,15 +118,29 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
     """Write the test split's scores beside the baseline's, confusion matrices, PR curves and hyper-parameters."""
     step = report.facts_of_training["steps"]
     named = {"test": report.test, "baseline": report.baseline}
-    found = {f"{who}/{name}": value for who, part in named.items() if part for name, value in asdict(part).items()}
+    found = {
+        f"{who}/{name}": value
+        for who, part in named.items()
+        if part
+        for name, value in asdict(part).items()
+    }
     values = {name: value for name, value in found.items() if name.split("/")[1] in SCORES}
     for name, value in values.items():
         writer.add_scalar(name, value, step)
     for name, (sides, counts) in report.test.tables(report.labels).items():
         if len(counts) <= MOST_CLASSES:
-            add_picture(writer, f"test/{name}", confusion_picture(counts, sides, report.config.inspection.font), step)
+            add_picture(
+                writer,
+                f"test/{name}",
+                confusion_picture(counts, sides, report.config.inspection.font),
+                step,
+            )
         else:
-            writer.add_text(f"test/{name}", f"left out: a picture of {len(counts)} classes; metrics.json has it", step)
+            writer.add_text(
+                f"test/{name}",
+                f"left out: a picture of {len(counts)} classes; metrics.json has it",
+                step,
+            )
     probabilities = report.objective.probabilities(report.logits)
     classes = report.objective.has(report.targets, len(report.labels))
     for number, label in enumerate(report.labels):
@@ -127,7 +157,9 @@ def _swept(folder: Path) -> set[str]:
     return {key.lstrip("+") for key in job.get("overrides", {})} - {*job.get("fixed", {})}
 
 
-def _summaries_of_settings(config: TrainConfig, scores: dict[str, float], swept: set[str]) -> tuple[Summary, ...]:
+def _summaries_of_settings(
+    config: TrainConfig, scores: dict[str, float], swept: set[str]
+) -> tuple[Summary, ...]:
     """Return what HParams reads, in the run's own event file: SummaryWriter.add_hparams would open a run of its own.
 
     HParams lists first what is said to differ. It asks one run, which does not know the others: it names what its
@@ -153,7 +185,10 @@ def write_calibration(writer: SummaryWriter, report: Report) -> None:
     for name in CHANGED:
         writer.add_scalar(f"test/calibrated/{name}", getattr(after, name), step)
     panels = {}
-    for when, found, divisor in (("before", before, 1.0), (f"at temperature {temperature:.3f}", after, temperature)):
+    for when, found, divisor in (
+        ("before", before, 1.0),
+        (f"at temperature {temperature:.3f}", after, temperature),
+    ):
         title = f"{when}: calibration error {found.calibration_error:.4f}"
         confidence, prediction = (report.logits.double() / divisor).softmax(dim=-1).max(dim=-1)
         panels[title] = reliability(confidence.numpy(), (prediction == report.targets).numpy())
@@ -162,7 +197,7 @@ def write_calibration(writer: SummaryWriter, report: Report) -> None:
 
 def write_probes(
     writer: SummaryWriter,
-    subjects: Subjects,
+    subjects: ProbeSet,
     config: InspectionConfig,
     model: nn.Module,
     device: torch.device,
@@ -170,13 +205,18 @@ def write_probes(
 ) -> None:
     """Write the kept model's maps of every probe, layer by layer, large, with the tokens on both axes."""
     for number, probe in enumerate(subjects.probes):
-        reading = read_probe(model, probe, subjects.labels, device, subjects.objective)
+        reading = run_probe(model, probe, subjects.labels, device, subjects.objective)
         shown = shortened(probe, reading, config.max_tokens)
         write_labelled(writer, f"probe_{number}", *shown, step, config.font)
 
 
 def write_labelled(
-    writer: SummaryWriter, name: str, probe: Probe, reading: Reading, step: int, font: str | None = None
+    writer: SummaryWriter,
+    name: str,
+    probe: Probe,
+    reading: ProbeOutput,
+    step: int,
+    font: str | None = None,
 ) -> None:
     """Write a probe's maps, a picture for each layer, and what the pooling gives to each token if it attends."""
     outcome = f"label {probe.label or 'unknown'}, prediction {reading.prediction}"

@@ -22,10 +22,18 @@ JOB = "job.json"  # of a job of a sweep: what was overridden, and what of it all
 DATA = "data.json"  # what tells whether the splits are those that the run was trained on
 Digests = dict[str, dict[str, Any]]
 # Below the run folder: what a resumed run goes on from, the first that can be read.
-LAST, PREVIOUS, BEST = (Path("checkpoints", f"{name}.ckpt") for name in ("last", "last.previous", "best"))
+LAST, PREVIOUS, BEST = (
+    Path("checkpoints", f"{name}.ckpt") for name in ("last", "last.previous", "best")
+)
 # Keys that decide what the network is, what it reads or which texts it has seen; with a dot at its end, a whole group.
 KEPT = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.")
-FREE = ("data.tokens_per_batch", "data.cache_dir", "model.dropout", "model.attention_dropout", "model.frozen_layers")
+FREE = (
+    "data.tokens_per_batch",
+    "data.cache_dir",
+    "model.dropout",
+    "model.attention_dropout",
+    "model.frozen_layers",
+)
 PATHS = ("data.path", "data.validation_path", "data.test_path", "model.path")
 
 
@@ -42,7 +50,9 @@ def check_kept(config: TrainConfig, before: TrainConfig) -> None:
 def _changed(config: TrainConfig, before: TrainConfig) -> Iterator[tuple[str, Any, Any]]:
     """Yield what must not change and has: (key, new value, old value)."""
     for (key, new, _), (_, old, _) in zip(described(config), described(before), strict=True):
-        is_kept = key not in FREE and any(key == kept or (kept[-1] == "." and key.startswith(kept)) for kept in KEPT)
+        is_kept = key not in FREE and any(
+            key == kept or (kept[-1] == "." and key.startswith(kept)) for kept in KEPT
+        )
         # A run whose file was moved can only go on if it is told where to.
         is_gone = key in PATHS and old and is_local(old) and not Path(old).expanduser().exists()
         is_same = new == old or (key in PATHS and new and old and absolute(new) == absolute(old))
@@ -94,7 +104,9 @@ def resume_point(folder: Path) -> Path | None:
         said = "; ".join(f"{name} {fault}" for name, fault in faults.items())
         if said:
             _note(f"resume={folder}: {said}; goes on from {name}, step {kept['global_step']}")
-        if name != BEST and any(state.get("best_model_path") for state in kept["callbacks"].values()):
+        if name != BEST and any(
+            state.get("best_model_path") for state in kept["callbacks"].values()
+        ):
             try:
                 whole_checkpoint(folder / BEST)
             except ValueError as error:
@@ -104,7 +116,9 @@ def resume_point(folder: Path) -> Path | None:
         return folder / name
     if any(os.path.lexists(folder / name) for name in (*faults, Path("model.safetensors"))):
         said = "; ".join(f"{name} {fault}" for name, fault in faults.items())
-        raise RunError(f"resume={folder}: no checkpoint to go on from: {said}; put one back, or start a new run")
+        raise RunError(
+            f"resume={folder}: no checkpoint to go on from: {said}; put one back, or start a new run"
+        )
     _note(f"resume={folder}: has no checkpoint yet, so it begins anew")
     return None
 
@@ -119,7 +133,9 @@ def whole_checkpoint(path: Path) -> dict[str, Any]:
         kept = _loaded(path)
         _ = kept["global_step"], kept["epoch"], kept["callbacks"], _progress(kept)
     except Exception as error:  # whatever its bytes are
-        raise ValueError(f"is damaged ({first_line(error)[:80] or type(error).__name__})") from error
+        raise ValueError(
+            f"is damaged ({first_line(error)[:80] or type(error).__name__})"
+        ) from error
     if damaged:
         raise ValueError(f"is damaged ({damaged})")
     return kept
@@ -165,11 +181,15 @@ def changed_splits(folder: Path, found: Digests) -> list[str]:
     """Say of each split that is found how it differs from what data.json says that the run had."""
     path = folder / DATA
     if not path.exists():
-        _note(f"{folder}: has no {DATA}, as older runs, so whether its data are what they were is not known")
+        _note(
+            f"{folder}: has no {DATA}, as older runs, so whether its data are what they were is not known"
+        )
         return []
     kept: Digests = read_json(path, dict)
     with reading(path):
-        return [f"{role} {_change(kept[role], now)}" for role, now in found.items() if kept[role] != now]
+        return [
+            f"{role} {_change(kept[role], now)}" for role, now in found.items() if kept[role] != now
+        ]
 
 
 def _change(was: dict[str, Any], now: dict[str, Any]) -> str:
@@ -197,7 +217,11 @@ def check_progress(config: TrainConfig, before: TrainConfig, resumed: Path) -> N
             raise ConfigError(
                 f"trainer.{key}: got {wanted}, but resume={config.resume} has done {done} {unit}; take more"
             )
-    for group, key in (("data", "tokens_per_batch"), ("trainer", "devices"), ("trainer", "num_nodes")):
+    for group, key in (
+        ("data", "tokens_per_batch"),
+        ("trainer", "devices"),
+        ("trainer", "num_nodes"),
+    ):
         new, old = (getattr(getattr(settings, group), key) for settings in (config, before))
         if new != old and not is_end:
             raise ConfigError(
@@ -228,7 +252,9 @@ def check_weights(resumed: Path, expected: Mapping[str, Any]) -> None:
                     (wanted.get(name), "the network of config.yaml and labels.json"),
                 )
             )
-            raise RunError(f"resume={resumed.parents[1]}: {name} {shapes}; put back the file that was changed")
+            raise RunError(
+                f"resume={resumed.parents[1]}: {name} {shapes}; put back the file that was changed"
+            )
 
 
 def _progress(kept: dict[str, Any]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from torchmetrics.functional.classification import (
 )
 from torchmetrics.utilities import dim_zero_cat
 
-from headscope.model.objective import ONE_CLASS, AnyClasses, Objective
-from headscope.training.folder import CALIBRATION, save_json
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.run import CALIBRATION, save_json
 
 Tables = dict[str, tuple[list[str], list[list[int]]]]
 # How the scores are called where people read them.
@@ -37,7 +37,9 @@ SCORES = {
     "calibration_error": "calibration error",
 }
 CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
-MOST_IN_TABLE = 1000  # classes: the table of all pairs of 10,000 has 100 million numbers, nearly all of them 0
+MOST_IN_TABLE = (
+    1000  # classes: the table of all pairs of 10,000 has 100 million numbers, nearly all of them 0
+)
 LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 
 
@@ -54,7 +56,9 @@ class Scores:
     macro_f1: float
     loss: float  # mean cross-entropy in nats
     calibration_error: float
-    confusion: list[Any]  # counts, [label, prediction]; of more than 1,000 classes [label, prediction, count] above 0
+    confusion: list[
+        Any
+    ]  # counts, [label, prediction]; of more than 1,000 classes [label, prediction, count] above 0
 
     def tables(self, labels: list[str]) -> Tables:
         """Return every table of counts [label, prediction] by its name, with the names along its sides."""
@@ -80,7 +84,11 @@ class Scores:
         """Return of each class how many texts are given it rightly, given it wrongly, and not given it wrongly."""
         pairs: Iterable[Any] = self.confusion
         if num_classes <= MOST_IN_TABLE:
-            pairs = ((label, given, n) for label, row in enumerate(self.confusion) for given, n in enumerate(row))
+            pairs = (
+                (label, given, n)
+                for label, row in enumerate(self.confusion)
+                for given, n in enumerate(row)
+            )
         right, wrong, missed = ([0] * num_classes for _ in range(3))
         for label, given, count in pairs:
             if label == given:
@@ -111,30 +119,39 @@ class MultiLabelScores(Scores):
         return [(tp, fp, fn) for (_, fp), (fn, tp) in self.confusion]
 
 
-def scores(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], objective: Objective = ONE_CLASS) -> Scores:
+def scores(
+    logits: Float[Tensor, "N C"], labels: Int[Tensor, "N *C"], objective: Objective = ONE_CLASS
+) -> Scores:
     """Compute the scores of logits (or of log-probabilities), by what the objective says that labels are."""
     # In float64, and rounded below what it can mean: sums of floats end differently in their last digits.
     probabilities = objective.probabilities(logits.double())
     loss = round(objective.loss(logits.double(), labels).item(), 6)
-    if isinstance(objective, AnyClasses):
+    if isinstance(objective, MultiLabel):
         return _of_any_classes(probabilities, labels.long(), objective.given(probabilities), loss)
     C = logits.shape[1]
     if C <= MOST_IN_TABLE:
         confusion = multiclass_confusion_matrix(probabilities, labels, C).tolist()
     else:
-        pairs, counts = torch.stack([labels, probabilities.argmax(dim=1)], 1).unique(dim=0, return_counts=True)
+        pairs, counts = torch.stack([labels, probabilities.argmax(dim=1)], 1).unique(
+            dim=0, return_counts=True
+        )
         confusion = torch.cat([pairs, counts[:, None]], 1).tolist()
     return Scores(
         accuracy=multiclass_accuracy(probabilities, labels, C, average="micro").item(),
         macro_f1=multiclass_f1_score(probabilities, labels, C, average="macro").item(),
         loss=loss,
-        calibration_error=round(multiclass_calibration_error(probabilities, labels, C, n_bins=15).item(), 6),
+        calibration_error=round(
+            multiclass_calibration_error(probabilities, labels, C, n_bins=15).item(), 6
+        ),
         confusion=confusion,
     )
 
 
 def _of_any_classes(
-    probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N C"], given: Bool[Tensor, "N C"], loss: float
+    probabilities: Float[Tensor, "N C"],
+    labels: Int[Tensor, "N C"],
+    given: Bool[Tensor, "N C"],
+    loss: float,
 ) -> MultiLabelScores:
     C, answers = labels.shape[1], given.long()
     by_class = multilabel_f1_score(answers, labels, C, average="none")
@@ -144,24 +161,30 @@ def _of_any_classes(
         accuracy=multilabel_exact_match(answers, labels, C).item(),
         macro_f1=(by_class * is_there).sum().item() / max(1, int(is_there.sum())),
         loss=loss,
-        calibration_error=round(binary_calibration_error(probabilities.flatten(), labels.flatten(), 15).item(), 6),
+        calibration_error=round(
+            binary_calibration_error(probabilities.flatten(), labels.flatten(), 15).item(), 6
+        ),
         confusion=multilabel_confusion_matrix(answers, labels, C).tolist(),
         micro_f1=multilabel_f1_score(answers, labels, C, average="micro").item(),
     )
 
 
-def best_thresholds(logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) -> Float[Tensor, " C"]:
+def best_thresholds(
+    logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]
+) -> Float[Tensor, " C"]:
     """Return for each class the probability with the highest F1 on these texts; 0.5 for a class that none of them has.
 
     Each class by itself, which is best for macro-F1 (Lipton, Elkan and Naryanaswamy 2014, Optimal Thresholding of
     Classifiers to Maximize F1 Measure, section 2). The threshold lies half way between the least probability that is
     still given the class and the next lower one, so that the last digit of a probability decides nothing.
     """
-    probabilities = AnyClasses().probabilities(logits.double())
+    probabilities = MultiLabel().probabilities(logits.double())
     found = torch.full((labels.shape[1],), 0.5, dtype=torch.float64)
     for number in labels.any(dim=0).nonzero()[:, 0].tolist():
         column = probabilities[:, number]
-        precision, recall, candidates = binary_precision_recall_curve(column, labels[:, number].long())
+        precision, recall, candidates = binary_precision_recall_curve(
+            column, labels[:, number].long()
+        )
         f1 = 2 * precision * recall / (precision + recall).clamp(min=1e-12)
         least = candidates[f1[:-1].argmax()]  # the last of the curve's points has no threshold
         lower = column[column < least]
@@ -192,7 +215,7 @@ class AtBestThresholds(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Return accuracy (exact match) and macro_f1 of all that was kept."""
         logits, labels = dim_zero_cat(self.logits).cpu(), dim_zero_cat(self.labels).cpu()
-        found = scores(logits, labels, AnyClasses(best_thresholds(logits, labels)))
+        found = scores(logits, labels, MultiLabel(best_thresholds(logits, labels)))
         return {"accuracy": torch.tensor(found.accuracy), "macro_f1": torch.tensor(found.macro_f1)}
 
 
@@ -203,7 +226,9 @@ class Calibration:
     temperature: float
     splits: dict[str, tuple[Scores, Scores]]
 
-    def with_split(self, name: str, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> "Calibration":
+    def with_split(
+        self, name: str, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]
+    ) -> "Calibration":
         """Return the same with one more split."""
         pair = scores(logits, labels), scores(logits.double() / self.temperature, labels)
         return Calibration(self.temperature, {**self.splits, name: pair})
@@ -211,7 +236,10 @@ class Calibration:
     def content(self) -> dict[str, Any]:
         """Return what calibration.json holds: T, and for each split every changed score before and after."""
         changes = {
-            split: {name: {"before": getattr(before, name), "after": getattr(after, name)} for name in CHANGED}
+            split: {
+                name: {"before": getattr(before, name), "after": getattr(after, name)}
+                for name in CHANGED
+            }
             for split, (before, after) in self.splits.items()
         }
         return {"temperature": self.temperature, **changes}
@@ -223,7 +251,9 @@ class Calibration:
 
 def calibrate(folder: Path, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Calibration:
     """Fit the temperature on the validation split's logits, and keep it in the run folder as calibration.json."""
-    found = Calibration(fitted_temperature(logits, labels), {}).with_split("validation", logits, labels)
+    found = Calibration(fitted_temperature(logits, labels), {}).with_split(
+        "validation", logits, labels
+    )
     save_json(folder / CALIBRATION, found.content())
     return found
 
@@ -242,7 +272,11 @@ def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) 
     # log T = log(20) tanh(u): smooth, and wherever the search goes, T stays within its bounds. u = 0 is T = 1.
     u = torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS(
-        [u], max_iter=100, tolerance_grad=1e-10, tolerance_change=1e-14, line_search_fn="strong_wolfe"
+        [u],
+        max_iter=100,
+        tolerance_grad=1e-10,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
     )
 
     def temperature_of(u: Tensor) -> Tensor:

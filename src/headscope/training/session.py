@@ -22,35 +22,41 @@ from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import class_counts, texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
-from headscope.inspection.attribution import attributable
-from headscope.inspection.callback import HeadLogger, Subjects, new_recorder
-from headscope.inspection.probes import JOIN, choose_probes
-from headscope.inspection.show import without_each
-from headscope.inspection.study import causes, looks, put_for_answers, special_tokens
-from headscope.inspection.verdicts import answer
-from headscope.model.objective import AnyClasses
+from headscope.heads.contributions import attributable
+from headscope.heads.effects import answer
+from headscope.heads.lightning_callback import HeadLogger, ProbeSet, new_recorder
+from headscope.heads.report import JOIN, choose_probes
+from headscope.heads.show import ablate_each_head
+from headscope.heads.study import causes, doubling_samples, mean_contributions, special_tokens
+from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, load_weights
+from headscope.record.schema import RecordError
+from headscope.run import (
+    build_model,
+    kept_architecture,
+    objective_of,
+    save_thresholds,
+    save_weights,
+)
 from headscope.signals import Stopped, signals_taken
-from headscope.tensorboard.record import RecordError
 from headscope.training.callbacks import (
+    AtomicCheckpointIO,
     AveragedWeights,
-    KeepValidations,
     Patience,
+    ResumeCheckpoint,
     RunCheckpoint,
     RunProgress,
-    SaveLast,
     StopAtLastStep,
     StopAtNonFiniteLoss,
-    WholeCheckpoints,
+    ValidationLog,
 )
-from headscope.training.folder import build_model, kept_architecture, objective_of, save_thresholds, save_weights
+from headscope.training.distributed import is_rank_zero, is_shared, process_count
 from headscope.training.module import ClassifierModule, chosen_precision, freeze
 from headscope.training.predict import split_logits
-from headscope.training.processes import is_first, is_shared, process_count
 from headscope.training.report import (
+    ABLATION,
     ANSWER,
     PUT,
-    WITHOUT,
     Report,
     write_calibration,
     write_probes,
@@ -89,7 +95,9 @@ class Session:
         self.module = self._module(checkpoint)
         decay = config.trainer.ema_decay
         self.averages = None if decay is None else AveragedWeights(decay=decay)
-        self.head_logger = self._head_logger() if config.inspection.enabled and is_first() else None
+        self.head_logger = (
+            self._head_logger() if config.inspection.enabled and is_rank_zero() else None
+        )
         self.logger = TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
         self.writer = self.logger.experiment
         self.trainer = new_trainer(config, folder, self._callbacks(console), self.logger)
@@ -106,11 +114,15 @@ class Session:
             classes = self.data.labels("train")
             counts = torch.from_numpy(class_counts(classes, len(labels)))
             weights = self.objective.balanced_weights(counts.float(), len(classes))
-            if not isinstance(self.objective, AnyClasses):  # whose loss is not divided by its weights
+            if not isinstance(
+                self.objective, MultiLabel
+            ):  # whose loss is not divided by its weights
                 self.data.text_weights = weights[torch.from_numpy(classes)].double().numpy()
         self.data.accumulate = self.config.trainer.accumulate
         architecture = kept_architecture(self.folder, self.config)
-        model = build_model(self.config, self.data.tokenizer, labels, architecture, self.data.evidence)
+        model = build_model(
+            self.config, self.data.tokenizer, labels, architecture, self.data.evidence
+        )
         if model.evidence is not None:
             has_class = self.objective.has(torch.from_numpy(self.data.labels("train")), len(labels))
             model.evidence.set_ratios(torch.from_numpy(self.data.ratios(has_class.numpy())))
@@ -119,7 +131,9 @@ class Session:
         freeze(model, self.config.model.frozen_layers)
         # One kernel that steps all weights would, in float16, unscale the gradients after they are clipped.
         fused = chosen_precision(self.config.trainer) != "16-mixed"
-        module = ClassifierModule(model, settings, len(labels), self.total_steps, weights, fused, self.objective)
+        module = ClassifierModule(
+            model, settings, len(labels), self.total_steps, weights, fused, self.objective
+        )
         if self.resumed is not None:
             check_weights(self.resumed, module.state_dict())
         return module
@@ -130,7 +144,11 @@ class Session:
         columns = texts_among(split.column_names)
         probes = choose_probes(data, inspection, self.module.model, self.objective)
         # Maps are made outside of Lightning's context for mixed precision, in the weights' own type.
-        notes = {"precision": "32-true", "dropout": "off", "trained in": chosen_precision(self.config.trainer)}
+        notes = {
+            "precision": "32-true",
+            "dropout": "off",
+            "trained in": chosen_precision(self.config.trainer),
+        }
 
         def text_of(row: int) -> str:
             return JOIN.join(split[row][column] for column in columns)
@@ -138,14 +156,16 @@ class Session:
         try:
             recorder = new_recorder(self.folder, probes, labels, inspection, notes)
         except RecordError as error:
-            raise RunError(f"resume={self.folder}: heads/{error}; move the folder heads away, or remove it") from error
-        subjects = Subjects(probes, labels, special, text_of, self.objective)
+            raise RunError(
+                f"resume={self.folder}: heads/{error}; move the folder heads away, or remove it"
+            ) from error
+        subjects = ProbeSet(probes, labels, special, text_of, self.objective)
         averaged = nullcontext if self.averages is None else self.averages.in_place
         return HeadLogger(subjects, inspection, recorder, averaged)
 
     def _callbacks(self, console: Console) -> list[Callback]:
         settings = self.config.trainer
-        self.checkpoint, self.save_last = RunCheckpoint(self.folder), SaveLast(self.last)
+        self.checkpoint, self.save_last = RunCheckpoint(self.folder), ResumeCheckpoint(self.last)
         callbacks: list[Callback] = [StopAtNonFiniteLoss(self.last)]
         if self.head_logger is not None:
             callbacks.append(self.head_logger)
@@ -153,10 +173,16 @@ class Session:
             callbacks.append(self.averages)
         if settings.patience is not None:
             callbacks.append(Patience(settings.patience))
-        if is_first():
-            callbacks.append(KeepValidations(self.folder))
+        if is_rank_zero():
+            callbacks.append(ValidationLog(self.folder))
         progress = RunProgress(self.total_steps, console, settings.progress)
-        return [*callbacks, StopAtLastStep(self.total_steps), progress, self.checkpoint, self.save_last]
+        return [
+            *callbacks,
+            StopAtLastStep(self.total_steps),
+            progress,
+            self.checkpoint,
+            self.save_last,
+        ]
 
     def fit(self) -> float:
         """Train, keep the best weights in the module and in model.safetensors, and return the seconds it took.
@@ -167,29 +193,38 @@ class Session:
         start = time.perf_counter()
         with signals_taken(self.save_last.on_signal), without_needless_warnings():
             try:
-                self.trainer.fit(self.module, datamodule=self.data, ckpt_path=self.resumed, weights_only=True)
+                self.trainer.fit(
+                    self.module, datamodule=self.data, ckpt_path=self.resumed, weights_only=True
+                )
             except Stopped as stopped:
                 stopped.said = f" at step {self.trainer.global_step}"
-                if self.save_last.has_stopped and is_first():
+                if self.save_last.has_stopped and is_rank_zero():
                     self._keep_best()  # what was learned can be used
                 raise
         if self.save_last.is_asked_to_stop():  # while no step was left to take
             raise Stopped(int(self.save_last.received or 0))
-        if is_first():
+        if is_rank_zero():
             self._keep_best()
         return time.perf_counter() - start
 
     def _keep_best(self) -> None:
         """Take the weights of the best validation; those of the last step where there was none yet."""
-        kept = torch.load(self.checkpoint.best_model_path or self.last, map_location="cpu", weights_only=True)
-        self.kept_step, self.kept_epoch = kept["global_step"], kept["epoch"] + 1  # Lightning counts from 0
+        kept = torch.load(
+            self.checkpoint.best_model_path or self.last, map_location="cpu", weights_only=True
+        )
+        self.kept_step, self.kept_epoch = (
+            kept["global_step"],
+            kept["epoch"] + 1,
+        )  # Lightning counts from 0
         self.module.load_state_dict(kept["state_dict"], strict=False)
         save_weights(self.folder, self.module.model)  # type: ignore[arg-type]
-        if isinstance(self.objective, AnyClasses):
-            validation = split_logits(self.module.model, self.data.loader("validation"), self.device)
+        if isinstance(self.objective, MultiLabel):
+            validation = split_logits(
+                self.module.model, self.data.loader("validation"), self.device
+            )
             thresholds = best_thresholds(*validation)
             save_thresholds(self.folder, self.data.corpus.labels, thresholds)
-            self.objective = AnyClasses(thresholds)
+            self.objective = MultiLabel(thresholds)
 
     def facts(self) -> dict[str, object]:
         """Return what a reader of the results should know about the training."""
@@ -216,22 +251,29 @@ class Session:
         texts, *more = self._validation_texts(inspection.causes)
         found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective, more=more)
         probes = self.head_logger.subjects.probes
-        without = [without_each(self.module.model, probe, self.objective) for probe in probes]
+        without = [ablate_each_head(self.module.model, probe, self.objective) for probe in probes]
         write_study(self.writer, self.head_logger.recorder, self.kept_step, found, without)
-        return {WITHOUT: {"texts": found.texts, "heads": found.without_heads()}, ANSWER: answer(found.verdicts)}
+        return {
+            ABLATION: {"texts": found.texts, "heads": found.without_heads()},
+            ANSWER: answer(found.verdicts),
+        }
 
     def put(self) -> dict[str, object]:
         """Return what every head put for the predicted class of some validation texts, where that can be said."""
         model = self.module.model
         if not attributable(model):
             return {}
-        return {PUT: put_for_answers(model, self._validation_texts(PUT_TEXTS)[0], self.objective).facts()}
+        return {
+            PUT: mean_contributions(
+                model, self._validation_texts(PUT_TEXTS)[0], self.objective
+            ).facts()
+        }
 
     def _validation_texts(self, count: int) -> list[list[Batch]]:
-        """Return `count` validation texts and further ones (see `looks`), and put the model where it computes."""
+        """Return `count` validation texts and further ones (see `doubling_samples`), and put the model where it computes."""
         self.module.model.to(self.device)
         batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
-        return looks(batches, count, self.config.data.tokens_per_batch, self.config.seed)
+        return doubling_samples(batches, count, self.config.data.tokens_per_batch, self.config.seed)
 
     def write_closing(self, report: Report) -> None:
         """Write TensorBoard's closing entries."""
@@ -240,11 +282,20 @@ class Session:
         if self.head_logger is not None:
             subjects = replace(self.head_logger.subjects, objective=self.objective)
             settings = self.config.inspection
-            write_probes(self.writer, subjects, settings, self.module.model, self.device, self.trainer.global_step)
+            write_probes(
+                self.writer,
+                subjects,
+                settings,
+                self.module.model,
+                self.device,
+                self.trainer.global_step,
+            )
         self.writer.close()
 
 
-def total_steps(settings: TrainerConfig, batches: int, epochs_done: int = 0, steps_done: int = 0) -> int:
+def total_steps(
+    settings: TrainerConfig, batches: int, epochs_done: int = 0, steps_done: int = 0
+) -> int:
     """Return the optimizer steps of the whole run, ceil(batches / accumulate) in each epoch and at most max_steps.
 
     `batches` are those of one process in an epoch. Epochs that are done may have had other batches.
@@ -253,10 +304,14 @@ def total_steps(settings: TrainerConfig, batches: int, epochs_done: int = 0, ste
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
-def new_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], logger: TensorBoardLogger) -> pl.Trainer:
+def new_trainer(
+    config: TrainConfig, folder: Path, callbacks: list[Callback], logger: TensorBoardLogger
+) -> pl.Trainer:
     """Return a Trainer on the device, and in the precision, that the configuration says."""
     settings = config.trainer
-    several = DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True)  # no buffer of ours changes
+    several = DDPStrategy(
+        forward_sync_buffers=False, gradient_as_bucket_view=True
+    )  # no buffer of ours changes
     return pl.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
@@ -276,7 +331,10 @@ def new_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], lo
         default_root_dir=folder,
         # What a scheduler has set is read by `processes`: Lightning would count on as many processes as it has started,
         # and take its signals to queue the job again.
-        plugins=[WholeCheckpoints(), TorchElasticEnvironment() if is_shared() else LightningEnvironment()],
+        plugins=[
+            AtomicCheckpointIO(),
+            TorchElasticEnvironment() if is_shared() else LightningEnvironment(),
+        ],
     )
 
 

@@ -1,0 +1,206 @@
+"""`headscope inspect model=...`: which heads matter in a sequence classifier that headscope did not train."""
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from headscope.config import DataConfig, InspectionConfig, expanded, is_local
+from headscope.data.columns import class_names, texts_among
+from headscope.data.corpus import load_split
+from headscope.data.source import load_source
+from headscope.errors import ConfigError, DataError, first_line, listed
+from headscope.heads.effects import EFFECT_LABELS, answer
+from headscope.heads.lightning_callback import ProbeSet, new_recorder, record_probes, record_study
+from headscope.heads.sequence_classifier import Given, SequenceClassifier
+from headscope.heads.show import ablate_each_head, shown, which_matter
+from headscope.heads.study import Study
+from headscope.model.objective import MultiLabel
+from headscope.options import InspectConfig, OtherDataConfig
+from headscope.run import best_device
+from headscope.tab.summaries import write_marker
+from headscope.terminal import terminal
+
+NEEDED = "model: needs transformers, which is not installed: pip install 'transformers>=4.56'"
+SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
+FOLDER = Path("outputs/inspect")
+
+
+def inspect_model(config: InspectConfig, console: Console | None = None) -> Path:
+    """Write the page and the record of a text and, given labelled texts, rank the heads; return the page's path.
+
+    Without a text the first labelled ones are shown.
+    """
+    assert config.model is not None
+    console = terminal(console)
+    classifier = load_classifier(config.model, config.max_tokens)
+    classifier.to(best_device(config.accelerator))
+    if config.label is not None and config.label not in classifier.labels:
+        raise ConfigError(
+            f"label: the model knows no class {config.label!r}; takes one of {listed(classifier.labels)}"
+        )
+    texts, labels = _labelled(config, classifier) if config.data is not None else ([], [])
+    given: list[tuple[Given, str | None]] = [(text, None) for text in texts[:SHOWN_TEXTS]]
+    if config.text is not None:
+        given = [
+            (
+                config.text if config.text_pair is None else (config.text, config.text_pair),
+                config.label,
+            )
+        ]
+    probes = [classifier.probe(text, label) for text, label in given]
+    study = None
+    if texts:
+        with console.status(f"measuring every head on {len(texts)} texts"):
+            study = which_matter(classifier, texts, labels)
+    name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
+    stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    path = Path(config.output) if config.output else stem.with_name(f"{stem.name}.html")
+    folder = path.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    page = shown(
+        classifier,
+        probes[0],
+        classifier.labels,
+        classifier.objective,
+        study,
+        {"model": config.model},
+    )
+    page.save(path)
+    settings = InspectionConfig(max_tokens=config.max_tokens)
+    recorder = new_recorder(
+        folder, probes, classifier.labels, settings, {"dropout": "off", "model": config.model}
+    )
+    subjects = ProbeSet(probes, classifier.labels, classifier.special, str, classifier.objective)
+    record_probes(recorder, 0, classifier, subjects)
+    write_marker(folder)
+    shares = ", ".join(f"{name} {share:.3f}" for name, share in page.probabilities.items())
+    cut = ", to which it was cut" if classifier.is_cut(given[0][0]) else ""
+    _say(console, f"{len(probes[0].tokens)} tokens{cut}; prediction: {shares}")
+    if study is not None:
+        without = [ablate_each_head(classifier, probe, classifier.objective) for probe in probes]
+        record_study(recorder, 0, study, without)
+        _rank(console, study)
+    _say(console, f"page:       {path}")
+    console.print(
+        f"now look:   [bold]tensorboard --logdir {escape(str(folder))}[/], tab Heads",
+        soft_wrap=True,
+    )
+    return path
+
+
+def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
+    """Load a fine-tuned classifier and its tokenizer from a folder or the Hub: safetensors alone, no code.
+
+    Raises:
+        ConfigError: if transformers or the folder is missing, the weights are pickled, or it is no trained classifier.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(NEEDED) from error
+    if is_local(path):
+        path = _checked_folder(expanded(path))
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+            path, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except (
+        Exception
+    ) as error:  # transformers raises many classes; each means that this cannot be loaded
+        raise ConfigError(
+            f"model: {path} cannot be loaded as a sequence classifier: {first_line(error)}"
+        ) from error
+    new = sorted({*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])})
+    if new:
+        raise ConfigError(
+            f"model: {path} holds no trained classifier: {listed(new)} would be random; takes a folder or Hub id that "
+            "was fine-tuned for sequence classification"
+        )
+    try:
+        return SequenceClassifier(model.eval(), tokenizer, max_tokens)
+    except ValueError as error:
+        raise ConfigError(f"model: {path}: {error}") from error
+
+
+def _checked_folder(folder: Path) -> str:
+    if not (folder / "config.json").is_file():
+        missing = "holds no config.json" if folder.is_dir() else "is no folder"
+        raise ConfigError(
+            f"model: {folder} {missing}; takes a folder written by save_pretrained, or a Hub id"
+        )
+    if not [*folder.glob("*.safetensors")] and (
+        pickled := [path.name for path in folder.glob("*.bin")]
+    ):
+        raise ConfigError(
+            f"model: {folder} holds its weights in {listed(pickled)}, a pickle, which may run code when it is opened, "
+            "so it is not opened; where you trust it, load it in Python and write safetensors: model.save_pretrained"
+        )
+    return str(folder)
+
+
+def _labelled(
+    config: InspectConfig, classifier: SequenceClassifier
+) -> tuple[list[Given], list[Any]]:
+    """Return a sample of the labelled texts, drawn by chance, always the same, and the numbers of their classes.
+
+    Where the model's classes have no names but LABEL_0, LABEL_1 ..., they are those of the data, in their order.
+    """
+    assert config.data is not None
+    is_several = isinstance(classifier.objective, MultiLabel)
+    data: OtherDataConfig = replace(config.data.like(DataConfig()), multi_label=is_several)
+    names = classifier.labels
+    if names == [f"LABEL_{number}" for number in range(len(names))]:
+        source = load_source(data)
+        found = class_names(
+            {"train": source[data.test_split if data.test_split in source else next(iter(source))]},
+            data,
+        )
+        if len(found) != len(names):
+            raise DataError(
+                f"{data.path}: has the classes {listed(found)}, and the model {len(names)} without names"
+            )
+        names = classifier.labels = found
+    split, _ = load_split(data, None, names)
+    rows = np.sort(np.random.default_rng(0).permutation(len(split))[: config.texts])
+    chosen = split.select(rows)
+    columns = texts_among(chosen.column_names)
+    texts: list[Given] = [
+        row[0] if len(row) == 1 else (row[0], row[1])
+        for row in zip(*(chosen[c] for c in columns), strict=True)
+    ]
+    labels = [
+        np.flatnonzero(label).tolist() if is_several else int(label) for label in chosen["label"]
+    ]
+    return texts, labels
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _rank(console: Console, study: Study) -> None:
+    """Print every head, the one that matters most first."""
+    table = Table(
+        title=f"every head, over {study.texts} labelled texts: how far the loss rises without it, in nats",
+        title_justify="left", box=box.SIMPLE_HEAD,
+    )  # fmt: skip
+    for heading in ("head", "rise of the loss", "standard error", "the head"):
+        table.add_column(heading, justify="right")
+    named = zip(study.without_heads(), study.verdicts.values(), strict=True)
+    for name, found in sorted(named, key=lambda entry: -entry[1].rise):
+        table.add_row(
+            name, f"{found.rise:+.4f}", f"{found.error:.4f}", EFFECT_LABELS[found.verdict]
+        )
+    console.print(table)
+    _say(console, answer(study.verdicts))

@@ -1,0 +1,82 @@
+"""What is written into event files: the mark of a record, and Markdown that shows text as it is."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_TENSOR, Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from headscope.record.schema import VERSION
+
+# The maps stay out of event files, since TensorBoard keeps what it reads from those in memory and drops most steps.
+PLUGIN = TAG = "heads"
+
+
+def marker_summary() -> Summary:
+    """Return the mark in a run's event file that there is a record of heads beside it, and of which version."""
+    version = str(VERSION).encode()
+    plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN, content=version)
+    # Without a data class TensorBoard reads the summary and then shows it to nobody.
+    metadata = SummaryMetadata(
+        plugin_data=plugin, display_name=PLUGIN, data_class=DATA_CLASS_TENSOR
+    )
+    tensor = TensorProto(dtype=DT_STRING, tensor_shape=TensorShapeProto(), string_val=[version])
+    return Summary(value=[Summary.Value(tag=TAG, metadata=metadata, tensor=tensor)])
+
+
+def write_marker(logdir: str | Path) -> None:
+    """Write an event file that holds the marker alone, for a run that has no writer; OSError where it cannot."""
+    writer = EventFileWriter(str(logdir))
+    try:
+        writer.add_event(Event(step=0, wall_time=time.time(), summary=marker_summary()))
+    finally:
+        writer.close()
+
+
+def literal(text: str) -> str:
+    """Return Markdown that shows exactly this text: all but letters, digits and spaces as numeric entities.
+
+    Markdown hands entities on to the page, which shows them as characters, so that `*`, `<` or `|` mean nothing.
+    """
+    return "".join(
+        character if character.isalnum() or character == " " else f"&#{ord(character)};"
+        for character in text
+    )
+
+
+def probe_markdown(
+    text: str,
+    tokens: Sequence[str],
+    label: str | None,
+    prediction: str,
+    probabilities: Mapping[str, float],
+) -> str:
+    """Return the entry of a probe: the text, its tokens, the label if it is known, and what the model says."""
+    verdict = "" if label is None else (" ✓" if label == prediction else " ✗")
+    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    rows = [
+        ("text", literal(text)),
+        ("tokens", " &#183; ".join(map(literal, tokens))),
+        ("label", "unknown" if label is None else literal(label)),
+        ("prediction", literal(prediction) + verdict),
+        ("probabilities", ", ".join(f"{literal(name)} {share:.3f}" for name, share in ranked)),
+    ]
+    return "\n\n".join(f"**{name}** &#160; {content}" for name, content in rows)
+
+
+def table_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table, with a cell for each column, whose cells are shown as they stand."""
+    cells = [list(map(literal, row)) for row in (columns, *rows)]
+    cells.insert(1, ["---"] * len(columns))
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+
+
+def add_summary(writer: Any, summary: Summary, step: int | None = None) -> None:
+    """Write a summary through a torch.utils.tensorboard.SummaryWriter, which has no public function for it."""
+    writer._get_file_writer().add_summary(summary, step)

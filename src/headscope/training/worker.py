@@ -1,0 +1,40 @@
+"""One training in a process of its own: `python -m headscope.training.worker FROZEN.yaml`.
+
+The file holds every setting, checked and resolved by the process that starts it. No command line is read here, so a
+search, and the processes of several devices, cannot disagree about what is trained. Exit codes are those of the
+command.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from headscope.config import TrainConfig
+from headscope.errors import UserError, refused_by_machine, tell
+from headscope.settings import read_config
+from headscope.signals import ended_by_signals
+from headscope.terminal import warnings_as_notes
+
+
+def main() -> None:
+    """Train what the file says, and exit."""
+    warnings_as_notes()
+    with ended_by_signals(is_silent=os.environ.get("RANK", "0") != "0"):
+        from headscope.training.distributed import end_with_parent, report_error
+
+        end_with_parent()
+        try:
+            config = read_config(Path(sys.argv[1]), TrainConfig)
+            from headscope.training.train import train
+
+            train(config)
+        except Exception as error:
+            if not isinstance(error, UserError) and refused_by_machine(error) is None:
+                raise
+            sys.exit(
+                report_error(error) if "TORCHELASTIC_ERROR_FILE" in os.environ else tell(error)
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What inspect refuses before anything is computed or written, and what it shows while every head is measured."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from headscope.cli.inspect import inspect, measure
+from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from headscope.data.tokenizer import train_tokenizer
+from headscope.errors import ConfigError
+from headscope.heads.contributions import ONLY_FIRST
+from headscope.heads.report import make_probe, run_probe
+from headscope.options import InspectConfig
+from headscope.record.schema import read_index, read_step
+from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
+
+LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
+
+
+def untrained(folder: Path, labels: list[str] = LABELS, pooling: str = "mean", **data: Any) -> Path:
+    model = ModelConfig(
+        d_model=16, num_heads=2, num_layers=1, feedforward_size=32, pooling=pooling, evidence=False
+    )
+    config = TrainConfig(data=DataConfig(max_length=16, **data), model=model)
+    tokenizer = train_tokenizer(iter(["a licence of a kind"]), TokenizerConfig(vocab_size=300))
+    save_config(folder, config)
+    save_vocabulary(folder, tokenizer, labels)
+    save_weights(folder, build_model(config, tokenizer, labels))
+    return folder
+
+
+def refusal(folder: Path, label: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        inspect(InspectConfig(run=str(folder), text="MIT", label=label, accelerator="cpu"))
+    assert not (folder / "inspect").exists()
+    return str(caught.value)
+
+
+def test_a_label_that_the_run_does_not_know_is_refused_with_the_classes(tmp_path: Path) -> None:
+    folder = untrained(tmp_path)
+    assert refusal(folder, "Permisive") == (
+        f"label: {folder} knows no class 'Permisive'; takes one of these: Commercial, Copyleft Limited, Permissive"
+    )
+
+
+def test_each_of_several_labels_must_be_known(tmp_path: Path) -> None:
+    folder = untrained(tmp_path, multi_label=True)
+    assert refusal(folder, "Permissive; Comercial;Copyleft") == (
+        f"label: {folder} knows no class 'Comercial', 'Copyleft'; takes any of these, with ';' between them: "
+        "Commercial, Copyleft Limited, Permissive"
+    )
+
+
+def test_of_many_classes_the_first_are_named(tmp_path: Path) -> None:
+    folder = untrained(tmp_path, [f"class {number}" for number in range(21)])
+    assert refusal(folder, "none").endswith("class 18, class 19 and 1 more")
+
+
+@pytest.mark.filterwarnings("ignore:.*has no data.json")
+def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:
+    rows = [
+        f"text {chr(97 + row // 26)}{chr(97 + row % 26)},{LABELS[row % 3]}" for row in range(90)
+    ]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
+    data = {"path": str(tmp_path / "texts.csv"), "cache_dir": str(tmp_path), "tokens_per_batch": 16}
+    folder = untrained(tmp_path / "run", **data)
+    shown = io.StringIO()
+    measure(
+        InspectConfig(run=str(folder), texts=6, accelerator="cpu"),
+        Console(file=shown, force_terminal=True),
+    )
+    assert "measuring every head on 6 texts" in shown.getvalue()
+    assert "0:00:00" in shown.getvalue()
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: str) -> None:
+    folder, shown = untrained(tmp_path, pooling=pooling), io.StringIO()
+    config = InspectConfig(run=str(folder), text="a licence", label="Permissive", accelerator="cpu")
+    html = inspect(config, Console(file=shown, width=80)).read_text()
+    words = " ".join(shown.getvalue().split())
+    if pooling == "first":
+        assert "layer 0 head " in words
+        assert "; whatever the text says (constant) " in words
+        assert "what spoke for it" in html
+        assert " last share nats " in words
+    else:
+        assert f"nats: {ONLY_FIRST}" in words
+        assert "nats" not in html.split('id="data"')[1].split("</script>")[0]
+    # What the model would say without a head is kept too.
+    (record,) = (folder / "inspect").glob("*/heads")
+    step = read_step(record / read_index(record).steps[0].file)
+    heads, layers = step["text_0/without/heads"], step["text_0/without/layers"]
+    np.testing.assert_allclose(heads.sum(axis=-1), np.ones((1, 2)), atol=1e-6)
+    assert (heads != step["text_0/probabilities"]).any(axis=-1).all()
+    np.testing.assert_allclose(layers[0], without_attention(folder), atol=1e-6)
+
+
+def without_attention(folder: Path) -> np.ndarray:
+    """Return the probabilities of the text where the output projection of the only layer has no weights."""
+    run = load_run(folder)
+    run.model.encoder.blocks[0].attention.output_projection.weight.data.zero_()
+    probe = make_probe(run.tokenizer, ("a licence",), None, 16)
+    return np.array(
+        list(run_probe(run.model, probe, run.labels, torch.device("cpu")).probabilities.values())
+    )

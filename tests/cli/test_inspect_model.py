@@ -1,0 +1,123 @@
+"""`headscope inspect model=...`: what it refuses, and what a user gets of a classifier that headscope did not train."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from foreign_classifiers import classifier, made_up
+from headscope.cli.inspect_model import load_classifier
+from headscope.errors import ConfigError
+from headscope.options import InspectConfig
+from headscope.record.schema import read_index, read_step
+from headscope.settings import problems
+
+NO_CONFIG = "takes a folder written by save_pretrained, or a Hub id"
+
+
+def saved(folder: Path, model: Any = None, **options: Any) -> Path:
+    made, tokenizer = classifier(**options)
+    (model or made).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def refusal(path: Path | str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_classifier(str(path), 128)
+    return str(caught.value)
+
+
+def test_a_folder_that_holds_no_trained_classifier_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "nowhere") == f"model: {tmp_path}/nowhere is no folder; {NO_CONFIG}"
+    assert refusal(tmp_path) == f"model: {tmp_path} holds no config.json; {NO_CONFIG}"
+    base, _ = classifier()
+    folder = saved(tmp_path / "base", base.bert)
+    assert "no trained classifier: classifier.bias, classifier.weight would be random" in refusal(
+        folder
+    )
+    one = saved(tmp_path / "one", num_labels=1, id2label={0: "score"})
+    assert "takes a classifier of two classes or more" in refusal(one)
+
+
+def test_a_pickle_is_not_opened_and_no_code_of_a_model_is_run(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "pickled")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "holds its weights in pytorch_model.bin, a pickle, which may run code" in refusal(folder)
+    own = saved(tmp_path / "own")
+    config = (own / "config.json").read_text(encoding="utf-8")
+    code = '"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine", "AutoModelForSequenceClassification": "mine.Mine"}'
+    (own / "config.json").write_text(config.replace('"model_type": "bert"', code), encoding="utf-8")
+    (own / "mine.py").write_text("from pathlib import Path; Path('ran').touch()", encoding="utf-8")
+    assert "cannot be loaded as a sequence classifier" in refusal(own)
+    assert not Path("ran").exists()
+
+
+def test_without_transformers_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert refusal(tmp_path).endswith("pip install 'transformers>=4.56'")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "a", "run": ".", "text": "x"}, "model: got 'a' and run=.; takes one of the two"),
+        (
+            {"text": "x"},
+            "run: is missing; give it as run=outputs/..., or a classifier of transformers as model=...",
+        ),
+        (
+            {"model": "a"},
+            "text: is missing; give a text, or labelled texts to rank the heads: data.path=...",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_said(options: dict[str, Any], said: str) -> None:
+    assert list(problems(InspectConfig(**options))) == [said]
+
+
+def inspect(folder: Path, *keys: str) -> str:
+    command = [sys.executable, "-m", "headscope", "inspect", *keys, "accelerator=cpu"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Path) -> None:
+    transformers.set_seed(0)
+    saved(tmp_path / "mine")
+    texts, labels = made_up(200)
+    names = ["blame", "praise"]
+    rows = [
+        f"{text} {number},{names[label]}"
+        for number, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    said = inspect(
+        tmp_path,
+        "model=mine",
+        "text=the film was not bad",
+        "data.path=texts.csv",
+        "texts=60",
+        "output=a.html",
+    )
+    assert "7 tokens; prediction: blame 0." in said
+    assert "over 60 labelled texts" in said
+    assert "heads matter" in said
+    assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    index = read_index(tmp_path / "a/heads")
+    assert (index.kept, index.texts[0].text, index.classes) == (0, "the film was not bad", names)
+    step = read_step(tmp_path / "a/heads" / index.steps[0].file)
+    assert step["verdicts"].shape == (3, 3)
+    assert step["studied"] == 60
+    assert step["text_0/without/heads"].shape == (3, 3, 2)
+    alone = inspect(tmp_path, "model=mine", "data.path=texts.csv", "texts=40")
+    assert "outputs/inspect/mine_" in alone
+    (folder,) = (path for path in (tmp_path / "outputs/inspect").iterdir() if path.is_dir())
+    assert len(read_index(folder / "heads").texts) == 4

@@ -1,0 +1,468 @@
+"""The command line: help, what Hydra's grammar takes, errors of one line, exit codes and the folders of a sweep."""
+
+import csv
+import json
+import re
+import shlex
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.plugins import Plugins
+
+import headscope.__main__
+import headscope.training.train
+from headscope.cli import main as cli
+from headscope.cli.sweep import SweepTable
+from headscope.config import TrainConfig
+from headscope.run import save_config
+from headscope.signals import Stopped, signals_taken
+
+COMMANDS = ["train", "tune", "evaluate", "predict", "inspect", "verify", "trace", "export"]
+
+
+@pytest.fixture(autouse=True)
+def _process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Undo what a process of its own would take to its end."""
+    monkeypatch.setattr("sys.argv", ["headscope"])
+    monkeypatch.setattr("warnings.showwarning", None)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> int:
+    try:
+        cli.main(arguments)
+    except SystemExit as end:
+        return int(str(end.code or 0))
+    return 0
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
+    """Return the configurations that train was called with; it keeps them, and learns nothing."""
+    configs: list[TrainConfig] = []
+
+    def train(config: TrainConfig) -> None:
+        configs.append(config)
+        save_config(Path(config.outputs_dir) / str(config.name), config)
+
+    monkeypatch.setattr(headscope.training.train, "train", train)
+    return configs
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == run("--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [
+        name for name in COMMANDS if not any(line.startswith(f"  {name} ") for line in lines)
+    ] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(name, "--help") == 0
+    shown = capsys.readouterr().out
+    for key, meaning in (
+        {
+            "train": ("model.num_heads = 4", "must divide d_model"),
+            "tune": ("space = (must be given)", "file of what varies"),
+            "evaluate": ("split", "validation or test"),
+            "predict": ("input", "standard input"),
+            "inspect": ("max_tokens", "cut the text"),
+            "verify": ("dtype = 'float64' [one of", "type"),
+            "trace": ("num_heads", "must divide d_model"),
+            "export": ("run = (must be given)", "run folder"),
+        }[name],
+    ):
+        assert f"\n  {key}" in shown
+        assert meaning in shown
+    assert ("experiment: attention" in shown) == (name in ("train", "tune"))
+    assert ("data: ag_news" in shown) == (name in ("train", "tune", "evaluate", "inspect"))
+
+
+def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "--help", "model=base", "seed=3") == 0
+    shown = capsys.readouterr().out
+    assert "model.d_model = 768 [at least 1 and at most 65536]" in shown
+    assert "\n  seed = 3 " in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("trian", "trian: unknown command; did you mean train?"),
+        ("train learning_rate=3", "learning_rate: unknown key; did you mean optimizer.learning_rate?"),
+        ("train lerning_rate=3", "lerning_rate: unknown key; did you mean optimizer.learning_rate?"),
+        ("train path=a", "path: unknown key; did you mean data.path or model.path?"),
+        ("train model.d_modl=8", "model.d_modl: unknown key; did you mean model.d_model?"),
+        ("train modle.d_model=8", "modle.d_model: unknown key; did you mean model.d_model?"),
+        ("train surprise=1", "surprise: unknown key; --help lists"),
+        ("train +model.depth=3", "model.depth: unknown key"),
+        ("evaluate run=. model=tiny", "model: unknown key"),
+        ("predict split=test", "split: unknown key"),
+        ("train model.d_model=wide", "model.d_model: Value 'wide' .* takes a whole number"),
+        ("train model.d_model=null", "model.d_model: .*; takes a whole number"),
+        ("train baseline=perhaps", "baseline: .*'perhaps'.*; takes true or false"),
+        ("train optimizer.learning_rate=fast", "optimizer.learning_rate: .*; takes a number"),
+        ("train inspection.probes=3", "inspection.probes: "),
+        ("train model.num_heads=3", "model.num_heads: got 3, takes a divisor of model.d_model=128"),
+        ("train model.num_heads=0", "model.num_heads: got 0, takes at least 1"),
+        ("train optimizer.learning_rate=0", "optimizer.learning_rate: got 0.0, takes more than 0"),
+        ("train model.pooling=median", "model.pooling: got 'median', takes one of first"),
+        ("train data.path=no/such/file.csv", "data.path: got 'no/such/file.csv', takes a file or folder that exists"),
+        ("train data.test_split=validation", "data.test_split: .*three splits"),
+        ("train name=../elsewhere", "name: got '../elsewhere', takes the name of a folder"),
+        ("train resume=nowhere", "resume: got 'nowhere', takes a run folder"),
+        ("train data=licences", "data: got 'licences'; did you mean data=licenses? takes one of ag_news"),
+        ("train model=null", "model: got 'null'; takes one of base"),
+        ("train -m data=licenses,licences", "data: got 'licences'; did you mean"),
+        ("train experiment=smok", "experiment: got 'smok'; did you mean experiment=smoke"),
+        ("evaluate run=. data=filez data.path=a", "data: got 'filez'; did you mean data=files"),
+        ("evaluate run=nowhere", "run: got 'nowhere', takes a folder"),
+        ("inspect text=words", "run: is missing; give it as run="),
+        ("export run=.", "output: is missing"),
+        ("train --name=foo", "--name=foo: keys are given without dashes: name=foo"),
+        ("train --fast", "--fast: unknown option"),
+        ("inspect run=. text=hello world", "world: takes the form key=value"),
+        ("train =1", "=1: takes the form key=value"),
+        ("train hydra/launcher=joblib", "hydra/launcher=joblib: is not installed; pip install hydra-joblib-launcher"),
+        ("train -m hydra/sweeper=optuna", "hydra/sweeper=optuna: is not installed; pip install hydra-optuna-sweeper"),
+        ("train data.path=${nothing}", "data.path: .*nothing"),
+        ("train seed=${seed}", "seed: Recursive interpolation"),
+        ("train data=null", "data: got 'null'; takes one of ag_news"),
+        ("train trainer=null", "trainer: got 'null'; takes one of default"),
+        ("train ~model", "model: got 'null'; takes one of base"),
+        ("train --resolve", ".*--resolve flag can only be used in conjunction with --cfg"),
+        ("train --shell-completion", ".*Expecting one subcommand"),
+        ("train --cfg nope", "--cfg: got 'nope', takes one of job, hydra, all"),
+        ("train --info", "--info: got '', takes one of all, config"),
+        ("train -m seed=1 --cfg job", ".*Only one of --run, --multirun, --cfg"),
+        ("train -m seed=range(0,1,0)", ".*must not be zero"),
+        ("train -m name=.. seed=1", "name: got '..', takes the name of a folder"),
+        ("train hydra=null", ".*must be a string or a list"),
+        ("train hydra.mode=NOPE", "hydra.mode: Invalid value 'NOPE'"),
+        ("train seed=4294967296", "seed: got 4294967296, takes at most 4294967295"),
+        (f"train seed={'9' * 5000}", r"seed=999.*9\.\.\. .[0-9,]* characters.$"),
+        (f"train optimizer.learning_rate={'9' * 400}", "optimizer.learning_rate: int too large"),
+        ("train optimizer.learning_rate=1e400", "optimizer.learning_rate: got inf, takes a finite number more than 0"),
+        ("train optimizer.weight_decay=nan", "optimizer.weight_decay: got nan, takes a finite number"),
+        ("train trainer.max_epochs=18446744073709551616", "trainer.max_epochs: got 1844.*, takes at most 1000000000 "),
+        ("train tokenizer.vocab_size=99999999999", "tokenizer.vocab_size: got 99999999999, takes at most 10000000 "),
+        ("train model.num_layers=100000000", "model.num_layers: got 100000000, takes .* at most 1000 "),
+        ("trace lengths=[1,9999999999]", "lengths: got .*, takes at most 1000000000"),
+        (f"train name={'x' * 300}", "name: got 'xxx.*, takes at most 255 bytes"),
+        (f"train resume={'x' * 300}", "xxx.*: file name too long; take a shorter name"),
+        (f"train data.path={'x' * 300}", "xxx.*: file name too long; take a shorter name"),
+        (f"train inspection.probes=[{'a,' * 3000}a]", "inspection.probes: got a value of 3001 parts, takes at most 1000"),
+        ("train name='\x1b[31m'", r"name: got '\\x1b\[31m', takes the name"),
+        ("train surprise\x1b=1", r"surprise\\x1b=1: Hydra cannot read"),
+        ("train data.path='\udcff'", "data.path: got '.udcff', takes text in UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments.split(" ")) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.match(f"error: {words.replace('?', '.').replace('+', '.')}", shown.err), shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert not Path("outputs").exists()
+
+
+def test_all_wrong_values_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "model.dropout=2", "seed=-1", "trainer.max_epochs=0") == 2
+    assert capsys.readouterr().err.count(": got ") == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["a, b", "映画", "x=1.csv", 'say "hi" (twice)', "it's", 'b\\"c', "~/é"]
+)
+def test_what_hydra_cannot_read_is_refused_with_the_quotes_that_it_takes(
+    text: str, trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", f"data.text_column={text}") == 2
+    message = capsys.readouterr().err
+    start = message.index("data.text_column=", len("error: data.text_column="))
+    (quoted,) = shlex.split(
+        message[message.rindex(" ", 0, start) + 1 :].partition(", as a list")[0]
+    )
+    assert run("train", quoted) == 0
+    assert trained[0].data.text_column == text
+
+
+def test_keys_of_data_alone_choose_files_where_a_command_has_no_data(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("evaluate", "run=.", "data.path=x.csv", "--cfg", "job", "-p", "data") == 0
+    assert "path: x.csv" in capsys.readouterr().out
+
+
+def test_a_sweep_names_its_jobs_goes_on_after_a_failure_and_returns_its_code(
+    trained: list[TrainConfig],
+) -> None:
+    given = ["outputs_dir=a b", "name=heads", "baseline=false"]
+    assert run("train", *given, "-m", "model.num_heads=2,3,4") == 2
+    names = sorted(path.parent.name for path in Path("a b/heads").glob("*/job.json"))
+    assert [name[:-9] for name in names] == [
+        "model.num_heads_2",
+        "model.num_heads_3",
+        "model.num_heads_4",
+    ]
+    assert [path.parent.name for path in Path("a b/heads").glob("*/failure.json")] == names[1:2]
+    assert [config.name for config in trained] == [names[0], names[2]]
+    assert [config.model.num_heads for config in trained] == [2, 4]
+    shutil.rmtree("a b")
+    assert run("train", "hydra.sweep.dir=elsewhere", "name=a,b", "seed=1,2", "--multirun") == 0
+    assert len(list(Path("elsewhere").glob("*/job.json"))) == 4
+
+
+def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_begun_and_tries_again_what_failed(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = ("train", "name=heads", "baseline=false", "-m", "model.num_heads=2,3,4")
+    assert run(*sweep) == 2
+    first, _, third = sorted(path.parent for path in Path("outputs/heads").glob("*/job.json"))
+    metrics = {
+        "test": {"accuracy": 0.5},
+        "validation": {"macro_f1": 0.25},
+        "seconds": {"everything": 3},
+    }
+    (first / "metrics.json").write_text(json.dumps(metrics))
+    trained.clear()
+    # In another order, with one more value: each job keeps its folder.
+    assert run("train", "name=heads", "baseline=false", "-m", "model.num_heads=8,4,3,2") == 2
+    assert [(config.model.num_heads, config.resume) for config in trained] == [
+        (8, None),
+        (4, str(third)),
+    ]
+    assert f"{first.name}: done before" in capsys.readouterr().out
+    with Path("outputs/heads/sweep.csv").open(newline="") as file:
+        rows = {row["model.num_heads"]: row["status"].split(":")[0] for row in csv.DictReader(file)}
+    assert rows == {"8": "not finished", "4": "not finished", "3": "failed", "2": "done"}
+    # By whom jobs are started may differ.
+    assert (
+        run(
+            "train",
+            "name=heads",
+            "baseline=false",
+            "-m",
+            "model.num_heads=2,3,4",
+            "hydra.sweeper.max_batch_size=2",
+        )
+        == 2
+    )
+    assert run("train", "name=heads", "-m", "model.num_heads=2,3,4") == 2
+    assert (
+        "holds a sweep that was begun with baseline=false; give the same, or another name"
+        in capsys.readouterr().err
+    )
+
+
+def test_the_table_has_every_job_before_the_first_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(config: TrainConfig) -> None:
+        save_config(Path(config.outputs_dir) / str(config.name), config)
+        if config.model.num_heads == 2:
+            raise Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(headscope.training.train, "train", train)
+    sweep = (
+        "train",
+        "name=heads",
+        "-m",
+        "model.num_heads=4,2,8",
+        "sweep=heads",
+        "model.num_layers=1",
+    )
+    with pytest.raises(Stopped):
+        cli.main(sweep)
+    with Path("outputs/heads/sweep.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    statuses = {"4": "not finished", "2": "not finished", "8": "not begun"}
+    assert [(row["model.num_heads"], row["status"]) for row in rows] == [*statuses.items()]
+    monkeypatch.setattr(headscope.training.train, "train", lambda config: None)
+    assert run(*sweep) == 0
+    assert sorted(path.parent.name for path in Path("outputs/heads").glob("*/job.json")) == sorted(
+        row["job"] for row in rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "score"), [("macro_f1", 0.25), ("accuracy", 0.5), ("loss", 1.5)]
+)
+def test_a_job_returns_the_validation_score_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, metric: str, score: float
+) -> None:
+    def train(config: TrainConfig) -> None:
+        validation = {"macro_f1": 0.25, "accuracy": 0.5, "loss": 1.5}
+        metrics = {"test": {"loss": 9.5}, "validation": validation, "seconds": {"everything": 3}}
+        folder = Path(config.outputs_dir) / str(config.name)
+        save_config(folder, config)
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+
+    returned = []
+
+    def on_job_end(self: object, config: object, job_return: Any, **kwargs: object) -> None:
+        returned.append(job_return.return_value)
+
+    monkeypatch.setattr(headscope.training.train, "train", train)
+    monkeypatch.setattr(SweepTable, "on_job_end", on_job_end)
+    for _ in range(2):  # trained, and done before
+        assert run("train", "-m", "name=scores", "seed=3,4", f"sweep.metric={metric}") == 0
+    assert returned == 4 * [score]
+    with Path("outputs/scores/sweep.csv").open(newline="") as file:
+        assert {row[f"validation_{metric}"] for row in csv.DictReader(file)} == {f"{score:.4f}"}
+
+
+def test_a_launcher_that_loses_a_job_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Launcher:
+        def launch(self, jobs: object, initial_job_idx: int) -> None:
+            Path("outputs/lost/seed_1-12345678").mkdir()
+            Path("outputs/lost/seed_1-12345678/job.json").write_text("{}")
+            raise RuntimeError("Job 1 has no result\nkilled")
+
+    monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: Launcher())
+    assert run("train", "-m", "name=lost", "seed=1,2") == 1
+    assert capsys.readouterr().err == (
+        "error: outputs/lost: the launcher has ended: Job 1 has no result killed; "
+        "the same command again goes on with what is not done\n"
+    )
+
+
+def test_seeds_are_the_innermost_axis(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "name=a", "seeds=2", "-m", "model.num_heads=2,4") == 0
+    assert [(config.model.num_heads, config.seed) for config in trained] == [
+        (2, 0),
+        (2, 1),
+        (4, 0),
+        (4, 1),
+    ]
+    assert run("train", "name=b", "seed=7", "seeds=3", "-m") == 0
+    assert [config.seed for config in trained[4:]] == [7, 8, 9]
+    for words in (["seeds=2"], ["-m", "seeds=many"], ["-m", "seeds=2", "seed=1,2"]):
+        assert run("train", *words) == 2
+        assert "takes" in capsys.readouterr().err
+
+
+def test_a_resumed_run_takes_its_settings_from_its_folder(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "name=first", "seed=7", "model=small", "trainer.max_epochs=2") == 0
+    assert run("train", "resume=outputs/first", "trainer.max_epochs=${seed}") == 0
+    assert (trained[1].seed, trained[1].model.d_model, trained[1].trainer.max_epochs) == (7, 256, 7)
+    for argument, words in {
+        "model=tiny": "model=...: a resumed run keeps its groups",
+        "experiment=smoke": "experiment=...: a resumed run keeps its groups",
+        "model.num_heads=2": "model.num_heads: got 2, but resume=outputs/first was trained with 8",
+    }.items():
+        assert run("train", "resume=outputs/first", argument) == 2
+        assert capsys.readouterr().err.startswith(f"error: {words}")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
+        (
+            KeyboardInterrupt("stopped by Ctrl-C; go on with x"),
+            130,
+            "stopped by Ctrl-C; go on with x",
+        ),
+        (Stopped(signal.SIGTERM, "; go on with x"), 143, "stopped by SIGTERM; go on with x"),
+    ],
+)
+def test_what_a_signal_has_stopped_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stopped: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    def train(config: TrainConfig) -> None:
+        raise stopped
+
+    monkeypatch.setattr(headscope.training.train, "train", train)
+    monkeypatch.setattr("sys.argv", ["headscope", "train"])
+    with (
+        signals_taken(signal.SIG_DFL),
+        pytest.raises(SystemExit) as caught,
+    ):  # gives this process its own ones back
+        headscope.__main__.main()
+    assert caught.value.code == code
+    assert capsys.readouterr().err == f"\n{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            OSError(28, "No space left on device", "outputs/x"),
+            "outputs/x: no space left on device; make room on",
+        ),
+        (
+            PermissionError(13, "Permission denied", "outputs/x"),
+            "outputs/x: permission denied; choose another one",
+        ),
+        (
+            OSError(24, "Too many open files", "outputs/x"),
+            "outputs/x: too many open files; raise the limit: ulimit -n",
+        ),
+        (
+            FileNotFoundError(2, "No such file or directory"),
+            "the folder that this was started in is gone; start it in",
+        ),
+        (MemoryError(), "not enough memory; lower data.tokens_per_batch"),
+        (
+            RuntimeError("[...] DefaultCPUAllocator: can't allocate memory: you tried\nat"),
+            "not enough memory: .* tried;",
+        ),
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+            "not enough memory: CUDA .*; lower",
+        ),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    words: str,
+) -> None:
+    def train(config: TrainConfig) -> None:
+        raise error
+
+    monkeypatch.setattr(headscope.training.train, "train", train)
+    assert run("train") == 1
+    shown = capsys.readouterr().err
+    assert re.match(f"error: {words}", shown), shown
+    assert len(shown.strip().splitlines()) == 1
+
+
+def test_a_config_that_is_read_again_is_checked_like_a_command_line(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "name=first") == 0
+    path = Path("outputs/first/config.yaml")
+    path.write_text(path.read_text().replace("positions: rotary", "positions: rotarry"))
+    capsys.readouterr()
+    assert run("train", "resume=outputs/first") == 2
+    assert re.match(
+        "error: run=outputs/first: config.yaml does not fit this version of headscope: model.positions: got 'rotarry', "
+        "takes one of learned",
+        capsys.readouterr().err,
+    )
+
+
+def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headscope.training.train, "train", lambda config: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["train"])

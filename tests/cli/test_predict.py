@@ -1,0 +1,391 @@
+"""Labels for a file of texts: every text's own, in the file's order, a bounded number of rows at a time."""
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from headscope.cli import predict as module
+from headscope.cli.predict import Windows, labelled, predict
+from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from headscope.data.batching import TextBatches, encode_texts
+from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
+from headscope.data.rows import Row
+from headscope.data.tokenizer import train_tokenizer
+from headscope.errors import DataError, RunError
+from headscope.options import PredictConfig
+from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
+from headscope.settings import problems
+from headscope.training.predict import by_length
+
+LABELS = ["good", "bad", "so so"]
+SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"
+TEXTS = [f"{SENTENCE[: 4 + 4 * (number % 13)]} {number}" for number in range(50)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_run(tmp_path_factory.mktemp("run"), DataConfig(max_length=16))
+
+
+def save_run(folder: Path, data: DataConfig) -> Path:
+    torch.manual_seed(0)
+    config = TrainConfig(
+        data=data,
+        model=ModelConfig(16, 2, 1, 32, positions="learned", pooling="mean"),
+    )
+    tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
+    tokenizer.enable_truncation(data.max_length)
+    save_config(folder, config)
+    known = known_ngrams(words_of(tokenizer))
+    save_vocabulary(folder, tokenizer, LABELS, known)
+    model = build_model(config, tokenizer, LABELS, evidence=known)
+    assert model.evidence is not None
+    torch.nn.init.normal_(model.evidence.ratio)
+    first = (TEXTS[0],) * (2 if data.text_pair_column else 1)
+    with torch.no_grad():  # untrained, every text would get nearly the same
+        model.embedding.token.weight.mul_(50)
+        model.head.weight.mul_(5)
+        model.head.bias -= (
+            0.9 * model.eval()(*TextBatches(encode_texts(tokenizer, [first], known))[[0]].inputs)[0]
+        )
+    save_weights(folder, model)
+    return folder
+
+
+def words_of(tokenizer: Tokenizer) -> WordTexts:
+    """Return the words of the texts, as a training would count them."""
+    words = encode_texts(
+        tokenizer, [(text,) for text in TEXTS], EvidenceVocabulary(np.zeros(0, np.uint64))
+    ).words
+    assert words is not None
+    return words
+
+
+def written(path: Path, rows: list[Row]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def alone(run: Path, text: str | tuple[str, str]) -> list[float]:
+    """Return the probabilities of a text that no other text is batched with."""
+    loaded = load_run(run)
+    texts = encode_texts(
+        loaded.tokenizer, [(text,) if isinstance(text, str) else text], loaded.evidence
+    )
+    with torch.no_grad():
+        return loaded.model(*TextBatches(texts)[[0]].inputs).softmax(dim=-1)[0].tolist()
+
+
+@pytest.mark.parametrize("rows_at_once", [7, 50, 4096])
+@pytest.mark.parametrize("tokens_per_batch", [1, 40, 8192])
+def test_every_row_gets_its_own_probabilities(
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows_at_once: int,
+    tokens_per_batch: int,
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", rows_at_once)
+    source = written(
+        tmp_path / "in.jsonl", [{"id": number, "text": text} for number, text in enumerate(TEXTS)]
+    )
+    out = tmp_path / "out.jsonl"
+    config = PredictConfig(
+        str(run), source, str(out), tokens_per_batch=tokens_per_batch, accelerator="cpu"
+    )
+    assert predict(config) == 50
+    rows = read(out)
+    assert [(row["id"], row["text"]) for row in rows] == list(enumerate(TEXTS))
+    assert {row["prediction"] for row in rows} > {
+        rows[0]["prediction"]
+    }  # else a mix-up would not be seen
+    for row in rows[:: 50 // 7]:
+        shares = [row[f"probability_{label}"] for label in LABELS]
+        assert shares == pytest.approx(alone(run, row["text"]), abs=2e-6)
+        assert row["prediction"] == LABELS[int(np.argmax(shares))]
+
+
+def test_pairs_are_read_as_pairs(tmp_path: Path) -> None:
+    run = save_run(tmp_path, DataConfig(max_length=32, text_pair_column="other"))
+    rows = [
+        {"text": first, "other": second}
+        for first, second in zip(TEXTS[:9], TEXTS[20:29], strict=True)
+    ]
+    out = tmp_path / "out.csv"
+    predict(
+        PredictConfig(str(run), written(tmp_path / "in.jsonl", rows), str(out), accelerator="cpu")
+    )
+    with out.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            shares = [float(row[f"probability_{label}"]) for label in LABELS]
+            assert shares == pytest.approx(alone(run, (row["text"], row["other"])), abs=2e-6)
+
+
+def test_a_file_without_rows_gives_a_file_without_rows(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert (
+        predict(
+            PredictConfig(str(run), written(tmp_path / "in.jsonl", []), str(out), accelerator="cpu")
+        )
+        == 0
+    )
+    assert out.read_text() == ""
+
+
+class Typed(io.TextIOWrapper):
+    """Standard input of someone at a terminal, or of a pipe."""
+
+    def __init__(self, text: str, is_terminal: bool = True) -> None:
+        super().__init__(io.BytesIO(text.encode()))
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+def test_at_a_terminal_it_is_said_what_is_waited_for(
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unchecked_shapes: None,
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed("the cat\n"))
+    assert predict(PredictConfig(str(run), accelerator="cpu")) == 1
+    shown = capsys.readouterr()
+    assert (
+        shown.err
+        == "reads standard input, one text a line, ended by Ctrl-D (for a file: input=...)\n"
+    )
+    assert json.loads(shown.out)["text"] == "the cat"
+    monkeypatch.setattr("sys.stdin", Typed('{"text": "the cat"}\n'))
+    predict(PredictConfig(str(run), accelerator="cpu", format="jsonl"))
+    assert "one JSON object a line" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Typed("the cat\n", is_terminal=False))
+    predict(PredictConfig(str(run), accelerator="cpu"))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_slow_pipe_is_answered_line_by_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch, unchecked_shapes: None
+) -> None:
+    (reading, asking), (hearing, writing) = os.pipe(), os.pipe()
+    with os.fdopen(reading) as given, os.fdopen(writing, "w") as out, os.fdopen(hearing) as answers:
+        monkeypatch.setattr("sys.stdin", given)
+        monkeypatch.setattr("sys.stdout", out)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            done = pool.submit(predict, PredictConfig(str(run), accelerator="cpu"))
+            for text in TEXTS[:3]:  # each is sent when the one before has been answered
+                os.write(asking, f"{text}\n".encode())
+                assert json.loads(answers.readline())["text"] == text
+            os.close(asking)
+            assert done.result() == 3
+
+
+def test_empty_texts_are_named(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.txt").write_text("the cat\n\na\n \t\u200b\n")
+    assert (
+        predict(
+            PredictConfig(
+                str(run), str(tmp_path / "in.txt"), str(tmp_path / "out.csv"), accelerator="cpu"
+            )
+        )
+        == 4
+    )
+    assert (
+        "note: 2 of 4 texts are empty, and get what the model says of none: line 2, line 4\n"
+        in capsys.readouterr().err
+    )
+
+
+def test_columns_of_the_input_that_are_called_like_ours_are_kept(run: Path, tmp_path: Path) -> None:
+    given = {"prediction": "old", "probability_bad": 2, "text": "a", "input_prediction": "older"}
+    source, out = written(tmp_path / "in.jsonl", [given]), tmp_path / "out.jsonl"
+    predict(PredictConfig(str(run), source, str(out), accelerator="cpu"))
+    (row,) = read(out)
+    names = ["input_input_prediction", "input_probability_bad", "text", "input_prediction"]
+    assert list(row) == [*names, "prediction", *(f"probability_{label}" for label in LABELS)]
+    assert [row[name] for name in names] == ["old", 2, "a", "older"]
+    assert row["prediction"] in LABELS
+
+
+def test_weights_that_give_no_numbers_are_named(run: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    loaded = load_run(folder)
+    loaded.model.head.weight.data.fill_(3e38)  # finite, and their sums are not
+    save_weights(folder, loaded.model)
+    source = written(tmp_path / "in.jsonl", [{"text": "a"}])
+    with pytest.raises(RunError, match="its probabilities are no numbers; its weights are damaged"):
+        predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_what_output_may_not_be(run: Path, tmp_path: Path) -> None:
+    def refusal(output: Path, **options: bool) -> str:
+        source = str(tmp_path / "in.jsonl")
+        return "\n".join(problems(PredictConfig(str(run), source, str(output), **options)))  # type: ignore[arg-type]
+
+    written(tmp_path / "in.jsonl", [{"text": "a"}])
+    (tmp_path / "old.csv").write_text("kept")
+    (tmp_path / "link.jsonl").symlink_to("in.jsonl")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "empty.csv").touch()
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "which is there already; takes another name, or overwrite=true" in refusal(
+        tmp_path / "old.csv"
+    )
+    for name in ("in.jsonl", "link.jsonl"):
+        assert "which is the input; takes another name" in refusal(tmp_path / name, overwrite=True)
+    for name in ("folder.csv", "pipe.csv"):
+        assert "which is no file" in refusal(tmp_path / name, overwrite=True)
+    assert refusal(tmp_path / "old.csv", overwrite=True) == refusal(tmp_path / "empty.csv") == ""
+
+
+def test_of_no_text_at_all_it_is_said_that_there_were_none(
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unchecked_shapes: None,
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed("", is_terminal=False))
+    assert predict(PredictConfig(str(run), accelerator="cpu")) == 0
+    assert capsys.readouterr() == ("", "0 texts\n")
+
+
+def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    given, done = 0, 0
+
+    def endless(*_: object, **__: object) -> Iterator[tuple[int, Row]]:
+        nonlocal given
+        for number in range(1000):
+            given += 1
+            held.append(given - done)
+            yield number, {"text": TEXTS[number % 50]}
+
+    class Counted(dict):
+        def __init__(self, row: Row) -> None:
+            nonlocal done
+            done += 1
+            super().__init__(row)
+
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 20)
+    monkeypatch.setattr(module, "read_rows", endless)
+    kept = module.labelled
+    monkeypatch.setattr(module, "labelled", lambda *given: map(Counted, kept(*given)))
+    predict(PredictConfig(str(run), "-", str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert given == done == 1000
+    assert max(held) <= 2 * 20  # the window that is read, and the one whose tokens are being made
+
+
+def test_long_texts_make_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHARACTERS_AT_ONCE", 10)
+    answered: list[list[str]] = []
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        windows = Windows(lambda texts: texts, lambda rows, texts: answered.append(texts), pool)  # type: ignore
+        for text in ("a", "b" * 30, "c" * 4, "d" * 6, "e"):
+            windows.add({}, (text,))
+        windows.finish()
+    assert [[text[0] for (text,) in texts] for texts in answered] == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_the_next_window_is_cut_into_tokens_while_this_one_is_worked_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 1)
+    begun: list[str] = []
+    answered: list[tuple[str, list[str]]] = []
+
+    def encode(texts: list[tuple[str, ...]]) -> str:
+        begun.append(texts[0][0])
+        return texts[0][0]
+
+    def answer(rows: list[Row], text: str) -> None:
+        pool.submit(int).result()  # whatever was asked of the pool before is done now
+        answered.append((text, [*begun]))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        windows = Windows(encode, answer, pool)  # type: ignore[arg-type]
+        for text in "abc":
+            windows.add({"text": text}, (text,))
+        windows.finish()
+    assert answered == [("a", ["a", "b"]), ("b", ["a", "b", "c"]), ("c", ["a", "b", "c"])]
+
+
+def test_a_row_without_a_text_is_named_wherever_it_stands(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    source = written(tmp_path / "in.jsonl", [*({"text": text} for text in TEXTS), {"body": "a"}])
+    with pytest.raises(
+        DataError, match=r"in\.jsonl, line 51: no text in column 'text'; it has body"
+    ):
+        predict(PredictConfig(str(run), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_half_a_character_is_named_before_anything_is_written(run: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "nice"}\n{"text": "nice", "by": "\\ud83d"}\n')
+    with pytest.raises(DataError, match=r"in\.jsonl, line 2: holds half a character"):
+        predict(
+            PredictConfig(str(run), str(source), str(tmp_path / "out.jsonl"), accelerator="cpu")
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_batches_by_length_fill_the_budget_and_leave_no_row_out() -> None:
+    lengths = np.random.default_rng(0).integers(2, 200, 300)
+    batches = list(by_length(lengths, 512))
+    assert sorted(row for rows in batches for row in rows) == list(range(300))
+    assert all(len(rows) * lengths[rows].max() <= 512 for rows in batches)
+    ordered = [lengths[row] for rows in batches for row in rows]
+    assert ordered == sorted(ordered, reverse=True)
+    assert [len(rows) for rows in by_length(np.array([900, 5, 900]), 512)] == [1, 1, 1]
+
+
+def test_shares_are_rounded_as_python_rounds_them() -> None:
+    shares = torch.rand(200, 3).softmax(dim=-1)
+    rows = list(labelled([{"text": "a"}] * 200, shares, LABELS))
+    for row, values in zip(rows, shares.tolist(), strict=True):
+        assert [row[f"probability_{label}"] for label in LABELS] == [
+            round(value, 6) for value in values
+        ]
+        assert row["prediction"] == LABELS[values.index(max(values))]
+
+
+def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", [{"text": text} for text in TEXTS])
+    outputs = [tmp_path / "without.jsonl", tmp_path / "with.jsonl"]
+    kept = run / "calibration.json"
+    for out in outputs:
+        predict(PredictConfig(str(run), source, str(out), accelerator="cpu"))
+        kept.write_text('{"temperature": 2.5}')
+    kept.unlink()
+    before, after = map(read, outputs)
+    assert [row["prediction"] for row in before] == [row["prediction"] for row in after]
+    shares, softened = (
+        torch.tensor(
+            [[row[f"probability_{label}"] for label in LABELS] for row in rows], dtype=torch.float64
+        )
+        for rows in (before, after)
+    )
+    torch.testing.assert_close(softened, (shares.log() / 2.5).softmax(dim=-1), rtol=0, atol=1e-4)
+    assert (softened.max(dim=-1).values < shares.max(dim=-1).values).all()

@@ -1,0 +1,465 @@
+"""Models of `transformers`: their maps are those of their own slow code, and looking at them changes nothing."""
+
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import transformers as t
+from torch import Tensor, nn
+from transformers.models.bert import modeling_bert
+
+from headscope.data.batching import Batch
+from headscope.heads.capture import capture, observe
+from headscope.heads.contributions import gate_attribution
+from headscope.heads.interventions import eval_mode, headed_layers, intervene, intervene_layers
+
+B, T, H, D, VOCABULARY = 3, 7, 4, 32, 97
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": D,
+    "num_hidden_layers": 2,
+    "num_attention_heads": H,
+}
+BERT = {**SIZES, "intermediate_size": 37, "max_position_embeddings": 64, "pad_token_id": 0}
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+LLAMA = {**BERT, **ENDS, "num_key_value_heads": 2}
+WINDOW = {**LLAMA, "sliding_window": 3}
+GPT2 = {"vocab_size": VOCABULARY, "n_embd": D, "n_layer": 2, "n_head": H, "n_positions": 64, **ENDS}
+BOTH = {f"{side}_{name}": value for side in ("encoder", "decoder")
+        for name, value in {"layers": 2, "attention_heads": H, "ffn_dim": 37}.items()}  # fmt: skip
+MODELS: dict[str, dict[str, Any]] = {
+    "Bert": BERT,
+    "DistilBert": {
+        "vocab_size": VOCABULARY,
+        "dim": D,
+        "n_layers": 2,
+        "n_heads": H,
+        "hidden_dim": 37,
+    },
+    "Roberta": BERT,
+    "XLMRoberta": BERT,
+    "Electra": {**BERT, "embedding_size": 16},
+    "Albert": {**BERT, "embedding_size": 16},
+    "GPT2": GPT2,
+    "GPTNeoX": {**BERT, **ENDS},
+    "OPT": {**SIZES, "ffn_dim": 37, "max_position_embeddings": 64, "word_embed_proj_dim": D},
+    "Llama": LLAMA,
+    "Mistral": WINDOW,
+    "Qwen2": LLAMA,
+    "Qwen3": {**LLAMA, "head_dim": 8},
+    "Phi3": LLAMA,
+    "Gemma2": {**WINDOW, "head_dim": 8, "attn_logit_softcapping": 2.0},
+    "Gemma3Text": {**WINDOW, "head_dim": 8, "query_pre_attn_scalar": 8},
+    "ModernBert": {**BERT, **ENDS, "local_attention": 4, "cls_token_id": 1, "sep_token_id": 2},
+    "EuroBert": {**LLAMA, "mask_token_id": 3},
+    "Bart": {"vocab_size": VOCABULARY, "d_model": D, "max_position_embeddings": 64, **BOTH},
+    "T5": {
+        "vocab_size": VOCABULARY,
+        "d_model": D,
+        "d_kv": 8,
+        "d_ff": 37,
+        "num_layers": 2,
+        "num_heads": H,
+    },
+    "GptOss": {
+        **WINDOW,
+        "head_dim": 8,
+        "intermediate_size": 40,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 1,
+    },
+}
+CALLED = {
+    "Albert": "#",
+    "T5": "EncDecAttention",
+    "Bart": "encoder_attn",
+}  # what some of the layers' names have in them
+
+
+def made(kind: str, task: str = "Model", **options: Any) -> Any:
+    """Return a model whose every parameter is random, so that no map is flat."""
+    torch.manual_seed(0)
+    config = getattr(t, f"{kind}Config")(**(MODELS.get(kind, {}) | options))
+    model = getattr(t, f"{kind}{task}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def inputs(kind: str = "Bert") -> dict[str, Tensor]:
+    ids = torch.randint(4, VOCABULARY, (B, T), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(T) < torch.tensor([[7], [5], [3]])).long()
+    return {"input_ids": ids, "attention_mask": mask} | (
+        {"decoder_input_ids": ids[:, :5]} if kind == "T5" else {}
+    )
+
+
+def eager_maps(model: Any, **given: Tensor) -> list[Tensor]:
+    """Return the maps that the model's own slow code returns, in the order in which the layers run."""
+    slow = copy.deepcopy(model)
+    slow.set_attn_implementation("eager")
+    found = slow(**given, output_attentions=True)
+    if "encoder_attentions" not in found:
+        return list(found.attentions)
+    decoder = zip(found.decoder_attentions, found.cross_attentions, strict=True)
+    return [*found.encoder_attentions, *(weights for both in decoder for weights in both)]
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+FEW = {"Bert", "GPT2"}
+KINDS = [
+    pytest.param(kind, marks=() if kind in FEW else pytest.mark.slow, id=kind) for kind in MODELS
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_are_those_of_the_slow_code_and_the_output_is_the_same_to_the_last_digit(
+    kind: str,
+) -> None:
+    model, given = made(kind), inputs(kind)
+    before, output = model.config._attn_implementation, model(**given)[0]
+    with capture(model) as maps:
+        watched = model(**given)[0]
+    assert torch.equal(watched, output)
+    assert model.config._attn_implementation == before
+    kept = given["attention_mask"].bool()
+    slow = eager_maps(model, **given)
+    assert len(maps) == len(slow) == (6 if kind in ("Bart", "T5") else 2)
+    assert CALLED.get(kind, "") in list(maps)[-1]
+    for weights, expected in zip(maps.values(), slow, strict=True):
+        assert weights.dtype == torch.float32
+        # What a padded query looks at is nobody's concern: the slow code and the kernel differ there.
+        queries = (
+            kept[:, None, :, None]
+            if weights.shape[2] == T
+            else torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        )
+        torch.testing.assert_close(weights * queries, expected * queries, rtol=0, atol=1e-6)
+        assert weights[0].std() > 1e-3
+    with capture(model, rows=[2, 0]) as some:
+        model(**given)
+    assert list(some) == list(maps)
+    for name, weights in some.items():
+        torch.testing.assert_close(weights, maps[name][[2, 0]], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_head_can_be_switched_off_and_the_output_changes(kind: str) -> None:
+    model, given = made(kind), inputs(kind)
+    output, before = model(**given)[0], model.config._attn_implementation
+    layers = headed_layers(model)
+    with capture(model) as maps:
+        model(**given)
+    assert list(layers) == list(maps)
+    heads = [(name, head) for name, layer in layers.items() for head in range(layer.num_heads)]
+    assert len(heads) == len(maps) * H
+    found = []
+    for head in heads:
+        with intervene(model, {head: "zero"}):
+            found.append(model(**given)[0])
+    assert all((changed - output).abs().max() > 1e-5 for changed in found)
+    assert not any(
+        torch.equal(one, other) for place, one in enumerate(found) for other in found[:place]
+    )
+    assert torch.equal(model(**given)[0], output)
+    assert model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize("kind", ["Bert", "GPT2"])
+@pytest.mark.parametrize("used", ["sdpa", "eager"])
+def test_without_a_head_is_without_its_columns_of_the_output_projection(
+    kind: str, used: str
+) -> None:
+    model, given = made(kind, attn_implementation=used).double(), inputs(kind)
+    for number, name in enumerate(headed_layers(model)):
+        layer: Any = model.get_submodule(name)
+        project = (
+            layer.c_proj if kind == "GPT2" else model.encoder.layer[number].attention.output.dense
+        )
+        for head in range(H):
+            part = slice(head * D // H, (head + 1) * D // H)
+            kept = project.weight.clone()
+            (project.weight if kind == "GPT2" else project.weight.T)[part] = (
+                0  # a Conv1D has inputs first
+            )
+            expected = model(**given)[0]
+            project.weight.copy_(kept)
+            with intervene(model, {(name, head): "zero"}):
+                torch.testing.assert_close(model(**given)[0], expected, rtol=0, atol=1e-12)
+
+
+def test_weights_times_values_are_what_the_model_went_on_with() -> None:
+    model, given, found = made("Bert"), inputs(), []
+    with observe(model, lambda name, seen: found.append(seen)):
+        model(**given)
+    assert max(seen.difference() for seen in found) < 1e-5
+    assert all(torch.equal(seen.key_padding_mask, given["attention_mask"] == 0) for seen in found)
+    assert [seen.values.shape for seen in found] == [(B, H, T, D // H)] * 2
+
+
+def test_a_query_that_may_look_nowhere_has_no_weights() -> None:
+    model, given = made("Llama"), inputs()
+    mask = given["attention_mask"].flip(
+        1
+    )  # padding in front, where a causal model cannot look further back
+    with capture(model) as maps:
+        model(given["input_ids"], attention_mask=mask)
+    for weights in maps.values():
+        sums = weights.sum(-1)
+        assert (((sums - 1).abs() < 1e-6) | (sums == 0)).all()
+        assert (weights * (1 - mask[:, None, None])).sum() < 1e-6 or (sums == 0).any()
+
+
+def test_everything_is_as_it_was_after_an_error() -> None:
+    model, given = made("Bert"), inputs()
+    output, hooks = model(**given)[0], len(model._forward_hooks)
+    with pytest.raises(RuntimeError, match="on purpose"), capture(model):
+        assert model.config._attn_implementation != "sdpa"
+        raise RuntimeError("on purpose")
+    assert (model.config._attn_implementation, len(model._forward_hooks)) == ("sdpa", hooks)
+    with (
+        pytest.raises(ValueError, match="there is no head 4"),
+        intervene(model, {("encoder.layer.0", 4): "zero"}),
+    ):
+        pass
+    assert torch.equal(model(**given)[0], output)
+
+
+def test_what_is_captured_within_what_is_changed_is_what_the_changed_model_looks_at() -> None:
+    model, given = made("Bert"), inputs()
+    first, second = headed_layers(model)
+    with (
+        capture(model) as outer,
+        intervene(model, {(first, 1): "zero"}),
+        capture(model, rows=[1]) as inner,
+    ):
+        model(**given)
+    with capture(model) as plain:
+        model(**given)
+    assert torch.equal(inner[second], outer[second][[1]])
+    assert torch.equal(plain[first], outer[first])
+    assert (plain[second] - outer[second]).abs().max() > 1e-4
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_model_within_another_is_found_with_its_name() -> None:
+    outer = nn.ModuleDict(
+        {"torch": nn.MultiheadAttention(D, H), "bert": made("Bert", "ForSequenceClassification")}
+    )
+    assert list(headed_layers(outer)) == [
+        "torch",
+        *(f"bert.bert.encoder.layer.{n}.attention.self" for n in (0, 1)),
+    ]
+    with capture(outer) as maps:
+        outer["bert"](**inputs())
+        outer["torch"](*[torch.randn(T, B, D)] * 3)
+    assert {weights.shape for weights in maps.values()} == {(B, H, T, T)}
+    assert len(maps) == 3
+
+
+def test_evaluating_leaves_each_module_in_its_mode() -> None:
+    model = made("Bert").train()
+    model.encoder.eval()
+    modes = [module.training for module in model.modules()]
+    with pytest.raises(RuntimeError), eval_mode(model):
+        assert not any(module.training for module in model.modules())
+        raise RuntimeError
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_arguments_that_may_change_the_weights_are_refused_only_where_weights_are_computed() -> (
+    None
+):
+    model, given = made("Bert"), inputs()
+    fused = modeling_bert.ALL_ATTENTION_FUNCTIONS["sdpa"]
+
+    def with_sinks(*args: Any, sinks: Tensor | None = None, **options: Any) -> tuple[Tensor, None]:
+        return fused(*args, **options)
+
+    modeling_bert.ALL_ATTENTION_FUNCTIONS["sdpa"] = with_sinks
+    try:
+        with capture(model) as maps:
+            model(**given)
+        with (
+            pytest.raises(ValueError, match="BertSelfAttention calls attention with 'sinks'"),
+            capture(model),
+        ):
+            model(**given, sinks=torch.ones(H))
+        with observe(model, lambda *_: None):  # nobody asks for weights
+            model(**given, sinks=torch.ones(H))
+    finally:
+        del modeling_bert.ALL_ATTENTION_FUNCTIONS[
+            "sdpa"
+        ]  # this file's own; the library's is there again
+    assert len(maps) == 2
+
+
+def test_an_unknown_attention_is_named() -> None:
+    model = made("Bert")
+    model.config._attn_implementation_internal = "flash_attention_2"
+    with (
+        pytest.raises(ValueError, match="BertModel uses the attention 'flash_attention_2'"),
+        capture(model),
+    ):
+        pass
+
+
+def in_a_thread(work: Callable[[], None]) -> Callable[[], None]:
+    """Start the work; what is returned waits for it, and raises what it raised."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with torch.no_grad():
+                work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def wait() -> None:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+        for error in errors:
+            raise error
+
+    return wait
+
+
+def test_threads_that_use_the_model_at_the_same_time_do_not_see_each_other() -> None:
+    model, given = made("Albert"), inputs()
+    output, other = model(**given)[0], given["input_ids"][:1, :3]
+    with capture(model) as plain:
+        model(other)
+    found: list[Any] = []
+    entered, left = threading.Event(), threading.Event()
+
+    def use() -> None:
+        found.append(model(**given)[0])
+        with capture(model) as maps:
+            entered.set()
+            left.wait(
+                timeout=30
+            )  # meanwhile the first thread runs the model, and leaves its own capture
+            model(**given)
+        found.append(maps)
+
+    with capture(model) as maps:
+        wait = in_a_thread(use)
+        entered.wait(timeout=30)
+        assert maps == {}
+        model(other)
+    left.set()
+    wait()
+    assert torch.equal(found[0], output)
+    assert list(found[1]) == list(maps) == list(plain)
+    assert {weights.shape for weights in found[1].values()} == {(B, H, T, T)}
+    assert all(torch.equal(weights, plain[name]) for name, weights in maps.items())
+    assert model.config._attn_implementation == "sdpa"
+
+
+# --- outside the registry ---
+
+OUTSIDE: dict[str, dict[str, Any]] = {
+    "DebertaV2": BERT,
+    "MPNet": BERT,
+    "Bloom": {"vocab_size": VOCABULARY, "hidden_size": D, "n_layer": 2, "n_head": H},
+    "Falcon": SIZES,
+}
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+def test_models_outside_the_registry_are_asked_for_their_maps(kind: str) -> None:
+    model, given = made(kind, **OUTSIDE[kind]), inputs()
+    output, used = model(**given)[0], model.config._attn_implementation
+    with capture(model) as maps:
+        watched = model(**given)[0]
+    assert model.config._attn_implementation == used
+    model.config._attn_implementation_internal = "eager"
+    expected = model(**given, output_attentions=True).attentions
+    torch.testing.assert_close(watched, output, rtol=0, atol=1e-5)
+    assert list(maps) == ["attentions.0", "attentions.1"]
+    for weights, own in zip(maps.values(), expected, strict=True):
+        assert torch.equal(weights, own)
+    assert headed_layers(model) == {}
+    assert not model._forward_hooks
+
+
+def test_one_that_gives_no_maps_is_named_and_never_an_empty_mapping() -> None:
+    model, given = made("MPNet", **BERT), inputs()
+    forward = type(model).forward
+    model.forward = lambda *args, **options: forward(
+        model, *args, **options | {"output_attentions": False}
+    )
+    with (
+        pytest.raises(ValueError, match="MPNetModel does not use transformers' registry"),
+        capture(model),
+    ):
+        model(**given)
+    with (
+        pytest.raises(ValueError, match="Linear: has no attention that is known here"),
+        capture(nn.Linear(2, 3)),
+    ):
+        pass
+
+
+def test_one_whose_code_asks_for_the_name_of_its_attention_is_not_given_another() -> None:
+    model, given = (
+        made("GPT2", reorder_and_upcast_attn=True, attn_implementation="eager"),
+        inputs("GPT2"),
+    )
+    output = model(**given)
+    with capture(model) as maps:
+        assert torch.equal(model(**given)[0], output[0])
+    assert list(maps) == ["attentions.0", "attentions.1"]
+    model.set_attn_implementation("sdpa")
+    with capture(model) as fused:
+        torch.testing.assert_close(model(**given)[0], output[0])
+    assert all(torch.equal(weights, maps[name]) for name, weights in fused.items())
+    assert model.config._attn_implementation == "sdpa"
+
+
+# --- what the heads put ---
+
+
+class Called(nn.Module):
+    """A classifier of transformers, called as headscope's are."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, ids: Tensor, padding: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        return self.model(ids, attention_mask=None if padding is None else (~padding).long()).logits
+
+
+@pytest.mark.parametrize("kind", ["Bert", "GPT2"])
+def test_what_the_heads_put_sums_to_what_they_change_together(kind: str) -> None:
+    model = Called(made(kind, "ForSequenceClassification", num_labels=3, pad_token_id=0)).double()
+    ids, answer = inputs()["input_ids"][:1], torch.tensor([1.0, -0.5, -0.5]).double()
+    found = gate_attribution(
+        model, Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0])), answer
+    )
+    none = dict.fromkeys(headed_layers(model), torch.zeros_like)
+    whole = float(model(ids)[0] @ answer)
+    with intervene_layers(model, none):
+        nothing = float(model(ids)[0] @ answer)
+    assert (found.whole, found.none) == pytest.approx((whole, nothing), abs=1e-12)
+    assert float(sum(heads.sum() for heads in found.heads)) == pytest.approx(
+        whole - nothing, abs=1e-5
+    )
+    assert found.error < 1e-5
+    assert min(heads.abs().min() for heads in found.heads) > 1e-5
+    assert all(parameter.grad is None for parameter in model.parameters())

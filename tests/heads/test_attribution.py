@@ -1,0 +1,323 @@
+"""What every part put into a logit sums to the logit, and is what would be missing without that part."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headscope.config import POOLINGS, ModelConfig
+from headscope.data.batching import Batch
+from headscope.heads.contributions import (
+    ONLY_FIRST,
+    Attribution,
+    attributable,
+    attribution,
+    class_direction,
+    gate_attribution,
+)
+from headscope.heads.interventions import headed_layers, intervene, intervene_layers
+from headscope.model.classifier import TextClassifier
+from headscope.model.objective import ONE_CLASS, MultiLabel
+from headscope.model.pretrained import Architecture
+from headscope.record.schema import KEPT_TOKENS, nats, recorded, spoken
+
+B, T, H, L, C, VOCABULARY = 2, 11, 3, 5, 7, 53  # primes, all different: a swapped axis cannot pass
+D, LENGTHS = 2 * 13 * H, (11, 7)  # rotary positions turn pairs
+DEFAULTS: dict[str, Any] = {
+    "d_model": D,
+    "num_heads": H,
+    "num_layers": L,
+    "feedforward_size": 17,
+    "pooling": "first",
+}
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+KINDS: dict[str, dict[str, Any]] = {
+    "rotary": {},
+    "learned": {"positions": "learned"},
+    "sinusoidal": {"positions": "sinusoidal"},
+    "one layer": {"num_layers": 1},
+    "grouped": {"num_kv_heads": 1},
+    "shared": {"attention": "shared_projection"},
+    "causal": {"causal": True},
+    "window": {"window": 2},
+}
+BERT = Architecture("bert", VOCABULARY, D, H, L, 17, T, 0, 2, "gelu", 1e-12)
+Inputs = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+def classifier(
+    dtype: torch.dtype = torch.float32, segments: int = 1, bert: bool = False, **options: Any
+) -> TextClassifier:
+    """Return a model whose every parameter, norms and biases too, is random."""
+    torch.manual_seed(0)
+    config = ModelConfig(**({"evidence": False} | DEFAULTS | options))
+    model = TextClassifier(config, VOCABULARY, C, T, segments, BERT if bert else None).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def inputs(padded: bool = True, pairs: bool = False) -> Inputs:
+    lengths = torch.tensor(LENGTHS)[:, None]
+    padding = torch.arange(T) >= lengths
+    ids = torch.randint(5, VOCABULARY, (B, T), generator=torch.manual_seed(1))
+    ids[:, 0] = 2
+    segments = (torch.arange(T) >= lengths // 2).long() if pairs else None
+    return (ids.masked_fill(padding, 0), padding, segments) if padded else (ids, None, segments)
+
+
+def assert_sums(found: Attribution, model: nn.Module, given: Inputs, dtype: torch.dtype) -> None:
+    with torch.no_grad():
+        logits = model.eval()(*given).double()
+    torch.testing.assert_close(found.logits, logits, rtol=0, atol=TOLERANCE[dtype])
+    torch.testing.assert_close(found.total(), logits, rtol=0, atol=TOLERANCE[dtype])
+    assert found.tokens is not None
+    torch.testing.assert_close(found.tokens.sum(dim=-2), found.heads, rtol=0, atol=TOLERANCE[dtype])
+    assert found.heads.abs().amax(dim=(0, 3)).min() > 1e-4, "every head says something"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_parts_sum_to_the_logit(kind: str, padded: bool, dtype: torch.dtype) -> None:
+    model, given = classifier(dtype, **KINDS[kind]), inputs(padded)
+    found = attribution(model, *given)
+    assert_sums(found, model, given, dtype)
+    layers = KINDS[kind].get("num_layers", L)
+    shapes = (found.heads.shape, found.tokens.shape, found.feedforward.shape, found.constant.shape)  # type: ignore[union-attr]
+    assert shapes == ((B, layers, H, C), (B, layers, H, T, C), (B, layers, C), (B, C))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("bert", [False, True], ids=["from scratch", "post-norm"])
+def test_so_they_do_for_pairs_and_checkpoints(bert: bool, dtype: torch.dtype) -> None:
+    model, given = classifier(dtype, 2, bert), inputs(pairs=True)
+    assert_sums(attribution(model, *given), model, given, dtype)
+
+
+def test_padding_gives_nothing_and_a_text_of_a_batch_is_the_text_alone() -> None:
+    model, (ids, padding, _) = classifier(torch.float64), inputs()
+    found = attribution(model, ids, padding)
+    short = LENGTHS[1]
+    alone = attribution(model, ids[1:, :short])[0]
+    assert not found[1].tokens[:, :, short:].any()  # type: ignore[index]
+    torch.testing.assert_close(found[1].tokens[:, :, :short], alone.tokens)  # type: ignore[index]
+    torch.testing.assert_close(found[1].heads, alone.heads)
+    assert found[1].total().shape == (C,)
+    without = attribution(model, ids, padding, by_key=False)
+    assert without.tokens is None
+    assert without[0].tokens is None
+    torch.testing.assert_close(
+        without.heads, found.heads
+    )  # watched, the last block makes all vectors
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, given = classifier(dropout=0.5).train(), inputs()
+    before = torch.get_float32_matmul_precision()
+    assert torch.equal(attribution(model, *given).logits, attribution(model, *given).logits)
+    assert all(module.training for module in model.modules())
+    assert all(block.attention.intervention is None for block in model.encoder.blocks)
+    assert all(block.attention.observer is None for block in model.encoder.blocks)
+    assert torch.get_float32_matmul_precision() == before
+
+
+@contextmanager
+def scale_of_last_norm(model: TextClassifier, held: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Note what the last norm is given at [CLS], and its scale."""
+
+    def note(norm: Any, args: tuple[Tensor, ...]) -> None:
+        x = args[0][:, 0]
+        held.append((x, (x.var(dim=-1, correction=0) + norm.eps).sqrt()))
+
+    handle = model.encoder.norm.register_forward_pre_hook(note)  # type: ignore[union-attr,operator]
+    yield
+    handle.remove()
+
+
+@pytest.mark.parametrize("head", range(H))
+def test_without_a_head_of_the_last_layer_exactly_what_it_put_is_missing(head: int) -> None:
+    """Before the last norm, that is: afterwards its scale is another one. No later block answers to the head here."""
+    model, given = classifier(torch.float64).eval(), inputs()
+    held: list[tuple[Tensor, Tensor]] = []
+    with torch.no_grad(), scale_of_last_norm(model, held):
+        model.encoder.blocks[-1].feedforward[-1].weight.zero_()  # type: ignore[union-attr,index]
+        model(*given)
+        with intervene(model, {(f"encoder.blocks.{L - 1}.attention", head): "zero"}):
+            model(*given)
+        (x, sigma), (other, _) = held
+        toward = model.head.weight * model.encoder.norm.weight  # type: ignore[union-attr,operator]
+        missing = (x - other) @ (toward - toward.mean(dim=-1, keepdim=True)).T / sigma[:, None]
+    found = attribution(model, *given).heads[:, -1, head]
+    torch.testing.assert_close(missing, found, rtol=0, atol=1e-12)
+    assert found.abs().min() > 1e-4
+
+
+def test_a_head_that_is_switched_off_puts_nothing() -> None:
+    model, given = classifier(torch.float64), inputs()
+    with intervene(model, {("encoder.blocks.2.attention", 1): "zero"}):
+        found = attribution(model, *given)
+        assert_head_is_off = found.heads[:, 2, 1], found.tokens[:, 2, 1]  # type: ignore[index]
+        torch.testing.assert_close(found.total(), model.eval()(*given).detach())
+        assert found.heads[:, 2, 0].abs().min() > 1e-4
+        assert found.tokens[:, 2, 0].abs().max() > 1e-4  # type: ignore[index]
+    assert not any(part.any() for part in assert_head_is_off)
+
+
+def test_a_head_at_its_mean_puts_that_and_read_no_key() -> None:
+    model, given = classifier(torch.float64), inputs()
+    means = {"encoder.blocks.0.attention": torch.randn(H, D // H, dtype=torch.float64)}
+    with intervene(model, {("encoder.blocks.0.attention", 2): "mean"}, means):
+        found = attribution(model, *given)
+        torch.testing.assert_close(found.total(), model.eval()(*given).detach())
+    assert found.heads[:, 0, 2].abs().max() > 1e-3
+    assert not found.tokens[:, 0, 2].any()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("pooling", [name for name in POOLINGS if name != "first"])
+def test_another_read_out_is_told_and_never_split(pooling: str) -> None:
+    model = classifier(pooling=pooling)
+    assert not attributable(model)
+    with pytest.raises(ValueError, match=ONLY_FIRST.replace("[", r"\[")):
+        attribution(model, *inputs())
+    assert attributable(classifier())
+    assert not attributable(nn.Linear(2, 3))
+
+
+@pytest.mark.parametrize("wrong", ["scale", "centre", "constant", "a layer", "other head"])
+def test_a_wrong_attribution_would_be_found_out(wrong: str) -> None:
+    model, given = classifier(), inputs()
+    found = attribution(model, *given)
+    held: list[tuple[Tensor, Tensor]] = []
+    with torch.no_grad(), scale_of_last_norm(model, held):
+        model.eval()(*given)
+    (x, sigma), gamma = held[0], model.encoder.norm.weight  # type: ignore[union-attr]
+    mean = (
+        x.mean(dim=-1, keepdim=True) * (model.head.weight @ gamma) / sigma[:, None]
+    )  # what the centring takes away
+    mutants = {
+        "scale": lambda: replace(found, heads=found.heads * sigma[:, None, None, None]),
+        "centre": lambda: replace(found, constant=found.constant + mean.detach()),
+        "constant": lambda: replace(found, constant=found.constant * 0),
+        "a layer": lambda: replace(found, feedforward=found.feedforward[:, [0, 0, 2, 3, 4]]),
+        "other head": lambda: replace(found, heads=found.heads[:, :, [1, 1, 2]]),
+    }
+    far = (mutants[wrong]().total() - found.logits).abs().max()
+    assert far > 100 * TOLERANCE[torch.float32]
+
+
+def test_the_likeliest_class_is_held_against_the_mean_of_classes_or_its_absence() -> None:
+    logits = torch.tensor([[1.0, 5.0, 2.0, 4.0], [3.0, 1.0, 1.0, 1.0]]).double()
+    assert (class_direction(logits, ONE_CLASS) * logits).sum(dim=-1).tolist() == [5 - 3, 3 - 1.5]
+    assert (class_direction(logits, MultiLabel()) * logits).sum(dim=-1).tolist() == [5, 3]
+
+
+HEADS = np.array([[0.04, -1.0], [3.14, 0.3]])
+WORDS = ["[CLS]", "the", "LGPL", "the", "GPL"]
+BY_KEY = np.array(
+    [
+        [[0.01, 0, 0.03, 0, 0], [-0.1, -0.3, -0.1, -0.3, -0.2]],
+        [[0.1, 0, 2.9, 0.1, 0.04], [0.3, 0.2, 0, 0, -0.2]],
+    ]
+)
+
+
+def test_it_is_said_in_a_sentence() -> None:
+    said = spoken("Copyleft", WORDS, HEADS, BY_KEY, np.array([0.5, -0.1]), -0.2)
+    assert said.sentence() == (
+        'layer 1 head 0 put +3.1 nats for Copyleft, most of it from "LGPL"; layer 0 head 1 -1.0, most of it from "the"; '
+        'layer 1 head 1 +0.30, most of it from "[CLS]"; the other head +0.04; the feed-forward blocks +0.40; '
+        "whatever the text says (constant) -0.20; together +2.7"
+    )
+
+
+def test_a_token_is_named_only_for_what_it_gave() -> None:
+    little = np.array([[[1.0, 0, 1.1, 0, 1.0]]])
+    assert (
+        ', +1.1 from "LGPL";'
+        in spoken("A", WORDS, np.array([[3.1]]), little, np.zeros(1), 0.0).sentence()
+    )
+    against = np.array([[[-1.0, -2.0, 0, 0, 0]]])
+    words = spoken("A", WORDS, np.array([[0.5]]), against, np.zeros(1), 0.0).sentence()
+    assert words.startswith("layer 0 head 0 put +0.50 nats for A; the feed-forward")
+
+
+def test_what_is_recorded_says_the_same() -> None:
+    words = [f"word {number}" for number in range(9)]
+    by_key = np.random.default_rng(0).standard_normal((2, 3, 9))
+    said = spoken("A", words, by_key.sum(axis=-1), by_key, np.array([0.5, -0.1]), -0.2)
+    arrays = said.arrays()
+    assert said.keys.shape == said.by_key.shape == (2, 3, KEPT_TOKENS)
+    again = recorded(arrays, "A", words)
+    assert again is not None
+    assert again.sentence() == said.sentence()
+    assert recorded({}, "A", words) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(3.14, "+3.1"), (-0.254, "-0.25"), (0.999, "+1.0"), (-0.001, "+0.00")]
+)
+def test_nats_have_a_sign_and_two_digits(value: float, words: str) -> None:
+    assert nats(value) == words
+
+
+# --- by gates, for any model ---
+
+
+def alone(ids: Tensor) -> Batch:
+    return Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0]))
+
+
+class Linear(nn.Module):
+    """Two layers side by side, whose heads all reach the logits directly: a sum with a term for each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = nn.Embedding(VOCABULARY, D), nn.Linear(D, C)
+        self.first = nn.MultiheadAttention(D, H, batch_first=True)
+        self.second = nn.MultiheadAttention(D, 2 * H, batch_first=True)
+
+    def forward(self, ids: Tensor, *_: Tensor | None) -> Tensor:
+        x = self.embedding(ids)
+        return self.head((x + self.first(x, x, x)[0] + self.second(x, x, x)[0]).sum(dim=1))
+
+
+def test_where_the_logits_are_a_sum_over_heads_gates_give_each_its_term() -> None:
+    model, (ids, _, _), weights = Linear().double(), inputs(padded=False), torch.randn(C).double()
+    found = gate_attribution(model, alone(ids[:1]), weights)
+    with torch.no_grad():
+        whole = float(model(ids[:1])[0] @ weights)
+        for name, given in zip(headed_layers(model), found.heads, strict=True):
+            for head, put in enumerate(given.tolist()):
+                with intervene(model, {(name, head): "zero"}):
+                    assert put == pytest.approx(
+                        whole - float(model(ids[:1])[0] @ weights), abs=1e-12
+                    )
+    assert [len(given) for given in found.heads] == [H, 2 * H]
+    assert found.whole == pytest.approx(whole, abs=1e-12)
+    assert found.error < 1e-12
+
+
+def test_where_they_are_none_gates_still_share_out_all_that_the_heads_change() -> None:
+    model, (ids, _, _), weights = (
+        classifier(torch.float64, pooling="mean"),
+        inputs(padded=False),
+        torch.randn(C).double(),
+    )
+    found = gate_attribution(model, alone(ids[:1]), weights)
+    none = dict.fromkeys(headed_layers(model), torch.zeros_like)
+    with torch.no_grad(), intervene_layers(model.eval(), none):
+        nothing = float(model(ids[:1])[0] @ weights)
+    assert found.none == pytest.approx(nothing, abs=1e-12)
+    changed = found.whole - nothing
+    far = abs(float(sum(given.sum() for given in found.heads)) - changed)
+    assert far == pytest.approx(found.error)
+    assert 0 < far < 0.01 * abs(changed)  # a norm bends the path where the heads are almost closed
+    assert min(given.abs().min() for given in found.heads) > 1e-6

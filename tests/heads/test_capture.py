@@ -1,0 +1,80 @@
+"""The maps that are shown are the softmax that the model used."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from headscope.attention import MultiHeadAttention, RotaryPositions
+from headscope.heads.capture import capture, observe
+
+B, T, H, E = 3, 7, 5, 4
+
+
+def layer(**options: object) -> MultiHeadAttention:
+    torch.manual_seed(0)
+    return MultiHeadAttention(H * E, H, batch_first=True, **options).eval()
+
+
+def padding() -> torch.Tensor:
+    return torch.arange(T) >= torch.tensor([[7], [4], [6]])
+
+
+def test_maps_equal_the_softmax_recomputed_by_hand_from_the_parameters() -> None:
+    model, tokens = layer(), torch.randn(B, T, H * E)
+    with capture(model) as maps:
+        model(tokens, tokens, tokens, key_padding_mask=padding(), need_weights=False)
+    query, key, _ = (tokens @ model.in_proj_weight.T + model.in_proj_bias).chunk(3, -1)
+    for head in range(H):
+        part = slice(head * E, (head + 1) * E)
+        scores = query[..., part] @ key[..., part].transpose(1, 2) / math.sqrt(E)
+        expected = scores.masked_fill(padding()[:, None], -math.inf).softmax(-1)
+        torch.testing.assert_close(maps[""][:, head], expected, rtol=0, atol=1e-6)
+
+
+def test_maps_times_values_give_the_output() -> None:
+    model, tokens = layer(rotary=RotaryPositions(E, T)), torch.randn(B, T, H * E)
+    with capture(model) as maps:
+        output, _ = model(tokens, tokens, tokens, key_padding_mask=padding(), need_weights=False)
+    values = (
+        (tokens @ model.in_proj_weight.T + model.in_proj_bias).chunk(3, -1)[2].unflatten(-1, (H, E))
+    )
+    sums = torch.einsum("bhqk,bkhe->bqhe", maps[""], values).flatten(2)
+    torch.testing.assert_close(model.out_proj(sums), output)
+
+
+@pytest.mark.parametrize("rows", [[1], [2, 0], slice(1, 3)])
+def test_rows_are_chosen_before_anything_is_computed(rows: list[int] | slice) -> None:
+    model, tokens = layer(), torch.randn(B, T, H * E)
+    with capture(model) as everything:
+        model(tokens, tokens, tokens, key_padding_mask=padding())
+    with capture(model, rows) as chosen:
+        model(tokens, tokens, tokens, key_padding_mask=padding())
+    assert torch.equal(chosen[""], everything[""][rows])
+
+
+def test_gradients_and_training_go_on_as_before() -> None:
+    model, tokens = layer(), torch.randn(B, T, H * E)
+    gradients = []
+    for watched in (False, True):
+        model.zero_grad()
+        if watched:
+            with capture(model):
+                model(tokens, tokens, tokens, need_weights=False)[0].sum().backward()
+        else:
+            model(tokens, tokens, tokens, need_weights=False)[0].sum().backward()
+        gradients.append(model.in_proj_weight.grad.clone())
+    assert torch.equal(*gradients)
+
+
+def test_observers_are_put_back_even_after_an_error() -> None:
+    model = nn.ModuleDict({"a": layer(), "b": layer()})
+
+    def outer(*_: object) -> None: ...
+
+    model["a"].observer = outer
+    with pytest.raises(RuntimeError, match="on purpose"), observe(model, lambda *_: None):
+        raise RuntimeError("on purpose")
+    assert model["a"].observer is outer
+    assert model["b"].observer is None

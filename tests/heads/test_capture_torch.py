@@ -1,0 +1,321 @@
+"""Maps of torch's own attention layers, wherever they stand, and what these give without a head."""
+
+import math
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from headscope.attention.multi_head import HeadedAttention
+from headscope.heads.capture import capture, observe
+from headscope.heads.interventions import intervene, intervene_layers
+
+B, Q, K, H, E = 3, 5, 7, 4, 6
+D = H * E
+
+
+def layer(**options: Any) -> nn.MultiheadAttention:
+    torch.manual_seed(0)
+    made = nn.MultiheadAttention(D, H, dtype=torch.float64, **options)
+    if made.in_proj_bias is not None:
+        nn.init.normal_(made.in_proj_bias)
+    return made.eval()
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def padding() -> torch.Tensor:
+    return torch.arange(K) >= torch.tensor([[7], [4], [6]])
+
+
+def added(mask: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(mask.shape, dtype=torch.float64).masked_fill(mask, -torch.inf)
+
+
+def block_mask(*shape: int) -> torch.Tensor:
+    mask = torch.rand(*shape) < 0.4
+    mask[..., 0] = False  # no query is left without a key, where torch gives NaN
+    return mask
+
+
+MASKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "none": dict,
+    "padding": lambda: {"key_padding_mask": padding()},
+    "padding as numbers": lambda: {"key_padding_mask": added(padding())},
+    "soft padding": lambda: {"key_padding_mask": draw(B, K)},
+    "mask": lambda: {"attn_mask": block_mask(Q, K)},
+    "mask of each head": lambda: {"attn_mask": block_mask(B * H, Q, K)},
+    "numbers": lambda: {"attn_mask": draw(Q, K)},
+    "numbers of each head": lambda: {"attn_mask": draw(B * H, Q, K)},
+    "both": lambda: {"attn_mask": block_mask(B * H, Q, K), "key_padding_mask": padding()},
+    "causal": lambda: {"attn_mask": torch.ones(Q, K, dtype=torch.bool).triu(1), "is_causal": True},
+}
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("options", [{}, {"kdim": 10, "vdim": 9}, {"bias": False}])
+def test_maps_are_the_weights_that_torch_returns(
+    batch_first: bool, mask: str, options: dict[str, Any]
+) -> None:
+    model = layer(batch_first=batch_first, **options)
+    inputs = [draw(B, Q, D), draw(B, K, model.kdim), draw(B, K, model.vdim)]
+    if not batch_first:
+        inputs = [tensor.transpose(0, 1) for tensor in inputs]
+    masks = MASKS[mask]()
+    output, expected = model(*inputs, average_attn_weights=False, **masks)
+    with capture(model) as maps:
+        watched, _ = model(*inputs, average_attn_weights=False, **masks)
+    torch.testing.assert_close(maps[""], expected)
+    assert torch.equal(watched, output)
+    with capture(model, [2, 0]) as maps:
+        model(*inputs, need_weights=False, **masks)
+    torch.testing.assert_close(maps[""], expected[[2, 0]])
+
+
+@pytest.mark.parametrize(
+    "masks", [{}, {"key_padding_mask": padding()[1]}, {"attn_mask": block_mask(H, Q, K)}]
+)
+def test_one_text_without_a_batch(masks: dict[str, torch.Tensor]) -> None:
+    model, query, key = layer(), draw(Q, D), draw(K, D)
+    _, expected = model(query, key, key, average_attn_weights=False, **masks)
+    with capture(model) as maps:
+        model(query, key=key, value=key, **masks)
+    torch.testing.assert_close(maps[""], expected[None])
+
+
+@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_keys_that_are_no_tokens_are_refused(options: dict[str, bool]) -> None:
+    model = nn.ModuleDict({"a": layer(**options)})
+    with (
+        pytest.raises(ValueError, match="a: add_bias_kv and add_zero_attn are not supported"),
+        capture(model),
+    ):
+        pass
+    with capture(model, kind=HeadedAttention):  # nobody asked for torch's layers
+        pass
+
+
+def test_low_precision_gives_maps_in_float32() -> None:
+    model, tokens = layer(batch_first=True).to(torch.bfloat16), draw(B, Q, D).to(torch.bfloat16)
+    with capture(model) as maps:
+        model(tokens, tokens, tokens)
+    assert maps[""].dtype == torch.float32
+    torch.testing.assert_close(maps[""].sum(-1), torch.ones(B, H, Q))
+
+
+def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
+    model = encoder()
+    with pytest.raises(RuntimeError, match="on purpose"), capture(model) as maps:
+        raise RuntimeError("on purpose")
+    model(torch.randn(B, K, D))
+    assert maps == {}
+
+
+def test_weights_times_values_are_what_the_layer_gave() -> None:
+    model, found = nn.ModuleDict({"a": layer(), "b": encoder().double()}), []
+    tokens = draw(B, K, D)
+    with (
+        torch.no_grad(),
+        observe(model, lambda name, seen: found.append((name, seen.difference()))),
+    ):
+        model["a"](
+            tokens.transpose(0, 1), tokens.transpose(0, 1), tokens.transpose(0, 1), padding()
+        )
+        model["b"](tokens, src_key_padding_mask=padding())
+    assert [name for name, _ in found] == ["a", "b.layers.0.self_attn", "b.layers.1.self_attn"]
+    assert max(difference for _, difference in found) < 1e-12
+    with (
+        torch.no_grad(),
+        observe(model["a"], lambda name, seen: found.append((name, seen.difference()))),
+    ):
+        model["a"].train().dropout = 0.5
+        model["a"](tokens.transpose(0, 1), tokens.transpose(0, 1), tokens.transpose(0, 1))
+    assert found[-1][1] > 0.01
+
+
+# --- inside torch's blocks ---
+
+
+def encoder(layers: int = 2, **options: Any) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    block = nn.TransformerEncoderLayer(D, H, 2 * D, batch_first=True, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that norm_first rules nested tensors out
+        model = nn.TransformerEncoder(block, layers)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return model.eval()
+
+
+@pytest.fixture(autouse=True)
+def _nested_tensors_warn_of_themselves() -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The PyTorch API of nested tensors is in prototype stage")
+        yield
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("masks", [{}, {"src_key_padding_mask": padding()}])
+@pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"activation": "gelu"}])
+def test_the_fast_path_of_encoders_gives_maps_too(
+    mode: Callable[[], AbstractContextManager[None]],
+    masks: dict[str, torch.Tensor],
+    options: dict[str, Any],
+) -> None:
+    model, tokens = encoder(**options), torch.randn(B, K, D)
+    with mode():
+        output = model(tokens, **masks)
+        with capture(model) as maps:
+            watched = model(tokens, **masks)
+    torch.testing.assert_close(watched, output)  # at padding too, where nested tensors leave zeros
+    assert list(maps) == ["layers.0.self_attn", "layers.1.self_attn"]
+    first = model.layers[0]
+    with torch.no_grad():
+        inputs = first.norm1(tokens) if options.get("norm_first") else tokens
+        attention = first.self_attn
+        _, expected = attention(
+            inputs, inputs, inputs, masks.get("src_key_padding_mask"), average_attn_weights=False
+        )
+    kept = ~padding() if masks else torch.ones(B, K, dtype=torch.bool)
+    queries = kept[:, None, :, None].expand(-1, H, -1, K)
+    torch.testing.assert_close(maps["layers.0.self_attn"][queries], expected[queries])
+    assert maps["layers.1.self_attn"].shape == (B, H, K, K)
+
+
+def test_nested_tensors_shorter_than_the_batch_are_padded_to_it() -> None:
+    model, tokens = encoder(), torch.randn(B, K + 3, D)
+    mask = torch.cat([padding(), torch.ones(B, 3, dtype=torch.bool)], dim=1)
+    with torch.no_grad():
+        output = model(tokens, src_key_padding_mask=mask)
+        with capture(model) as maps:
+            watched = model(src=tokens, src_key_padding_mask=mask)
+    torch.testing.assert_close(watched, output)
+    weights = maps["layers.1.self_attn"]
+    assert weights.shape == (B, H, K + 3, K + 3)
+    assert (weights.masked_select(mask[:, None, None]) == 0).all()
+
+
+def test_a_watched_encoder_still_packs_padded_texts() -> None:
+    """What the docstring says of zeros at padding: they are still there, rather than what padding would have become."""
+    model, tokens = encoder(), torch.randn(B, K, D)
+    with torch.no_grad(), capture(model):
+        assert (model(tokens, src_key_padding_mask=padding())[padding()] == 0).all()
+
+
+def test_decoders_have_two_layers_of_attention_each() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, 2 * D), 1).eval()
+    target, memory = torch.randn(Q, B, D), torch.randn(K, B, D)
+    causal = nn.Transformer.generate_square_subsequent_mask(Q)
+    output = model(
+        target, memory, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding()
+    )
+    with capture(model) as maps:
+        watched = model(
+            target, memory, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding()
+        )
+    assert torch.equal(watched, output)
+    assert (maps["layers.0.self_attn"].triu(1) == 0).all()
+    across = maps["layers.0.multihead_attn"]
+    assert across.shape == (B, H, Q, K)
+    assert (across.masked_select(padding()[:, None, None]) == 0).all()
+
+
+# --- without a head, or through gates ---
+
+
+def written_out(
+    model: nn.MultiheadAttention,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    gates: torch.Tensor,
+    **masks: torch.Tensor,
+) -> torch.Tensor:
+    """Return bias + sum_h gate_bh W^O_h sum_k softmax_k(q_h k_h / sqrt(E) + masks) v_hk, one number after another."""
+    weights, biases = (
+        part.detach().chunk(3) for part in (model.in_proj_weight, model.in_proj_bias)
+    )
+    queries, keys, values = (
+        tokens @ weight.T + bias
+        for tokens, weight, bias in zip((query, key, key), weights, biases, strict=True)
+    )
+    output = model.out_proj.bias.detach().expand_as(query).clone()
+    scores = torch.zeros(B, H, Q, K, dtype=torch.float64)
+    for mask in masks.values():
+        numbers = added(mask) if mask.dtype == torch.bool else mask
+        if mask.shape == (B, K):
+            numbers = numbers[:, None, None]
+        scores = scores + (numbers.unflatten(0, (B, H)) if len(mask) == B * H else numbers)
+    for text in range(B):
+        for head in range(H):
+            part = slice(head * E, (head + 1) * E)
+            columns = model.out_proj.weight.detach()[:, part]
+            for place in range(Q):
+                for other in range(K):
+                    scores[text, head, place, other] += (
+                        queries[text, place, part] @ keys[text, other, part] / math.sqrt(E)
+                    )
+                shares = scores[text, head, place].exp() / scores[text, head, place].exp().sum()
+                given = sum(shares[other] * values[text, other, part] for other in range(K))
+                output[text, place] += gates[text, head] * (columns @ given)
+    return output
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(
+    "mask", ["none", "padding", "padding as numbers", "mask of each head", "numbers", "both"]
+)
+def test_gates_multiply_what_each_head_gives(batch_first: bool, mask: str) -> None:
+    model, masks = layer(batch_first=batch_first), MASKS[mask]()
+    query, key, gates = draw(B, Q, D), draw(B, K, D), draw(B, H)
+    gates[1, 2] = 0
+    expected = written_out(model, query, key, gates, **masks)
+    given = (query, key) if batch_first else (query.transpose(0, 1), key.transpose(0, 1))
+    with (
+        torch.no_grad(),
+        intervene_layers(model, {"": lambda sums: sums * gates[:, :, None, None]}),
+    ):
+        output, _ = model(given[0], given[1], given[1], **masks)
+    torch.testing.assert_close(
+        output if batch_first else output.transpose(0, 1), expected, rtol=0, atol=1e-12
+    )
+
+
+def test_without_a_head_one_text_gives_what_it_gives_in_a_batch() -> None:
+    model, query, key = layer(batch_first=True), draw(B, Q, D), draw(B, K, D)
+    off = torch.ones(B, H)
+    off[:, 3] = 0
+    with torch.no_grad(), intervene(model, {("", 3): "zero"}):
+        alone, _ = model(query[1], key[1], key[1])
+    torch.testing.assert_close(alone, written_out(model, query, key, off)[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "masks", [{}, {"src_key_padding_mask": padding()}], ids=["whole", "padded"]
+)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_without_a_head_an_encoder_gives_what_it_gives_without_its_columns(
+    mode: Callable[[], AbstractContextManager[None]], masks: dict[str, torch.Tensor]
+) -> None:
+    """On the fast path of eval mode too, where padded texts are packed."""
+    model, tokens = encoder().double(), draw(B, K, D)
+    with mode():
+        whole = model(tokens, **masks)
+        for number in range(2):
+            weight = model.layers[number].self_attn.out_proj.weight
+            for head in range(H):
+                kept = weight.data.clone()
+                weight.data[:, head * E : (head + 1) * E] = 0
+                expected = model(tokens, **masks)
+                weight.data.copy_(kept)
+                with intervene(model, {(f"layers.{number}.self_attn", head): "zero"}):
+                    changed = model(tokens, **masks)
+                torch.testing.assert_close(changed, expected, rtol=0, atol=1e-12)
+                assert (changed - whole).abs().max() > 1e-3

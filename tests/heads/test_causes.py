@@ -1,0 +1,299 @@
+"""What heads do to the answers: where one head is planted, it is found, and nothing is left changed."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from headscope.attention import MultiHeadAttention
+from headscope.config import ModelConfig
+from headscope.data.batching import Batch
+from headscope.heads.ablation import ablation, gate_gradient
+from headscope.heads.interventions import (
+    headed_layers,
+    intervene,
+    intervene_layers,
+    logits_of,
+    mean_outputs,
+)
+from headscope.model.classifier import TextClassifier
+from headscope.model.objective import MultiLabel
+
+H, E, PLANTED, CLASSES = 3, 4, 1, 3
+MEASURES = ["loss_zeroed", "accuracy_zeroed", "loss_averaged", "accuracy_averaged"]
+
+
+class Planted(nn.Module):
+    """One layer of attention, of which one head alone reaches the logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(20, H * E)
+        self.attention = MultiHeadAttention(H * E, H, batch_first=True)
+        self.head = nn.Linear(H * E, CLASSES)
+        nn.init.normal_(self.head.weight, std=5)  # so that not all texts are given one class
+        with torch.no_grad():
+            others = [column for column in range(H * E) if column // E != PLANTED]
+            self.attention.out_proj.weight[:, others] = 0
+
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        padding: torch.Tensor | None = None,
+        segment_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        tokens = self.embedding(token_ids)
+        given = self.attention(tokens, tokens, tokens, padding, need_weights=False)[0]
+        kept = torch.ones_like(token_ids, dtype=torch.bool) if padding is None else ~padding
+        return self.head((given * kept[..., None]).sum(1) / kept.sum(1, keepdim=True))
+
+
+def batch(lengths: list[int], seed: int = 0) -> Batch:
+    random = torch.Generator().manual_seed(seed)
+    padding = torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]
+    ids = torch.randint(1, 20, padding.shape, generator=random).masked_fill(padding, 0)
+    labels = torch.randint(0, CLASSES, (len(lengths),), generator=random)
+    return Batch(ids, padding if padding.any() else None, None, labels, torch.arange(len(lengths)))
+
+
+def classifier() -> TextClassifier:
+    torch.manual_seed(0)
+    model = (
+        TextClassifier(
+            ModelConfig(
+                d_model=12, num_heads=3, feedforward_size=16, pooling="mean", evidence=False
+            ),
+            20,
+            CLASSES,
+            16,
+        )
+        .double()
+        .eval()
+    )
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+@pytest.fixture
+def planted() -> nn.Module:
+    return Planted().double().eval()
+
+
+@pytest.fixture
+def sample(planted: nn.Module) -> list[Batch]:
+    """Texts whose labels the model gets right, so that it has something to lose."""
+    batches = [batch([5, 9, 7, 9]), batch([4] * 8, seed=1)]
+    return [each._replace(labels=logits_of(planted, each).argmax(-1)) for each in batches]
+
+
+def test_the_planted_head_alone_matters(planted: nn.Module, sample: list[Batch]) -> None:
+    effects = ablation(planted, sample)["attention"]
+    assert list(effects) == MEASURES
+    for name, (means, errors) in effects.items():
+        for head in range(H):
+            assert (means[head] != 0) == (errors[head] != 0) == (head == PLANTED), name
+    assert effects["loss_zeroed"][0][PLANTED] > 0
+    assert effects["accuracy_zeroed"][0][PLANTED] < 0
+    importance = gate_gradient(planted, sample)["attention"]["gate_gradient"][0]
+    assert [value > 0 for value in importance] == [head == PLANTED for head in range(H)]
+    assert importance[0] == importance[2] == 0
+
+
+def test_differences_and_errors_are_those_of_the_pairs_of_texts(
+    planted: nn.Module, sample: list[Batch]
+) -> None:
+    effects = ablation(planted, sample)["attention"]
+    differences = []
+    for each in sample:
+        whole = F.cross_entropy(logits_of(planted, each), each.labels, reduction="none")
+        # Nothing comes out of any head but the planted one: without it the bias alone is left.
+        without = planted.head(planted.attention.out_proj.bias).expand(len(each.labels), -1)
+        differences.append(F.cross_entropy(without, each.labels, reduction="none") - whole)
+    expected = torch.cat(differences)
+    means, errors = effects["loss_zeroed"]
+    assert means[PLANTED] == pytest.approx(expected.mean().item(), abs=1e-12)
+    assert errors[PLANTED] == pytest.approx(expected.std().item() / len(expected) ** 0.5, abs=1e-12)
+
+
+def test_mean_outputs_leave_padding_out(planted: nn.Module) -> None:
+    padded = batch([3, 6, 5])
+    alone = [padded._replace(token_ids=padded.token_ids[row : row + 1, :length], key_padding_mask=None)
+             for row, length in enumerate([3, 6, 5])]  # fmt: skip
+    means = mean_outputs(planted, [padded])["attention"]
+    torch.testing.assert_close(means, mean_outputs(planted, alone)["attention"], rtol=0, atol=1e-12)
+    assert means.shape == (H, E)
+
+
+def test_a_head_set_to_the_mean_gives_every_query_the_mean(
+    planted: nn.Module, sample: list[Batch]
+) -> None:
+    means, given = mean_outputs(planted, sample), []
+    with intervene(planted, {("attention", 2): "mean", ("attention", 0): "zero"}, means):
+        layer = planted.attention
+        inner = layer.intervention
+        layer.intervention = lambda sums: given.append((sums, inner(sums))) or given[-1][1]
+        logits_of(planted, sample[0])
+    before, after = given[0]
+    assert torch.equal(after[:, 1], before[:, 1])
+    assert not after[:, 0].any()
+    assert torch.equal(after[:, 2], means["attention"][2].expand_as(after[:, 2]))
+
+
+def test_padding_changes_no_effect() -> None:
+    model, padded = classifier(), batch([4, 9, 6])
+    rows = [slice(row, row + 1) for row in range(3)]
+    alone = [Batch(padded.token_ids[row, :length], None, None, padded.labels[row], padded.rows[row])
+             for row, length in zip(rows, [4, 9, 6], strict=True)]  # fmt: skip
+    for measure in (ablation, gate_gradient):
+        together, apart = measure(model, [padded]), measure(model, alone)
+        for layer, effects in together.items():
+            for name, (means, errors) in effects.items():
+                assert means == pytest.approx(apart[layer][name][0], abs=1e-10)
+                assert errors == pytest.approx(apart[layer][name][1], abs=1e-10)
+
+
+def test_gate_gradients_are_finite_differences() -> None:
+    model, texts, step = classifier(), batch([4, 9, 6, 9]), 1e-5
+    found = gate_gradient(model, [texts])
+    assert list(found) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
+    for layer, effects in found.items():
+        for head, importance in enumerate(effects["gate_gradient"][0]):
+            losses = []
+            for gate in (1 + step, 1 - step):
+                gates = torch.ones(3, 1, 1, dtype=torch.float64)
+                gates[head] = gate
+                with (
+                    torch.no_grad(),
+                    intervene_layers(model, {layer: lambda sums, gates=gates: sums * gates}),
+                ):
+                    losses.append(
+                        F.cross_entropy(logits_of(model, texts), texts.labels, reduction="none")
+                    )
+            expected = ((losses[0] - losses[1]) / (2 * step)).abs().mean().item()
+            assert importance == pytest.approx(expected, rel=1e-6)
+
+
+def test_gate_gradients_work_where_gradients_are_off() -> None:
+    model, texts = classifier(), batch([4, 4])
+    with torch.no_grad():
+        assert gate_gradient(model, [texts]) == gate_gradient(model, iter([texts]))
+
+
+# --- nothing is left changed ---
+
+
+def broken(batches: list[Batch]) -> Iterator[Batch]:
+    yield from batches
+    raise RuntimeError("on purpose")
+
+
+@pytest.mark.parametrize("measure", [ablation, gate_gradient, mean_outputs])
+@pytest.mark.parametrize("fails", [False, True])
+def test_everything_is_as_before(
+    measure: object, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = classifier().train()
+    model.encoder.blocks[1].eval()
+    modes = [module.training for module in model.modules()]
+    layers = headed_layers(model)
+    layers["encoder.blocks.0.attention"].intervention = kept = lambda sums: 2 * sums
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    if fails:
+        with pytest.raises(RuntimeError, match="on purpose"):
+            monkeypatch.setattr(model.head, "forward", lambda *_: next(broken([])))
+            measure(model, [batch([3, 4])])
+    else:
+        measure(model, [batch([3, 4])])
+    assert [module.training for module in model.modules()] == modes
+    assert [layer.intervention for layer in layers.values()] == [kept, None]
+    assert all(
+        torch.equal(parameter.grad, torch.ones_like(parameter)) for parameter in model.parameters()
+    )
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+def test_an_intervention_comes_after_those_that_are_there(planted: nn.Module) -> None:
+    seen: list[float] = []
+    texts = batch([4])
+    with intervene_layers(planted, {"attention": lambda sums: torch.full_like(sums, 3.0)}):
+        with intervene_layers(
+            planted, {"attention": lambda sums: seen.append(sums.mean().item()) or sums}
+        ):
+            logits_of(planted, texts)
+        assert planted.attention.intervention is not None
+    assert seen == [3.0]
+    assert planted.attention.intervention is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({("attention", 3): "zero"}, "no head 3 in a layer 'attention'"),
+        ({("elsewhere", 0): "zero"}, "no head 0 in a layer 'elsewhere'"),
+        ({("attention", 0): "mean"}, "the mean of 'attention' is needed"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    planted: nn.Module, changes: dict[tuple[str, int], str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message), intervene(planted, changes):
+        pass
+    with (
+        pytest.raises(ValueError, match="no layer with heads is called 'x'"),
+        intervene_layers(planted, {"x": abs}),
+    ):
+        pass
+    assert planted.attention.intervention is None
+
+
+@pytest.mark.parametrize("measure", [ablation, gate_gradient])
+def test_texts_without_classes_are_refused(planted: nn.Module, measure: object) -> None:
+    for batches in ([], [batch([3])._replace(labels=torch.tensor([-1]))]):
+        with pytest.raises(ValueError, match="needs texts, and the class of each"):
+            measure(planted, batches)
+
+
+# --- any number of labels ---
+
+
+@pytest.fixture
+def several(planted: nn.Module, sample: list[Batch]) -> list[Batch]:
+    """The same texts with the labels that the model gives them at 0.5."""
+    return [each._replace(labels=(logits_of(planted, each) >= 0).to(torch.int8)) for each in sample]
+
+
+def test_of_any_number_of_labels_the_planted_head_alone_matters(
+    planted: nn.Module, several: list[Batch]
+) -> None:
+    objective = MultiLabel()
+    effects = ablation(planted, several, objective=objective)["attention"]
+    importance = gate_gradient(planted, several, objective)["attention"]["gate_gradient"][0]
+    for head in range(H):
+        assert (importance[head] > 0) == (effects["loss_zeroed"][0][head] > 0) == (head == PLANTED)
+        assert (effects["accuracy_zeroed"][0][head] < 0) == (head == PLANTED)
+    with torch.no_grad():
+        labels = torch.cat([each.labels for each in several]).double()
+        whole = torch.cat([logits_of(planted, each) for each in several])
+        without = planted.head(planted.attention.out_proj.bias).expand(len(labels), -1)
+    losses = [F.binary_cross_entropy_with_logits(logits, labels) for logits in (without, whole)]
+    assert effects["loss_zeroed"][0][PLANTED] == pytest.approx(
+        (losses[0] - losses[1]).item(), abs=1e-12
+    )
+    hits = ((without >= 0) == labels.bool()).all(
+        dim=1
+    ).double().mean().item() - 1  # the model whole is always right
+    assert effects["accuracy_zeroed"][0][PLANTED] == pytest.approx(hits, abs=1e-12)
+
+
+def test_thresholds_decide_about_hits(planted: nn.Module, several: list[Batch]) -> None:
+    nothing = MultiLabel(
+        torch.full((CLASSES,), 2.0)
+    )  # no probability reaches it: every text is given nothing
+    effects = ablation(planted, several, objective=nothing)["attention"]
+    assert effects["accuracy_zeroed"][0] == [0.0] * H

@@ -1,0 +1,584 @@
+"""Measures of maps whose answer is known: of many texts, of one head, of pairs, rollout, and how alike heads are."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.heads.faithfulness import received, rollout
+from headscope.heads.measures import (
+    MEASURES,
+    PAIR_MEASURES,
+    POOLING_MEASURES,
+    RARE_MEASURES,
+    RARE_TOKEN_MEASURES,
+    SHARES,
+    TOKEN_MEASURES,
+    Examples,
+    HeadStatistics,
+    Tokens,
+    TopTexts,
+    crossing_mass,
+    position_only,
+)
+from headscope.heads.study import HeadSimilarity, divergences
+from headscope.record.schema import between, check_segments, numbers_of_pair, quadrants
+
+B, H, T = 5, 2, 7
+
+
+def maps() -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randn(B, H, T, T).softmax(-1)
+
+
+def tokens() -> Tokens:
+    return Tokens.of(torch.arange(B * T).view(B, T) % 4, [3])
+
+
+def test_means_and_standard_errors_over_texts_of_several_batches() -> None:
+    statistics = HeadStatistics()
+    statistics.update("layer", maps()[:3])
+    statistics.update("layer", maps()[3:])
+    summary = statistics.summary()["layer"]
+    assert list(summary) == list(MEASURES)
+    for name, measure in MEASURES.items():
+        each = measure(maps(), None).double()
+        means, errors = summary[name]
+        assert means == pytest.approx(each.mean(0).tolist())
+        assert errors == pytest.approx((each.std(0) / math.sqrt(B)).tolist())
+
+
+def test_one_text_has_no_error() -> None:
+    statistics = HeadStatistics()
+    statistics.update("layer", maps()[:1])
+    assert statistics.summary()["layer"]["self"][1] == [0.0] * H
+
+
+def test_tokens_bring_their_measures_and_rare_ones_are_taken_if_asked() -> None:
+    statistics = HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES)
+    values = statistics.update("layer", maps(), None, tokens())
+    assert set(statistics.summary()["layer"]) == {
+        *MEASURES,
+        *RARE_MEASURES,
+        *TOKEN_MEASURES,
+        *RARE_TOKEN_MEASURES,
+    }
+    for name, measure in (TOKEN_MEASURES | RARE_TOKEN_MEASURES).items():
+        assert torch.equal(values[name], measure(maps(), None, tokens()))
+    assert set(SHARES) - set(PAIR_MEASURES) <= set(values)
+    assert "crossing" not in values
+
+
+def test_pairs_bring_theirs_as_well() -> None:
+    statistics = HeadStatistics()
+    pairs = Tokens.of_pairs(torch.tensor([2, 5, 6, 3, 7, 8, 3]).expand(B, T), [3], [2, 3])
+    values = statistics.update("layer", maps(), None, pairs)
+    assert set(statistics.summary()["layer"]) == {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
+    assert torch.equal(values["crossing"], PAIR_MEASURES["crossing"](maps(), None, pairs))
+    assert (values["crossing"] > 0).all()
+
+
+def test_a_pooling_has_one_query() -> None:
+    statistics = HeadStatistics(POOLING_MEASURES)
+    statistics.update("pool", torch.full((B, 1, 1, T), 1 / T))
+    assert statistics.summary()["pool"]["entropy"][0] == pytest.approx([math.log(T)])
+
+
+def test_the_share_of_entropy_is_made_of_the_entropy_with_padding_too() -> None:
+    padding = (torch.arange(T) >= 4).expand(B, -1)
+    for mask in (None, padding):
+        values = HeadStatistics().update("layer", maps(), mask)
+        torch.testing.assert_close(values["entropy_share"], MEASURES["entropy_share"](maps(), mask))
+
+
+# --- texts that stand out ---
+
+
+def test_top_texts_of_a_stream_are_those_of_all_at_once() -> None:
+    torch.manual_seed(0)
+    scores, texts, top = torch.rand(50, H), torch.randperm(50), TopTexts(5)
+    for start in range(0, 50, 8):
+        top.update(texts[start : start + 8], scores[start : start + 8])
+    for head in range(H):
+        order = scores[:, head].argsort(descending=True)[:5]
+        assert top.best()[head] == list(
+            zip(texts[order].tolist(), scores[order, head].tolist(), strict=True)
+        )
+
+
+def test_fewer_texts_than_asked_for_none_and_ties() -> None:
+    top = TopTexts(3)
+    assert top.best() == []
+    top.update(torch.tensor([7]), torch.tensor([[0.5]]))
+    assert top.best() == [[(7, 0.5)]]
+    top.update(torch.tensor([1, 2, 3]), torch.full((3, 1), 0.5))
+    assert [text for text, _ in top.best()[0]] == [7, 1, 2]
+
+
+def planted(sharp: int) -> torch.Tensor:
+    """Uniform heads, but for one text whose first head looks at one token alone."""
+    weights = torch.full((B, H, T, T), 1 / T)
+    weights[sharp, 0] = torch.eye(T)[0]
+    return weights
+
+
+def examples_of(
+    weights: torch.Tensor, before: Examples | None = None, order: list[int] | None = None
+) -> Examples:
+    examples, statistics = Examples(2, before), HeadStatistics()
+    rows = torch.tensor(order or list(range(B)))
+    for part in (slice(0, 2), slice(2, B)):
+        examples.update("layer", 10 * rows[part], statistics.update("layer", weights[rows[part]]))
+    return examples
+
+
+def test_the_sharpest_text_comes_first() -> None:
+    (text, focus), (_, other) = examples_of(planted(sharp=3)).focused["layer"].best()[0]
+    assert (text, focus) == (30, pytest.approx(1))
+    assert other == pytest.approx(0, abs=1e-5)
+
+
+def test_the_text_that_changed_most_comes_first_whatever_the_order() -> None:
+    before = examples_of(planted(sharp=3), order=[4, 0, 3, 1, 2])
+    now = examples_of(planted(sharp=1), before, order=[2, 1, 4, 3, 0])
+    best = now.changed["layer"].best()
+    assert {text for text, _ in best[0]} == {10, 30}
+    # The shares of that head went from 1/T (next, previous, self, first, last) and 1 (entropy_share) to what is below.
+    sharp = {
+        "entropy_share": 0,
+        "self": 1 / T,
+        "previous": 1 / (T - 1),
+        "next": 0,
+        "first": 1,
+        "last": 0,
+    }
+    differences = [
+        value - (1 if name == "entropy_share" else 1 / T) for name, value in sharp.items()
+    ]
+    assert best[0][0][1] == pytest.approx(math.sqrt(sum(d**2 for d in differences) / 6), abs=1e-5)
+    assert [change for _, change in best[1]] == pytest.approx([0, 0])
+    assert before.changed == {}
+
+
+def test_only_texts_of_both_records_can_change() -> None:
+    before, now = Examples(), Examples(before=examples_of(planted(3)))
+    values = HeadStatistics().update("layer", planted(1)[:2])
+    before.update("layer", torch.tensor([999, 10]), values)
+    now.update("layer", torch.tensor([999, 10]), values)
+    assert [text for text, _ in now.changed["layer"].best()[0]] == [10]
+    assert Examples(before=Examples()).changed == {}
+
+
+def test_texts_of_two_tokens_do_not_compete() -> None:
+    examples = Examples()
+    values = HeadStatistics().update("layer", planted(sharp=3))
+    examples.update("layer", torch.arange(B), values, lengths=torch.tensor([7, 7, 7, 2, 7]))
+    assert 3 not in [text for text, _ in examples.focused["layer"].best()[0]]
+
+
+# --- measures on maps made so that the answer is known ---
+
+
+ALL_TOKEN_MEASURES = TOKEN_MEASURES | RARE_TOKEN_MEASURES
+
+IDS = torch.tensor([[2, 5, 6, 5, 6, 5, 3]])  # [CLS] a b a b a [SEP]
+TOKENS = Tokens.of(IDS, [3])
+
+
+def numbers(head: torch.Tensor, padding: torch.Tensor | None = None) -> dict[str, float]:
+    return {
+        name: measure(head[None, None], padding)[0, 0].item() for name, measure in MEASURES.items()
+    }
+
+
+def token_numbers(head: torch.Tensor) -> dict[str, float]:
+    return {
+        name: measure(head[None, None], None, TOKENS)[0, 0].item()
+        for name, measure in ALL_TOKEN_MEASURES.items()
+    }
+
+
+def positional(head: torch.Tensor) -> float:
+    return position_only(head[None, None])[0, 0].item()
+
+
+def looking_at(keys: list[int]) -> torch.Tensor:
+    return torch.eye(len(keys))[keys]
+
+
+PREVIOUS = looking_at([0, 0, 1, 2, 3, 4, 5])
+UNIFORM = torch.full((T, T), 1 / T)
+
+
+def test_a_uniform_head() -> None:
+    found = numbers(UNIFORM)
+    assert found["entropy"] == pytest.approx(math.log(T))
+    assert found["entropy_share"] == pytest.approx(1)
+    assert found["mean_distance"] == pytest.approx(
+        sum(abs(i - j) for i in range(T) for j in range(T)) / T**2
+    )
+    assert found["self"] == found["first"] == found["last"] == pytest.approx(1 / T)
+    assert found["previous"] == found["next"] == pytest.approx(1 / T)
+    assert token_numbers(UNIFORM) == pytest.approx(
+        {"separator": 1 / T, "same_token": (3 * 2 + 2) / T**2}
+    )
+    assert positional(UNIFORM) == 0
+
+
+def test_a_head_that_looks_at_the_token_before() -> None:
+    expected = {
+        "entropy": 0, "entropy_share": 0, "mean_distance": (T - 1) / T, "self": 1 / T, "previous": 1, "next": 0,
+        "first": 2 / T, "last": 0,
+    }  # fmt: skip
+    assert numbers(PREVIOUS) == pytest.approx(expected, abs=1e-6)
+    assert positional(PREVIOUS) == 1  # the first token, which has none before it, need not agree
+
+
+def test_heads_that_look_at_the_token_after_at_the_first_and_at_the_last() -> None:
+    assert numbers(looking_at([1, 2, 3, 4, 5, 6, 6]))["next"] == pytest.approx(1)
+    first, last = looking_at([0] * T), looking_at([T - 1] * T)
+    assert numbers(first)["first"] == numbers(last)["last"] == pytest.approx(1)
+    assert numbers(first)["mean_distance"] == pytest.approx((T - 1) / 2)
+    assert token_numbers(last) == pytest.approx({"separator": 1, "same_token": 0})
+    assert positional(first) == positional(last) == 1
+
+
+def test_a_head_that_looks_at_where_its_token_stands_once_more() -> None:
+    found = token_numbers(looking_at([0, 3, 4, 5, 2, 1, 6]))
+    assert found == pytest.approx(
+        {"separator": 1 / T, "same_token": 5 / T}
+    )  # five tokens are there twice or thrice
+
+
+def test_position_only_asks_for_nine_queries_in_ten() -> None:
+    keys = [max(0, place - 2) for place in range(22)]  # 20 queries have a token two places before
+    agreeing, differing = list(keys), list(keys)
+    agreeing[5], agreeing[9] = 20, 21
+    differing[5], differing[9], differing[12] = 20, 21, 20
+    assert positional(looking_at(agreeing)) == 1
+    assert positional(looking_at(differing)) == 0
+    most_at_first = [0] * 18 + [7, 9]
+    assert positional(looking_at(most_at_first)) == 1
+    assert positional(looking_at([0] * 17 + [5, 7, 9])) == 0
+
+
+def test_an_offset_that_few_queries_can_have_is_no_rule() -> None:
+    """One query alone has a token T - 1 places further: that it looks there says nothing of the head."""
+    assert positional(looking_at([6, 4, 0, 1, 6, 2, 5])) == 0
+
+
+@pytest.mark.parametrize("name", [*MEASURES, *RARE_MEASURES, *ALL_TOKEN_MEASURES, *PAIR_MEASURES])
+@pytest.mark.parametrize("seed", range(5))
+def test_padding_changes_no_number(name: str, seed: int) -> None:
+    """A padded batch gives what each of its texts gives alone, whatever padding itself looks at."""
+    torch.manual_seed(seed)
+    lengths, H, longest = torch.randint(1, 12, (6,)).tolist(), 3, 13
+    padded = torch.rand(6, H, longest, longest, dtype=torch.float64).softmax(-1)
+    ids = torch.randint(0, 4, (6, longest))
+    padding = torch.arange(longest) >= torch.tensor(lengths)[:, None]
+    alone = []
+    for row, n in enumerate(lengths):
+        weights = (9 * torch.randn(1, H, n, n, dtype=torch.float64)).softmax(-1)
+        weights[:, 0] = torch.eye(n)[(torch.arange(n) + 1).clamp(max=n - 1)]
+        padded[row, :, :n] = 0
+        padded[row, :, :n, :n] = weights
+        alone.append(measured(name, weights, None, ids[row : row + 1, :n]))
+    torch.testing.assert_close(
+        measured(name, padded, padding, ids), torch.cat(alone), rtol=0, atol=1e-6
+    )
+
+
+def measured(
+    name: str, maps: torch.Tensor, padding: torch.Tensor | None, ids: torch.Tensor
+) -> torch.Tensor:
+    if name in PAIR_MEASURES:
+        return PAIR_MEASURES[name](maps, padding, Tokens.of_pairs(ids, [3], [3]))
+    if name in ALL_TOKEN_MEASURES:
+        return ALL_TOKEN_MEASURES[name](maps, padding, Tokens.of(ids, [3]))
+    return (MEASURES | RARE_MEASURES)[name](maps, padding)
+
+
+def test_the_shortest_text_there_is_gives_no_nan() -> None:
+    for padding in (None, torch.tensor([[False]])):
+        found = numbers(torch.ones(1, 1), padding)
+        assert all(math.isfinite(value) for value in found.values())
+        assert found["entropy_share"] == 0
+        assert position_only(torch.ones(1, 1, 1, 1), padding).item() in (0, 1)
+
+
+def test_rows_of_tokens_are_those_of_the_texts() -> None:
+    tokens = Tokens.of(torch.tensor([[1, 3], [3, 1], [1, 1]]), [3])
+    assert tokens.rows([2, 0]).separators.tolist() == [[False, False], [False, True]]
+    assert tokens.rows(slice(1, 2)).token_ids.tolist() == [[3, 1]]
+    assert not Tokens.of(torch.tensor([[1, 3]]), []).separators.any()
+
+
+# --- pairs ---
+
+# [CLS] a b a [SEP] b [SEP], and <s> a </s></s> b a </s> with a different number of tokens
+BERT_IDS, BERT_TEXTS = [2, 5, 6, 5, 3, 6, 3, 0], [-1, 0, 0, 0, -1, 1, -1, 1]  # the last is padding
+ROBERTA_IDS, ROBERTA_TEXTS = [2, 5, 3, 3, 6, 5, 9, 3], [-1, 0, -1, -1, 1, 1, 1, -1]
+
+
+def pairs() -> tuple[Tokens, torch.Tensor]:
+    """Return the tokens of two pairs, and which of them are padding."""
+    ids = torch.tensor([BERT_IDS, ROBERTA_IDS])
+    return Tokens.of_pairs(ids, [3], [2, 3]), ids == 0
+
+
+def test_the_first_separator_ends_the_first_text() -> None:
+    tokens, _ = pairs()
+    assert tokens.texts is not None
+    assert tokens.texts.tolist() == [BERT_TEXTS, ROBERTA_TEXTS]
+    assert tokens.rows([1]).texts.tolist() == [ROBERTA_TEXTS]  # type: ignore[union-attr]
+    assert TOKENS.texts is None
+
+
+def test_crossing_is_the_loop_written_out() -> None:
+    torch.manual_seed(0)
+    tokens, padding = pairs()
+    maps = (
+        torch.randn(2, 3, 8, 8, dtype=torch.float64)
+        .masked_fill(padding[:, None, None], -torch.inf)
+        .softmax(-1)
+    )
+    found = crossing_mass(maps, padding, tokens)
+    for text, texts in enumerate((BERT_TEXTS, ROBERTA_TEXTS)):
+        real = [place for place in range(8) if texts[place] >= 0 and not padding[text, place]]
+        for head in range(3):
+            given = [
+                sum(
+                    maps[text, head, query, key].item()
+                    for key in real
+                    if texts[key] != texts[query]
+                )
+                for query in real
+            ]
+            assert found[text, head].item() == pytest.approx(sum(given) / len(given))
+
+
+def test_crossing_of_planted_heads() -> None:
+    tokens, padding = pairs()
+    tokens = tokens.rows([1])  # <s> 5 </s></s> 6 5 9 </s>
+    other, own = looking_at([0, 4, 2, 3, 1, 1, 1, 7]), looking_at([1, 1, 4, 5, 4, 6, 6, 1])
+    separator = looking_at([3] * 8)
+    for head, expected in (
+        (other, 1),
+        (own, 0),
+        (separator, 0),
+        (torch.full((8, 8), 1 / 8), 6 / 4 / 8),
+    ):
+        assert crossing_mass(head[None, None], padding[1:], tokens).item() == pytest.approx(
+            expected
+        )
+
+
+def test_crossing_asks_for_pairs() -> None:
+    with pytest.raises(ValueError, match="a measure of pairs"):
+        crossing_mass(UNIFORM[None, None], None, TOKENS)
+    nothing = Tokens.of_pairs(torch.tensor([[2, 3, 3]]), [3], [2, 3])
+    assert crossing_mass(torch.full((1, 1, 3, 3), 1 / 3), None, nothing).item() == 0
+
+
+# --- what a map says of a pair of texts, held against loops written out ---
+
+
+# [CLS] a a a [SEP] b b [SEP], and what tokenizers of other families do.
+BERT = [None, 0, 0, 0, None, 1, 1, None]
+ROBERTA = [None, 0, None, None, 1, 1, 1, None]
+ONE_SPECIAL_INSIDE = [0, None, 0, 1, 1]
+FORMS = [BERT, ROBERTA, ONE_SPECIAL_INSIDE, [0, 0, 1]]
+
+
+def maps_of(tokens: int, heads: int = 3, seed: int = 0) -> np.ndarray:
+    scores = np.exp(2 * np.random.default_rng(seed).standard_normal((heads, tokens, tokens)))
+    weights: np.ndarray = scores / scores.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def looped(weights: np.ndarray, segments: Sequence[int | None], start: int, end: int) -> float:
+    """Return what a token of one text gives to the tokens of another, mean over the tokens of the first."""
+    sums = []
+    for query, text in enumerate(segments):
+        if text == start:
+            sums.append(
+                sum(weights[query, key] for key, other in enumerate(segments) if other == end)
+            )
+    return float(np.mean(sums))
+
+
+@pytest.mark.parametrize("segments", FORMS)
+def test_the_four_shares_are_those_of_the_loop(segments: list[int | None]) -> None:
+    weights = maps_of(len(segments))
+    shares = quadrants(weights, segments)
+    assert shares.shape == (3, 2, 2)
+    for head in range(3):
+        expected = [
+            [looped(weights[head], segments, start, end) for end in (0, 1)] for start in (0, 1)
+        ]
+        np.testing.assert_allclose(shares[head], expected, rtol=1e-12)
+    np.testing.assert_array_equal(quadrants(weights[1], segments), shares[1])
+    if None not in segments:
+        np.testing.assert_allclose(shares.sum(axis=-1), 1)
+
+
+@pytest.mark.parametrize("segments", FORMS)
+def test_between_is_the_mean_over_the_tokens_of_both_texts(segments: list[int | None]) -> None:
+    weights = maps_of(len(segments))
+    for head, found in enumerate(between(weights, segments)):
+        given = [
+            sum(
+                weights[head, query, key] for key, other in enumerate(segments) if other == 1 - text
+            )
+            for query, text in enumerate(segments)
+            if text is not None
+        ]
+        assert found == pytest.approx(np.mean(given))
+    assert numbers_of_pair(weights[0], segments) == {
+        "between": pytest.approx(between(weights, segments)[0])
+    }
+    assert numbers_of_pair(weights[0], None) == {}
+
+
+def test_crossing_of_one_pair_is_between() -> None:
+    weights = maps_of(len(BERT)).astype(np.float32)
+    tokens = Tokens.of_pairs(torch.tensor([[2, 7, 8, 9, 3, 7, 8, 3]]), [3], [2, 3])
+    found = crossing_mass(torch.from_numpy(weights)[None], None, tokens)
+    np.testing.assert_allclose(found[0], between(weights, BERT), rtol=1e-5)
+
+
+def test_a_text_without_tokens_has_no_shares_and_nothing_goes_between() -> None:
+    segments = [None, 0, 0, None, None]
+    weights = maps_of(5)
+    shares = quadrants(weights, segments)
+    assert np.isnan(shares[:, 1]).all()
+    np.testing.assert_allclose(shares[:, 0, 1], 0)
+    assert between(weights, segments).tolist() == [0, 0, 0]
+    assert between(weights, [None] * 5).tolist() == [0, 0, 0]
+
+
+def test_segments_become_plain_numbers() -> None:
+    found = check_segments([None, np.int64(0), 1.0, True], 4, "t")
+    assert found == [None, 0, 1, 1]
+    assert [type(segment) for segment in found[1:]] == [int, int, int]
+
+
+@pytest.mark.parametrize(
+    "segments", [[0], [0, 1, 1], [0, 2], [0, -1], ["0", 1], "01", [[0], 1], [0, 0.5], [0, 10**400]]
+)
+def test_segments_that_do_not_fit_are_named(segments: Sequence[object]) -> None:
+    with pytest.raises(
+        ValueError, match="probe_0: segments has to be 0, 1 or None for each of the 2 tokens"
+    ):
+        check_segments(segments, 2, "probe_0")
+
+
+# --- rollout and received mass, by hand ---
+
+
+def test_rollout_of_two_layers_by_hand() -> None:
+    first = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
+    second = torch.tensor([[0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    # (A + I) / 2: [[1, 0], [1/4, 3/4]] and [[1/2, 1/2], [0, 1]]; the second times the first
+    expected = torch.tensor([[[0.625, 0.375], [0.25, 0.75]]], dtype=torch.float64)
+    torch.testing.assert_close(
+        rollout([first[None, None], second[None, None]]), expected, rtol=0, atol=0
+    )
+
+
+def test_rollout_takes_the_mean_over_heads_and_keeps_rows_summing_to_one() -> None:
+    torch.manual_seed(0)
+    maps = [torch.randn(3, 4, 5, 5, dtype=torch.float64).softmax(-1) for _ in range(3)]
+    found = rollout(maps)
+    torch.testing.assert_close(found, rollout([weights.mean(1, keepdim=True) for weights in maps]))
+    torch.testing.assert_close(found.sum(-1), torch.ones(3, 5, dtype=torch.float64))
+
+
+def test_padding_changes_nothing_and_comes_out_as_zero() -> None:
+    torch.manual_seed(0)
+    short = [torch.randn(2, 3, 4, 4, dtype=torch.float64).softmax(-1) for _ in range(2)]
+    padded = [torch.zeros(2, 3, 6, 6, dtype=torch.float64) for _ in range(2)]
+    for whole, part in zip(padded, short, strict=True):
+        whole[..., 4:, :] = 1 / 6  # what padding looks at
+        whole[..., :4, :4] = part
+    padding = (torch.arange(6) >= 4).expand(2, -1)
+    found = rollout(padded, padding)
+    torch.testing.assert_close(found[:, :4, :4], rollout(short), rtol=0, atol=1e-12)
+    assert not found[:, 4:].any()
+    assert not found[:, :, 4:].any()
+    masses = received(padded[0], padding)
+    torch.testing.assert_close(masses[..., :4], received(short[0]), rtol=0, atol=1e-12)
+    assert not masses[..., 4:].any()
+
+
+def test_received_mass_is_a_mean_over_queries() -> None:
+    weights = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
+    assert received(weights).tolist() == [[[0.75, 0.25]]]
+
+
+# --- how alike heads are, where that is known ---
+
+
+LENGTH = 6
+
+
+def drawn(texts: int, heads: int, length: int = LENGTH) -> torch.Tensor:
+    return torch.randn(texts, heads, length, length, dtype=torch.float64).softmax(-1)
+
+
+def test_a_head_is_like_itself_and_disjoint_heads_are_ln_2_apart() -> None:
+    even, odd = (
+        torch.zeros(LENGTH, LENGTH, dtype=torch.float64),
+        torch.zeros(LENGTH, LENGTH, dtype=torch.float64),
+    )
+    even[:, ::2], odd[:, 1::2] = 2 / LENGTH, 2 / LENGTH
+    likeness = HeadSimilarity()
+    likeness.update({"a": torch.stack([even, odd])[None], "b": even[None, None]})
+    found = likeness.summary()
+    assert found.heads == [("a", 0), ("a", 1), ("b", 0)]
+    ln2 = math.log(2)
+    expected = torch.tensor([[0, ln2, 0], [ln2, 0, ln2], [0, ln2, 0]], dtype=torch.float64)
+    torch.testing.assert_close(found.divergence, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.distance(), expected.sqrt(), rtol=0, atol=1e-6)
+
+
+def test_divergence_is_the_formula_summed_by_hand() -> None:
+    torch.manual_seed(0)
+    weights = drawn(1, 2)
+    total = 0.0
+    for p, q in zip(weights[0, 0].tolist(), weights[0, 1].tolist(), strict=True):
+        middle = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+        for part in (p, q):
+            total += sum(a * math.log(a / m) for a, m in zip(part, middle, strict=True)) / 2
+    assert divergences(weights)[0, 0, 1].item() == pytest.approx(total / LENGTH)
+
+
+def test_padding_changes_nothing() -> None:
+    torch.manual_seed(0)
+    short, padded = drawn(2, 3), drawn(2, 3, LENGTH + 4)
+    padded[..., :LENGTH, :] = 0
+    padded[..., :LENGTH, :LENGTH] = short
+    padding = (torch.arange(LENGTH + 4) >= LENGTH).expand(2, -1)
+    torch.testing.assert_close(divergences(padded, padding), divergences(short), rtol=0, atol=1e-12)
+
+
+def test_batches_add_up_and_errors_are_over_texts() -> None:
+    torch.manual_seed(0)
+    maps, likeness = drawn(5, 3), HeadSimilarity()
+    for part in (maps[:2], maps[2:]):
+        likeness.update({"a": part[:, :1], "b": part[:, 1:]})
+    each, found = divergences(maps), likeness.summary()
+    torch.testing.assert_close(found.divergence, each.mean(0))
+    torch.testing.assert_close(found.error, each.std(0) / math.sqrt(5))
+    assert torch.equal(found.divergence, found.divergence.T)
+    with pytest.raises(ValueError, match="expected the maps of"):
+        likeness.update({"a": maps})
+
+
+def test_of_one_text_the_error_is_zero() -> None:
+    likeness = HeadSimilarity()
+    likeness.update({"a": drawn(1, 2).float()})
+    assert not likeness.summary().error.any()

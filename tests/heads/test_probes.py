@@ -1,0 +1,87 @@
+"""What is read of a text beside its maps: how long the values are, and what is said without a head."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.config import ModelConfig
+from headscope.heads.report import Probe, run_probe
+from headscope.heads.show import ablate_each_head
+from headscope.model.classifier import TextClassifier
+from headscope.model.objective import ONE_CLASS
+
+T, H, E, L, C = 7, 3, 4, 2, 5
+PROBE = Probe(("a b",), list("abcdefg"), torch.arange(2, 2 + T)[None], None, None)
+LABELS = list("vwxyz")
+
+
+def classifier(**options: Any) -> TextClassifier:
+    torch.manual_seed(0)
+    sizes = {
+        "d_model": H * E,
+        "num_heads": H,
+        "num_layers": L,
+        "feedforward_size": 17,
+        "evidence": False,
+    }
+    model = TextClassifier(ModelConfig(**(sizes | options)), 31, C, T).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_kv_heads": 1}], ids=["heads", "shared values"])
+def test_value_norms_are_the_lengths_of_what_the_keys_add(options: dict[str, Any]) -> None:
+    model = classifier(**options)
+    inputs: dict[str, torch.Tensor] = {}
+    for name, module in model.named_modules():
+        if name.endswith("attention"):
+            module.register_forward_pre_hook(
+                lambda _, args, name=name: inputs.update({name: args[0]})
+            )
+    reading = run_probe(model, PROBE, LABELS, torch.device("cpu"))
+    assert list(reading.norms) == list(reading.maps)
+    for name, found in reading.norms.items():
+        layer: Any = model.get_submodule(name)
+        with torch.no_grad():
+            projected = inputs[name][0] @ layer.in_proj_weight.T + layer.in_proj_bias
+            values = (
+                projected[:, -E * layer.num_kv_heads :].unflatten(-1, (-1, E))
+                if options
+                else projected[:, -H * E :].unflatten(-1, (H, E))
+            )
+            for head in range(H):
+                columns = layer.out_proj.weight[:, head * E : (head + 1) * E]
+                for key in range(T):
+                    added = columns @ values[key, 0 if options else head]
+                    assert found[head, key] == pytest.approx(float(added.norm()), rel=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_without_a_head_or_a_layer_is_without_its_columns_of_the_output_projection(
+    pooling: str,
+) -> None:
+    model = classifier(pooling=pooling)
+    found = ablate_each_head(model, PROBE, ONE_CLASS, temperature=1.5)
+    heads, layers = found["without/heads"], found["without/layers"]
+    assert (heads.shape, layers.shape) == ((L, H, C), (L, C))
+
+    def without(number: int, columns: slice) -> np.ndarray:
+        weight = model.encoder.blocks[number].attention.output_projection.weight
+        kept = weight.data.clone()
+        weight.data[:, columns] = 0
+        with torch.no_grad():
+            found: np.ndarray = (model(PROBE.token_ids)[0] / 1.5).softmax(-1).numpy()
+        weight.data.copy_(kept)
+        return found
+
+    for number in range(L):
+        np.testing.assert_allclose(layers[number], without(number, slice(None)), atol=1e-6)
+        for head in range(H):
+            np.testing.assert_allclose(
+                heads[number, head], without(number, slice(head * E, (head + 1) * E)), atol=1e-6
+            )
+    assert len(np.unique(heads.round(6).reshape(-1, C), axis=0)) == L * H

@@ -1,0 +1,230 @@
+"""`headscope.show`: its numbers are the model's own, the model stays as it was, and the page is safe in a notebook."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import headscope
+from foreign_classifiers import classifier, made_up
+from headscope.errors import DataError
+from headscope.heads.sequence_classifier import SequenceClassifier
+from headscope.heads.study import causes
+
+TEXT = "the film was not bad"
+
+
+def logits_of(model: Any, tokenizer: Any, text: str) -> Any:
+    with torch.no_grad():
+        return model(**tokenizer(text, return_tensors="pt"), output_attentions=True)
+
+
+def test_maps_and_probabilities_are_the_models_own_and_it_stays_as_it_was() -> None:
+    model, tokenizer = classifier()
+    model.train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    shown = headscope.show(model, tokenizer, TEXT)
+    assert model.training
+    assert model.config._attn_implementation == "eager"
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    own = logits_of(model.eval(), tokenizer, TEXT)
+    assert shown.tokens == ["[CLS]", "the", "film", "was", "not", "bad", "[SEP]"]
+    for found, weights in zip(shown.maps.values(), own.attentions, strict=True):
+        np.testing.assert_allclose(found, weights[0], atol=1e-6)
+    assert list(shown.probabilities) == ["blame", "praise"]
+    np.testing.assert_allclose(
+        list(shown.probabilities.values()), own.logits[0].softmax(0), atol=1e-6
+    )
+
+
+def test_without_a_head_is_without_its_columns_of_the_output_projection() -> None:
+    model, tokenizer = classifier()
+    shown, columns = headscope.show(model, tokenizer, TEXT), 8  # width 24, three heads
+    assert shown.without_heads.shape == (3, 3, 2)
+
+    def without(layer: int, heads: list[int]) -> np.ndarray:
+        weight = model.bert.encoder.layer[layer].attention.output.dense.weight
+        kept = weight.data.clone()
+        for head in heads:
+            weight.data[:, head * columns : (head + 1) * columns] = 0
+        found: np.ndarray = logits_of(model, tokenizer, TEXT).logits[0].softmax(0).numpy()
+        weight.data = kept
+        return found
+
+    for layer in range(3):
+        for head in range(3):
+            np.testing.assert_allclose(
+                shown.without_heads[layer, head], without(layer, [head]), atol=1e-6
+            )
+        np.testing.assert_allclose(
+            shown.without_layers[layer], without(layer, [0, 1, 2]), atol=1e-6
+        )
+
+
+def test_what_the_heads_put_sums_to_what_all_of_them_change() -> None:
+    model, tokenizer = classifier()
+    shown = headscope.show(model, tokenizer, TEXT)
+
+    def margin() -> float:
+        logits = logits_of(model, tokenizer, TEXT).logits[0]
+        return float((logits - logits.mean())[list(shown.probabilities).index(shown.prediction)])
+
+    whole = margin()
+    for layer in model.bert.encoder.layer:
+        layer.attention.output.dense.weight.data.zero_()
+    assert shown.contributions is not None
+    assert shown.contributions.shape == (3, 3)
+    assert shown.contributions.sum() == pytest.approx(whole - margin(), abs=1e-4)
+
+
+def test_all_that_is_measured_of_our_own_heads_is_measured_of_those_of_transformers() -> None:
+    model, tokenizer = classifier()
+    asked = SequenceClassifier(model, tokenizer, 64)
+    found = causes(asked, asked.batches(*made_up(12)), asked.special, (0.5,), asked.objective)
+    assert len(found.numbers) == 3
+    for measures in found.numbers.values():
+        assert {
+            "loss_zeroed",
+            "loss_averaged",
+            "gate_gradient",
+            "comprehensiveness",
+            "sufficiency",
+        } <= set(measures)
+    assert found.faithfulness is not None
+    assert all(
+        mean != 0 for both in found.faithfulness.choosers.values() for mean, _ in both.values()
+    )
+
+
+def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_head() -> None:
+    model, tokenizer = classifier()
+    texts, labels = made_up(20)
+    shown = headscope.show(model, tokenizer, TEXT, texts=texts, labels=labels)
+    assert shown.study is not None
+    assert shown.study.texts == 20
+    found, (mean, error) = shown.study.without_heads(), (0.0, 0.0)
+    assert len(found) == 9
+    weight = model.bert.encoder.layer[1].attention.output.dense.weight
+
+    def losses() -> torch.Tensor:
+        each = [logits_of(model, tokenizer, text).logits for text in texts]
+        return nn.functional.cross_entropy(torch.cat(each), torch.tensor(labels), reduction="none")
+
+    whole = losses()
+    weight.data[:, :8] = 0
+    differences = losses() - whole
+    mean, error = found["layer 1 head 0"]
+    assert mean == pytest.approx(float(differences.mean()), abs=1e-6)
+    assert error == pytest.approx(float(differences.std() / 20**0.5), abs=1e-6)
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_in_a_notebook_it_is_one_frame_that_cannot_reach_what_is_around_it(tmp_path: Path) -> None:
+    model, tokenizer = classifier()
+    shown = headscope.show(model, tokenizer, "\"'><script>alert(1)</script> was </iframe> & bad")
+    tags = Tags()
+    tags.feed(shown._repr_html_())
+    ((tag, attributes),) = tags.found
+    assert (tag, attributes["sandbox"]) == ("iframe", "allow-scripts allow-downloads")
+    assert attributes["srcdoc"] == shown.html
+    assert shown.save(tmp_path / "page.html").read_text(encoding="utf-8") == shown.html
+
+
+def test_a_long_text_is_cut_and_the_page_says_so() -> None:
+    model, tokenizer = classifier()
+    shown = headscope.show(model, tokenizer, "good " * 50, max_tokens=12)
+    assert len(shown.tokens) == 12
+    assert "the first 12 tokens" in shown.html
+    assert (
+        len(headscope.show(model, tokenizer, "good " * 50).tokens) == 31
+    )  # the model has no more places
+    assert "all that the model was given" not in headscope.show(model, tokenizer, TEXT).html
+    roberta, its = classifier("roberta", vocab_size=300)
+    assert len(headscope.show(roberta, its, "good " * 50).tokens) == 31
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_padded_text_gets_the_logits_that_it_gets_alone(family: str) -> None:
+    model, tokenizer = classifier(family, **({"vocab_size": 300} if family == "roberta" else {}))
+    wrapped, texts = SequenceClassifier(model, tokenizer), ["good", TEXT, "the book was bad"]
+    (batch,) = wrapped.batches(texts, ["praise", 1, 0])
+    assert batch.key_padding_mask is not None
+    with torch.no_grad():
+        found = wrapped(*batch.inputs)
+    for row, logits in zip(batch.rows.tolist(), found, strict=True):
+        torch.testing.assert_close(
+            logits, logits_of(model, tokenizer, texts[row]).logits[0], rtol=0, atol=1e-5
+        )
+    assert batch.labels[batch.rows.argsort()].tolist() == [1, 1, 0]
+
+
+def test_pairs_are_read_with_their_segments() -> None:
+    model, tokenizer = classifier()
+    shown = headscope.show(model, tokenizer, "good", "the film was bad")
+    own = (
+        model(**tokenizer("good", "the film was bad", return_tensors="pt"))
+        .logits[0]
+        .softmax(0)
+        .tolist()
+    )
+    assert list(shown.probabilities.values()) == pytest.approx(own, abs=1e-6)
+    probe = SequenceClassifier(model, tokenizer).probe(("good", "the film was bad"))
+    assert probe.segments == [None, 0, None, 1, 1, 1, 1, None]
+    assert (probe.special, probe.readout) == ([0, 2, 7], 0)
+
+
+def test_where_the_answer_is_read_from_is_found() -> None:
+    _, tokenizer = classifier()
+    options = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    config = transformers.GPT2Config(n_embd=24, n_head=3, n_layer=2, vocab_size=120, **options)
+    wrapped = SequenceClassifier(transformers.GPT2ForSequenceClassification(config), tokenizer)
+    assert wrapped.probe(TEXT).readout == 6  # the last of seven tokens
+    assert [len(batch.rows) for batch in wrapped.batches([TEXT, TEXT])] == [
+        1,
+        1,
+    ]  # it knows no padding
+
+
+def test_where_a_text_may_have_several_classes_each_has_its_own_probability() -> None:
+    model, tokenizer = classifier(problem_type="multi_label_classification")
+    wrapped = SequenceClassifier(model, tokenizer)
+    (batch,) = wrapped.batches([TEXT, TEXT], [["praise", 0], []])
+    assert batch.labels.tolist() == [[1, 1], [0, 0]]
+    probabilities = headscope.show(model, tokenizer, TEXT).probabilities.values()
+    own = logits_of(model, tokenizer, TEXT).logits[0].sigmoid().tolist()
+    assert list(probabilities) == pytest.approx(own, abs=1e-6)
+
+
+def test_what_cannot_be_shown_is_refused_with_what_to_do() -> None:
+    model, tokenizer = classifier()
+    with pytest.raises(ValueError, match="takes a classifier of two classes or more, such as Bert"):
+        headscope.show(model.bert, tokenizer, TEXT)
+    with pytest.raises(ValueError, match="takes both, or neither"):
+        headscope.show(model, tokenizer, TEXT, texts=[TEXT])
+    with pytest.raises(ValueError, match="text: is empty"):
+        headscope.show(model, tokenizer, " ")
+    for label in ("paise", 2, -1, 0.5, None):
+        with pytest.raises(
+            DataError, match=r"knows no class .*; takes blame, praise, or a number from 0 on"
+        ):
+            headscope.show(model, tokenizer, TEXT, texts=[TEXT], labels=[label])
+    with pytest.raises(DataError, match="there are 1, and 2 texts"):
+        headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0])
+    with pytest.raises(DataError, match="some are single texts and some are pairs"):
+        headscope.show(model, tokenizer, TEXT, texts=[TEXT, (TEXT, TEXT)], labels=[0, 1])

@@ -1,0 +1,392 @@
+"""What is recorded can be read again, whatever happened while it was written, and fits its budget."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from headscope.record.schema import (
+    FOLDER,
+    INDEX,
+    RecordError,
+    Text,
+    levels_of,
+    quadrants,
+    read_index,
+    read_step,
+    weights_from,
+    write_step,
+)
+from headscope.record.writer import OVERVIEW, TOP_KEYS, HeadRecorder
+
+TEXTS = [
+    Text("first", ["[CLS]", "日本", "</script>", "\ud800"], "日本</script>"),
+    Text("second", ["a", "b"], "ab", "x"),
+]
+
+
+def maps(seed: int = 0, texts: list[Text] = TEXTS) -> list[dict[str, np.ndarray]]:
+    """Draw rows that sum to 1, for two layers of three and two heads."""
+    random, drawn = np.random.default_rng(seed), []
+    for text in texts:
+        shape = (len(text.tokens), len(text.tokens))
+        layers = {
+            f"layer {number}": random.random((heads, *shape)) ** 4
+            for number, heads in enumerate((3, 2))
+        }
+        drawn.append(
+            {name: weights / weights.sum(-1, keepdims=True) for name, weights in layers.items()}
+        )
+    return drawn
+
+
+@settings(max_examples=50, deadline=None)
+@given(arrays_of.arrays(np.float32, (2, 3, 5), elements=st.floats(0, 1, width=32)))
+def test_levels_keep_each_row_to_half_a_step(weights: np.ndarray) -> None:
+    levels, scales = levels_of(weights)
+    assert levels.dtype == np.uint8
+    error = np.abs(weights_from(levels, scales) - weights)
+    assert (error <= scales[..., None] / 510 * 1.0001 + 1e-30).all()
+    np.testing.assert_allclose(
+        weights_from(levels, scales).max(axis=-1), weights.max(axis=-1), rtol=1e-6, atol=1e-30
+    )
+
+
+def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
+    numbers = {"entropy": (np.ones((2, 3)), np.full((2, 3), np.nan))}
+    recorder = HeadRecorder(tmp_path, TEXTS, classes=["x", "y"], notes={"precision": "32-true"})
+    recorder.record(
+        7,
+        maps(),
+        numbers,
+        pooling=[np.array([0.5, 0.5, 0, 0]), None],
+        probabilities=[np.array([0.25, 0.75])] * 2,
+        checks=[1e-7, 0.0],
+    )
+    index = read_index(tmp_path / FOLDER)
+    assert [(text.name, text.label) for text in index.texts] == [("first", None), ("second", "x")]
+    assert index.texts[0].tokens == [
+        "[CLS]",
+        "日本",
+        "</script>",
+        "?",
+    ]  # half a character has no UTF-8
+    assert (index.layers, index.heads, index.classes) == (
+        ["layer 0", "layer 1"],
+        [3, 2],
+        ["x", "y"],
+    )
+    assert (index.recorded, index.every, index.notes) == (1, 1, {"precision": "32-true"})
+    step = read_step(tmp_path / FOLDER / index.steps[0].file)
+    for text, layers in enumerate(maps()):
+        for layer, weights in enumerate(layers.values()):
+            name = f"text_{text}/layer_{layer}"
+            found = weights_from(step[f"{name}/levels"], step[f"{name}/scales"])
+            assert np.abs(found - weights).max() <= weights.max() / 510 * 1.001
+    assert step["text_0/pooling"].tolist() == [0.5, 0.5, 0, 0]
+    assert "text_1/pooling" not in step
+    assert step["text_1/probabilities"].tolist() == [0.25, 0.75]
+    assert step["numbers/entropy/mean"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert np.isnan(step["numbers/entropy/error"]).all()
+    assert step["text_0/check"] == np.float32(1e-7)
+    only = read_step(tmp_path / FOLDER / index.steps[0].file, "numbers/")
+    assert set(only) == {"numbers/entropy/mean", "numbers/entropy/error"}
+
+
+def test_exact_maps_are_kept_as_float16(tmp_path: Path) -> None:
+    HeadRecorder(tmp_path, TEXTS, exact=True).record(0, maps())
+    step = read_step(tmp_path / FOLDER / "step_000000000000.npz")
+    assert step["text_0/layer_0/weights"].dtype == np.float16
+    np.testing.assert_array_equal(
+        step["text_1/layer_1/weights"], maps()[1]["layer 1"].astype(np.float16)
+    )
+
+
+def test_of_a_long_text_the_top_keys_and_the_rest_are_kept(tmp_path: Path) -> None:
+    long = [Text("long", ["t"] * 300, "t" * 300)]
+    weights = maps(1, long)[0]["layer 0"]
+    HeadRecorder(tmp_path, long, max_tokens=256).record(0, [{"layer 0": weights}])
+    step = read_step(tmp_path / FOLDER / "step_000000000000.npz", "text_0/layer_0/")
+    step = {name.rsplit("/")[-1]: values for name, values in step.items()}
+    assert set(step) == {"top_keys", "top_levels", "scales", "rest", "overview", "overview_scales"}
+    order = np.argsort(-weights, axis=-1)[..., :TOP_KEYS]
+    top = weights_from(step["top_levels"], step["scales"])
+    np.testing.assert_array_equal(step["top_keys"], order)
+    np.testing.assert_allclose(
+        top, np.take_along_axis(weights, order, -1), atol=weights.max() / 500
+    )
+    np.testing.assert_allclose(step["rest"] + top.sum(-1), 1, atol=1e-2)
+    overview = weights_from(step["overview"], step["overview_scales"])
+    assert overview.shape == (3, OVERVIEW, OVERVIEW)
+    np.testing.assert_allclose(overview.sum(-1), 1, atol=1e-2)
+    edges = np.linspace(0, 300, OVERVIEW, endpoint=False).astype(int)
+    block = weights[1, edges[3] : edges[4], edges[7] : edges[8]].sum(-1).mean()
+    assert overview[1, 3, 7] == pytest.approx(block, abs=2e-3)
+    assert sum(values.nbytes for values in step.values()) < weights.nbytes / 20
+
+
+def test_within_a_budget_the_steps_that_stay_are_even_and_first_and_last_are_there(
+    tmp_path: Path,
+) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    recorder.record(0, maps())
+    size = recorder.index.steps[0].bytes
+    recorder.index.budget, drawn = 10 * size + 100, maps(1)
+    for step in range(1, 101):
+        recorder.record(step, drawn)
+        index = read_index(tmp_path / FOLDER)
+        assert sum(kept.bytes for kept in index.steps) <= index.budget
+        kept_steps = [kept.step for kept in index.steps]
+        assert kept_steps[0] == 0
+        assert kept_steps[-1] == step
+        assert set(np.diff(kept_steps)[:-1]) <= {index.every}
+        on_disk = {path.name for path in (tmp_path / FOLDER).iterdir()}
+        assert on_disk == {kept.file for kept in index.steps} | {INDEX}
+    assert index.recorded == 101
+    assert 5 <= len(index.steps) <= 10
+
+
+def test_two_steps_stay_whatever_they_take(tmp_path: Path) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS, budget=1)
+    for step in (0, 5, 9):
+        recorder.record(step, maps())
+    assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [0, 9]
+
+
+def test_a_resumed_run_goes_on_and_replaces_what_comes_later(tmp_path: Path) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    for step in (0, 10, 20, 30):
+        recorder.record(step, maps(step))
+    resumed = HeadRecorder(tmp_path, TEXTS)
+    resumed.record(20, maps(99))
+    resumed.record(40, maps(40))
+    index = read_index(tmp_path / FOLDER)
+    assert [kept.step for kept in index.steps] == [0, 10, 20, 40]
+    assert index.recorded == 4
+    step = read_step(tmp_path / FOLDER / index.steps[2].file)
+    expected = levels_of(maps(99)[0]["layer 0"])[0]
+    np.testing.assert_array_equal(step["text_0/layer_0/levels"], expected)
+    assert not (tmp_path / FOLDER / "step_000000000030.npz").exists()
+    HeadRecorder(tmp_path, TEXTS[:1]).record(50, maps()[:1])  # other texts: a record of its own
+    assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [50]
+    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [
+        "index.json",
+        "step_000000000050.npz",
+    ]
+
+
+def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    one = np.ones((2, 3))
+    for step in (0, 10):
+        recorder.record(step, maps(), {"entropy": (one, one)})
+    recorder = HeadRecorder(tmp_path, TEXTS)  # another process, later
+    assert recorder.amend(
+        0, {"loss_zeroed": (2 * one, one)}, {"faithfulness/chance": np.array([0.1, 0.2])}
+    )
+    assert not recorder.amend(5, {})
+    index = read_index(tmp_path / FOLDER)
+    assert (index.layers, index.heads) == (["layer 0", "layer 1"], [3, 2])
+    assert [kept.bytes for kept in index.steps] == [
+        (tmp_path / FOLDER / kept.file).stat().st_size for kept in index.steps
+    ]
+    arrays = read_step(tmp_path / FOLDER / index.steps[0].file)
+    assert arrays["numbers/loss_zeroed/mean"].tolist() == (2 * one).tolist()
+    assert arrays["numbers/entropy/mean"].tolist() == one.tolist()
+    assert arrays["faithfulness/chance"].tolist() == [0.1, 0.2]
+    assert "text_1/layer_1/levels" in arrays
+
+
+def test_half_a_file_is_never_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    recorder.record(0, maps())
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(OSError, match="disk full"):
+        recorder.record(1, maps())
+    assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [0]
+    assert {path.name for path in (tmp_path / FOLDER).iterdir()} == {INDEX, "step_000000000000.npz"}
+
+
+def test_maps_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    with pytest.raises(ValueError, match="1 texts have maps, 2 texts were announced"):
+        recorder.record(0, maps()[:1])
+    with pytest.raises(
+        ValueError, match=r"first, layer 0: a map of shape \(3, 2, 2\) for 4 tokens"
+    ):
+        recorder.record(0, maps()[::-1])
+    assert not (tmp_path / FOLDER).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda row: row * np.nan, "a NaN"),
+        (lambda row: row - 0.5, "a weight below 0"),
+        (lambda row: row * 2, "a sum of 2"),
+        (lambda row: row * 0.9, "a sum of 0.9"),
+    ],
+)
+def test_what_is_no_softmax_is_refused_with_its_place(
+    tmp_path: Path, change: Any, said: str
+) -> None:
+    recorder, wrong = HeadRecorder(tmp_path, TEXTS), maps()
+    wrong[1]["layer 1"][1, 0] = change(wrong[1]["layer 1"][1, 0])
+    words = f"second, layer 1, head 1: the row of query 0 has {said}; takes weights that sum to 1"
+    with pytest.raises(ValueError, match=words):
+        recorder.record(0, wrong)
+    with pytest.raises(ValueError, match="second: has no maps; give those of at least one layer"):
+        recorder.record(0, [maps()[0], {}])
+    assert not (tmp_path / FOLDER).exists()
+    right = maps()
+    right[1]["layer 1"][1, 0] = 0  # a query that may look nowhere
+    recorder.record(0, right)
+
+
+def test_the_rounding_is_how_far_the_shown_map_is_from_the_true_one(tmp_path: Path) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    recorder.record(0, maps())
+    step = read_step(tmp_path / FOLDER / recorder.index.steps[0].file)
+    for text, layers in enumerate(maps()):
+        far = [
+            np.abs(
+                weights_from(
+                    step[f"text_{text}/layer_{layer}/levels"],
+                    step[f"text_{text}/layer_{layer}/scales"],
+                )
+                - weights
+            ).max()
+            for layer, weights in enumerate(layers.values())
+        ]
+        assert 0 < max(far) < 1 / 509
+        assert step[f"text_{text}/rounding"] == pytest.approx(max(far), abs=1e-7)
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "pickle", "missing"])
+def test_a_broken_step_is_named(tmp_path: Path, damage: str) -> None:
+    path = write_step(tmp_path, 3, {"text_0/pooling": np.ones(1000)})
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-200])
+    elif damage == "garbage":
+        path.write_bytes(b"PK\x03\x04 this is no archive")
+    elif damage == "pickle":
+        np.savez(path, **{"text_0/pooling": np.array([{"a": 1}], dtype=object)})
+    else:
+        path.unlink()
+    with pytest.raises(RecordError, match=r"step_000000000003.npz: cannot be read"):
+        read_step(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: content[:-9], "cannot be read"),
+        (lambda _: "[]", "cannot be read"),
+        (lambda _: "null", "cannot be read"),
+        (
+            lambda content: content.replace('"version": 1', '"version": 99'),
+            "is of version 99, this headscope reads 1",
+        ),
+        (
+            lambda content: content.replace('"file": "step', '"file": "../step'),
+            "names a file that no step has",
+        ),
+        (lambda content: content.replace('"recorded"', '"unknown"'), "cannot be read"),
+        (lambda content: content.replace('"step": 0', '"step": "zero"'), "cannot be read"),
+        (lambda _: "[" * 100_000, "cannot be read"),
+    ],
+    ids=["cut", "list", "null", "version", "outside", "key", "word", "deep"],
+)
+def test_a_broken_index_is_named(tmp_path: Path, change: object, words: str) -> None:
+    HeadRecorder(tmp_path, TEXTS).record(0, maps())
+    path = tmp_path / FOLDER / INDEX
+    path.write_text(change(path.read_text()))  # type: ignore[operator]
+    with pytest.raises(RecordError, match=words):
+        read_index(tmp_path / FOLDER)
+
+
+def test_the_format_is_what_its_page_says(tmp_path: Path) -> None:
+    HeadRecorder(tmp_path, TEXTS).record(5, maps())
+    content = json.loads((tmp_path / FOLDER / INDEX).read_text())
+    page = (Path(__file__).parents[2] / "docs/record-format.md").read_text()
+    assert all(f"`{key}`" in page for key in content)
+    with np.load(tmp_path / FOLDER / content["steps"][-1]["file"], allow_pickle=False) as step:
+        weights = step["text_0/layer_0/levels"] / 255 * step["text_0/layer_0/scales"][..., None]
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=0.02)
+
+
+# --- pairs ---
+
+PAIR = Text(
+    "pair", ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"], "a b c", "x", [None, 0, 0, None, 1, None]
+)
+
+
+def test_the_segments_of_a_pair_are_kept_and_those_of_a_single_text_are_not_there(
+    tmp_path: Path,
+) -> None:
+    texts = [PAIR, *TEXTS]
+    HeadRecorder(tmp_path, texts).record(0, maps(0, texts))
+    index = read_index(tmp_path / FOLDER)
+    assert index.texts[0] == PAIR
+    assert [text.segments for text in index.texts[1:]] == [None, None]
+    written = json.loads((tmp_path / FOLDER / INDEX).read_text())
+    assert written["version"] == 1
+    assert written["texts"][0]["segments"] == [None, 0, 0, None, 1, None]
+    assert [list(text) for text in written["texts"][1:]] == [
+        ["name", "tokens", "text", "label"]
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"exact": True}, {"max_tokens": 5}], ids=["levels", "exact", "long"]
+)
+def test_the_shares_of_a_pair_are_those_of_the_whole_map(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    texts = [PAIR, TEXTS[1]]
+    HeadRecorder(tmp_path, texts, **options).record(0, maps(0, texts))
+    step = read_step(tmp_path / FOLDER / "step_000000000000.npz")
+    for layer, weights in enumerate(maps(0, texts)[0].values()):
+        found = step[f"text_0/layer_{layer}/quadrants"]
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, quadrants(weights, PAIR.segments), rtol=1e-6)  # type: ignore[arg-type]
+    assert not [name for name in step if name.startswith("text_1/") and "quadrants" in name]
+    assert ("text_0/layer_0/top_keys" in step) == ("max_tokens" in options)
+
+
+def test_a_record_from_before_pairs_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    before = replace(PAIR, segments=None)
+    recorder = HeadRecorder(tmp_path, [before])
+    for step in (0, 10):
+        recorder.record(step, maps(step, [PAIR]))
+    assert read_index(tmp_path / FOLDER).texts == [before]
+    resumed = HeadRecorder(tmp_path, [PAIR])
+    resumed.record(20, maps(20, [PAIR]))
+    index = read_index(tmp_path / FOLDER)
+    assert [kept.step for kept in index.steps] == [0, 10, 20]
+    assert index.texts == [PAIR]
+    steps = [read_step(tmp_path / FOLDER / kept.file) for kept in index.steps]
+    assert ["text_0/layer_0/quadrants" in step for step in steps] == [False, False, True]
+
+
+def test_segments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match="t: segments has to be 0, 1 or None for each of the 2 tokens"
+    ):
+        Text("t", ["a", "b"], "a b", segments=[0, 1, 1])
+    HeadRecorder(tmp_path, [PAIR]).record(0, maps(0, [PAIR]))
+    path = tmp_path / FOLDER / INDEX
+    path.write_text(path.read_text().replace('"segments": [null, 0', '"segments": [null, 7'))
+    with pytest.raises(RecordError, match="cannot be read: pair: segments has to be"):
+        read_index(tmp_path / FOLDER)

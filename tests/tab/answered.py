@@ -1,0 +1,142 @@
+"""A record that has everything a finished run's has, made up: verdicts, roles, what changes without each head, norms.
+
+L layers, H heads, T tokens, C classes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headscope.record.schema import Text
+from headscope.record.writer import HeadRecorder
+from headscope.tab.summaries import write_marker
+
+CLASSES = ["bad", "good"]
+
+
+def answered_run(
+    folder: Path,
+    layers: int = 2,
+    heads: int = 4,
+    tokens: int = 12,
+    steps: tuple[int, ...] = (0, 100, 200, 300),
+    kept: int = 200,
+    seed: int = 0,
+    texts: int = 2,
+    classes: Sequence[str] = CLASSES,
+) -> HeadRecorder:
+    """Write a run whose weights of step `kept` were kept. Its last layer's head 1 matters most, its head 0 does nothing.
+
+    Of all other heads the odd ones matter less, of the even ones it cannot be said.
+    """  # fmt: skip
+    random = np.random.default_rng(seed)
+    words = ["[CLS]", *(f"word{place}" for place in range(1, tokens - 1)), "[SEP]"]
+    shown = [
+        Text(
+            f"probe_{number}",
+            words,
+            " ".join(words[1:-1]),
+            classes[number % 2],
+            None,
+            [0, tokens - 1],
+            0,
+        )
+        for number in range(texts)
+    ]
+    recorder = HeadRecorder(
+        folder, shown, classes, notes={"precision": "32-true", "dropout": "off"}
+    )
+    shape = (layers, heads)
+    for step in steps:
+        logits = random.normal(size=(texts, layers, heads, tokens, tokens)) * (1 + step / 100)
+        maps = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+        maps[:, 0, 0] = np.eye(tokens)[0]  # a sink: all weight to [CLS]
+        numbers = {
+            name: (random.uniform(size=shape), np.full(shape, 0.01))
+            for name in ("entropy_share", "first")
+        }
+        extra: dict[str, Any] = {
+            "roles": np.full(shape, "no clear pattern"),
+            "roles/score": random.uniform(size=shape),
+        }
+        extra["roles"][0, 0] = "first-token sink"
+        if step == kept:
+            numbers |= {"loss_zeroed": effects(layers, heads)}
+            extra |= answer(layers, heads) | of_texts(
+                random, layers, heads, tokens, texts, len(classes)
+            )
+        named = [
+            {f"layer {layer}": maps[text, layer] for layer in range(layers)}
+            for text in range(texts)
+        ]
+        likely = [random.dirichlet([2, *[1] * (len(classes) - 1)]) for _ in range(texts)]
+        recorder.record(
+            step,
+            named,
+            numbers,
+            probabilities=likely,
+            checks=[1e-7] * texts,
+            extra=as_stored(extra),
+        )
+    recorder.index.kept = kept
+    recorder.amend(kept, {})
+    write_marker(folder)
+    return recorder
+
+
+def effects(layers: int, heads: int) -> tuple[np.ndarray, np.ndarray]:
+    mean, error = np.full((layers, heads), 0.004), np.full((layers, heads), 0.01)
+    mean[:, 1::2] = 0.1 + 0.01 * np.arange(layers * len(range(1, heads, 2))).reshape(layers, -1)
+    mean[-1, :2], error[-1, :2] = (0.0001, 0.41), (0.0005, 0.03)
+    return mean, error
+
+
+def answer(layers: int, heads: int) -> dict[str, Any]:
+    verdicts = np.full((layers, heads), -1)
+    verdicts[:, 1::2] = 1
+    verdicts[-1, 0] = 0
+    return {
+        "verdicts": verdicts, "verdicts/smallest": 0.01, "studied": np.int32(256),
+        "faithfulness/rollout": [[0.3, 0.02], [0.1, 0.02]], "faithfulness/gradient": [[0.5, 0.02], [0.1, 0.02]],
+        "faithfulness/chance": [[0.1, 0.02], [0.3, 0.02]], "faithfulness/rollout_less_chance": [0.2, 0.01],
+    }  # fmt: skip
+
+
+def of_texts(
+    random: np.random.Generator, layers: int, heads: int, tokens: int, texts: int, classes: int
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in range(texts):
+        given = random.normal(size=(layers, heads)) / 5
+        given[-1, 1] = 2.5
+        found |= {
+            f"text_{text}/nats/class": np.int32(text % 2),
+            f"text_{text}/nats/heads": given,
+            f"text_{text}/nats/feedforward": random.normal(size=layers) / 5,
+            f"text_{text}/nats/constant": 0.1,
+            f"text_{text}/nats/keys": np.tile(
+                np.arange(min(3, tokens), dtype=np.int32), (layers, heads, 1)
+            ),
+            f"text_{text}/nats/by_key": random.normal(size=(layers, heads, min(3, tokens))) / 9,
+            f"text_{text}/without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
+            f"text_{text}/without/layers": random.dirichlet([1] * classes, size=layers),
+        }
+        for layer in range(layers):
+            found[f"text_{text}/layer_{layer}/value_norms"] = random.uniform(
+                0.1, 3, size=(heads, tokens)
+            )
+    return found
+
+
+def as_stored(values: dict[str, Any]) -> dict[str, np.ndarray]:
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    small = {
+        name: array.astype(np.int32) if array.dtype.kind == "i" else array
+        for name, array in arrays.items()
+    }
+    return {
+        name: array.astype(np.float32) if array.dtype.kind == "f" else array
+        for name, array in small.items()
+    }

@@ -1,0 +1,134 @@
+"""The Heads tab in a browser: how a test opens it, finds things in it, and what its maps should look like."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from heads_server import Server, serving
+
+from chromium import colours_of, watch
+from headscope.record.schema import levels_of, weights_from
+from headscope.tab.pictures import colors
+
+ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
+Opener = Callable[..., "Tab"]
+
+
+@dataclass
+class Tab:
+    """The page in a browser: the page around it, and the frame that is the tab."""
+
+    page: Any
+    frame: Any
+    server: Server
+
+    def find(self, selector: str) -> Any:
+        return self.frame.locator(selector)
+
+    def text(self, selector: str) -> str:
+        content: str = self.find(selector).first.inner_text()
+        return re.sub(r"\s+", " ", content).strip()
+
+    def wait(self, condition: str) -> None:
+        self.frame.wait_for_function(condition, timeout=20_000)
+
+    def drawn(self, step: int) -> None:
+        self.wait(
+            f"() => document.querySelector('.now:not(.pending)')?.textContent === 'step {step}'"
+        )
+
+    def says(self, selector: str, words: str) -> None:
+        """Wait until somewhere stands what has to be fetched first."""
+        self.frame.locator(selector).filter(has_text=words).first.wait_for()
+
+    def fixed(self, scale: str) -> None:
+        """Choose colours that are the same for every map."""
+        self.find("[data-value=fixed]").click()
+        self.find(".choose-scale").select_option(scale)
+
+    def choose(self, layer: int, head: int) -> None:
+        self.find(f".grid .map[aria-label='layer {layer}, head {head}']").click()
+
+    def hover_cell(self, query: int, key: int, section: str = ".head") -> None:
+        large = self.find(f"{section} .large")
+        cell = large.bounding_box()["width"] / self.find(f"{section} .queries .label").count()
+        large.hover(position={"x": (key + 0.5) * cell, "y": (query + 0.5) * cell})
+
+    def press(self, key: str) -> None:
+        """Press a key as somebody does whose last click was in the tab, on nothing."""
+        self.find(".head h2").click()
+        self.page.keyboard.press(key)
+
+    def open_saved_page(self) -> None:
+        """Go to the file that the tab is saved as, which has everything in it."""
+        with self.page.expect_download() as waiting:
+            self.find("button >> text=Save page").click()
+        self.page.set_content(Path(waiting.value.path()).read_text("utf-8"))
+        self.frame = self.page.main_frame
+        for part in (".grid .map", ".table tbody tr"):
+            self.find(part).first.wait_for()
+
+    def fits(self) -> bool:
+        return bool(self.frame.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+@contextmanager
+def opening(browser: Any) -> Iterator[Opener]:
+    """Open logdirs; whatever is done there, nothing may be fetched from elsewhere or complained about."""
+    requests: list[str] = []
+    complaints: list[str] = []
+    servers: list[Server] = []
+    with ExitStack() as stack:
+
+        def opener(
+            logdir: Path, address: str = "", width: int = 1280, height: int = 720, **options: Any
+        ) -> Tab:
+            server = stack.enter_context(serving(logdir))
+            servers.append(server)
+            context = browser.new_context(viewport={"width": width, "height": height}, **options)
+            stack.callback(context.close)
+            page = context.new_page()
+            page.set_default_timeout(30_000)  # a busy machine is slow, not wrong
+            watch(page, requests, complaints, ALLOWED)
+            page.goto(server.url + address)
+            tab = Tab(page, page.frames[1], server)
+            tab.wait("() => document.querySelector('.choose-run option, .error:not([hidden])')")
+            return tab
+
+        yield opener
+    homes = tuple([server.url for server in servers] + ["blob:"])
+    assert [url for url in requests if not url.startswith(homes)] == []
+    assert complaints == []
+
+
+def pixels_of(tab: Tab, selector: str, index: int = 0) -> np.ndarray:
+    """Return a canvas's colours [row, column, rgb]."""
+    return colours_of(tab.find(selector).nth(index))[..., :3]
+
+
+def expected_pixels(
+    weights: np.ndarray, top: float | None = None, root: bool = False
+) -> np.ndarray:
+    """Return the colours of a map: up to its own largest weight, or to `top`."""
+    levels, scales = levels_of(weights.astype(np.float32))
+    share = scales.astype(np.float64)[:, None] / (
+        scales.max().astype(np.float64) if top is None else top
+    )
+    curve = 255 * np.sqrt(levels / 255) if root else levels.astype(np.float64)
+    place = np.floor(curve * (np.sqrt(share) if root else share) + 0.5)
+    found: np.ndarray = colors()[np.minimum(place, 255).astype(int)]
+    return found
+
+
+def stored(weights: np.ndarray) -> np.ndarray:
+    """Return the weights as a record has them."""
+    kept: np.ndarray = weights_from(*levels_of(weights.astype(np.float32)))
+    return kept
+
+
+def assert_close(shown: str, weights: np.ndarray, query: int, key: int) -> None:
+    assert abs(float(shown.replace("−", "-")) - weights[query, key]) <= weights[query].max() / 255

@@ -1,0 +1,136 @@
+"""A small TensorBoard for tests of the Heads tab: the real plugin's routes inside a page that frames it as TensorBoard does."""
+
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from werkzeug import Request, Response
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from headscope.record.schema import FOLDER, INDEX, Text
+from headscope.record.writer import HeadRecorder
+
+with warnings.catch_warnings():  # TensorBoard brings an html5lib that calls itself deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from tensorboard.backend.application import TensorBoardWSGI
+    from tensorboard.plugins.base_plugin import TBContext
+
+    from headscope.tab.plugin import HeadsPlugin
+
+HOST_PAGE = """<!DOCTYPE html><html><body style="margin:0" class="{theme}">
+<iframe id="tab" title="Heads" src="data/plugin_entry.html?name=heads"
+ style="position:fixed;inset:0;width:100%;height:100%;border:0"></iframe></body></html>"""
+
+
+class Provider:
+    """What the plugin asks TensorBoard's data provider: which runs there are. All folders of the logdir are."""
+
+    def __init__(self, logdir: Path) -> None:
+        self.logdir = logdir
+
+    def list_tensors(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    def list_runs(self, *_: Any, **__: Any) -> list[Any]:
+        return [
+            SimpleNamespace(run_name=path.name)
+            for path in sorted(self.logdir.iterdir())
+            if path.is_dir()
+        ]
+
+
+class Quiet(WSGIRequestHandler):
+    """Serve without a line for each request."""
+
+    def log(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+@dataclass
+class Server:
+    """A server that runs: its address, and what was asked for."""
+
+    url: str
+    asked: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def serving(logdir: Path) -> Iterator[Server]:
+    """Serve the records below a folder until the block ends."""
+    plugin = HeadsPlugin(TBContext(logdir=str(logdir), data_provider=Provider(logdir)))
+    board = TensorBoardWSGI([plugin])
+    state = Server("")
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        request = Request(environ)
+        state.asked.append(request.full_path)
+        if request.path == "/":
+            page = HOST_PAGE.format(theme="dark-mode" if "dark" in request.args else "")
+            return Response(page, mimetype="text/html")(environ, start_response)
+        if request.path == "/favicon.ico":
+            return Response(status=204)(environ, start_response)
+        answer: Iterable[bytes] = board(environ, start_response)
+        return answer
+
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
+    state.url = f"http://127.0.0.1:{server.server_port}/"
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Return weights whose last axis sums to 1."""
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def maps_of(
+    seed: int, layers: int, heads: int, count: int, sharpness: float = 2.0
+) -> list[np.ndarray]:
+    """Return a map [heads, count, count] for each layer, all of them different."""
+    random = np.random.default_rng(seed)
+    return [
+        softmax(sharpness * random.standard_normal((heads, count, count))) for _ in range(layers)
+    ]
+
+
+@dataclass
+class Step:
+    """What is recorded at a step: a list of layers' maps for each text, and the numbers."""
+
+    step: int
+    maps: list[list[np.ndarray]]
+    numbers: dict[str, tuple[np.ndarray, np.ndarray]] | None = None
+    pooling: list[np.ndarray | None] = field(default_factory=list)
+    probabilities: list[np.ndarray] = field(default_factory=list)
+    checks: list[float] = field(default_factory=list)
+    extra: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def write_run(logdir: Path, run: str, texts: list[Text], steps: list[Step], **options: Any) -> Path:
+    """Record a run and return its folder of heads."""
+    recorder = HeadRecorder(logdir / run, texts, **options)
+    for step in steps:
+        maps = [
+            {f"layer {number}": layer for number, layer in enumerate(text)} for text in step.maps
+        ]
+        recorder.record(
+            step.step, maps, step.numbers, step.pooling, step.probabilities, step.checks, step.extra
+        )
+    assert (logdir / run / FOLDER / INDEX).exists()
+    return logdir / run / FOLDER

@@ -1,0 +1,449 @@
+"""The page that needs no server: its data in plain Python, its behaviour in a real browser, opened from its file."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from heads_browser import expected_pixels
+
+from chromium import colours_of, contrast, watch
+from headscope.record.schema import Text, levels_of, numbers_of_pair, quadrants
+from headscope.tab.page import STATIC, PageText, bundled, page, write_page
+from headscope.tab.pictures import colors
+from pages import texts_of
+
+LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass
+WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
+CLASSES = ["7", "cats", "1"]
+SEGMENTS = [None, 0, 0, None, 1, 1, None]
+TOKENS = ".text .tokens >> nth=0"
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>", '"><svg onload=alert(1)>', "<!--<script>", "a\0b", "\u202egnp.exe", "x" * 10_000,
+    "{{x}}", "${x}", "$data", "&lt;\u2028\u2029", "{data}", "__proto__", "\ud83d",
+]  # fmt: skip
+Opener = Callable[..., Any]
+
+
+def random_maps(seed: int, count: int, layers: int = LAYERS, heads: int = HEADS) -> np.ndarray:
+    scores = np.exp(2 * np.random.default_rng(seed).standard_normal((layers, heads, count, count)))
+    weights: np.ndarray = (scores / scores.sum(axis=-1, keepdims=True)).astype(np.float32)
+    return weights
+
+
+def make_text(
+    words: list[str] = WORDS,
+    seed: int = 0,
+    label: str | None = "cats",
+    segments: list[int | None] | None = None,
+    exact: bool = True,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    **details: Any,
+) -> tuple[PageText, np.ndarray]:
+    """Return a text of a page and its maps [layer, head, query, key]."""
+    maps = random_maps(seed, len(words))
+    own: dict[str, np.ndarray] = {"probabilities": np.array([0.25, 0.7, 0.05], dtype=np.float32)}
+    for layer, weights in enumerate(maps):
+        kept = (
+            {"weights": weights}
+            if exact
+            else dict(zip(("levels", "scales"), levels_of(weights), strict=True))
+        )
+        kept |= (
+            {}
+            if segments is None
+            else {"quadrants": quadrants(weights, segments).astype(np.float32)}
+        )
+        own |= {f"layer_{layer}/{name}": array for name, array in kept.items()}
+    means = [
+        [float((layer * 3 + head) * 5 % 7) for head in range(HEADS)] for layer in range(LAYERS)
+    ]
+    numbers: dict[str, Any] = {"entropy": means}
+    if segments is not None:
+        numbers["between"] = [
+            [numbers_of_pair(head, segments)["between"] for head in layer] for layer in maps
+        ]
+    text = Text("text", words, " ".join(words), label, segments)
+    return PageText(text, own | dict(arrays or {}), **{"numbers": numbers, **details}), maps
+
+
+def written(*texts: PageText, title: str = "Attention heads", classes: list[str] = CLASSES) -> str:
+    return page(title, [f"layer {layer}" for layer in range(LAYERS)], classes, texts)
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Open a page from its file; whatever a test does there, nothing may be fetched or complained about."""
+    path, contexts, requests, complaints = tmp_path / "page.html", [], [], []
+
+    def opener(content: str, **options: Any) -> Any:
+        write_page(path, content)
+        contexts.append(
+            browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
+        )
+        tab = contexts[-1].new_page()
+        tab.set_default_timeout(30_000)  # a busy machine is slow, not wrong
+        watch(tab, requests, complaints)
+        tab.goto(path.as_uri())
+        tab.locator(".grid .map").first.wait_for()
+        return tab
+
+    yield opener
+    for context in contexts:
+        context.close()
+    assert set(requests) <= {path.as_uri()}
+    assert complaints == []
+
+
+def expected_of_exact(
+    weights: np.ndarray, top: float | None = None, root: bool = False
+) -> np.ndarray:
+    share = weights.astype(np.float64) / (weights.max() if top is None else top)
+    place = np.floor(255 * (np.sqrt(share) if root else share) + 0.5)
+    pixels: np.ndarray = colors()[np.minimum(place, 255).astype(int)]
+    return pixels
+
+
+def put_nats() -> dict[str, np.ndarray]:
+    """Return what heads put: head 1 of layer 1 has 2 of its 3.1 nats from token 4."""
+    heads, keys, by_key = np.zeros((2, 3)), np.zeros((2, 3, 2), dtype=np.int32), np.zeros((2, 3, 2))
+    heads[1, 1], keys[1, 1], by_key[1, 1] = 3.1, [4, 1], [2.0, -0.5]
+    return {"nats/heads": heads.astype("f4"), "nats/keys": keys, "nats/by_key": by_key.astype("f4")}
+
+
+# --- the data ---
+
+
+def test_weights_come_back_within_half_a_level() -> None:
+    for kind in (np.float16, np.float32, np.float64):
+        for sharpness in (0.01, 1.0, 9.0):
+            scores = np.exp(sharpness * np.random.default_rng(0).standard_normal((31, 31)))
+            weights = (scores / scores.sum(axis=1, keepdims=True)).astype(kind)
+            levels, scales = levels_of(weights)
+            error = np.abs(
+                levels / 255 * scales[:, None].astype(np.float64) - weights.astype(np.float64)
+            )
+            assert (error <= scales[:, None] / 510 * (1 + 1e-5)).all()
+    levels, scales = levels_of(np.eye(3)[[0, 1, 1]] * [0, 1, 0])  # a row of zeros stays zeros
+    assert scales.tolist() == [0, 1, 1]
+    assert levels.tolist() == [[0, 0, 0], [0, 255, 0], [0, 255, 0]]
+
+
+def test_everything_comes_back_as_it_was_and_text_holds_no_markup() -> None:
+    shown, maps = make_text(
+        [*HOSTILE], label=HOSTILE[0], notes={"run": HOSTILE[1]}, answer=HOSTILE[2]
+    )
+    shown.numbers["entropy"][0][1] = float("nan")
+    content = written(shown, title="\ud83d</title><script>")
+    content.encode("utf-8")
+    (back,) = texts_of(content)
+    assert back.text["tokens"][:-1] == HOSTILE[:-1]
+    assert (back.text["label"], back.text["notes"], back.text["answer"]) == (
+        HOSTILE[0],
+        {"run": HOSTILE[1]},
+        HOSTILE[2],
+    )
+    assert back.numbers["entropy"] == [[0.0, None, 3.0], [1.0, 6.0, 4.0]]
+    np.testing.assert_array_equal(back.weights(1), maps[1])  # float32 to the bit
+    assert "<title>?&lt;/title&gt;&lt;script&gt;</title>" in content
+    assert content.count("<script ") == 2
+    assert not set("<>&\u2028\u2029") & set(
+        re.findall(r'json">(.*?)</script>', content, re.DOTALL)[0]
+    )
+
+
+def test_a_page_of_nothing_is_refused() -> None:
+    shown, _ = make_text()
+    for texts in (
+        [],
+        [shown, PageText(shown.text, {"probabilities": np.zeros(3, dtype=np.float32)})],
+    ):
+        with pytest.raises(ValueError, match="at least one text, and the maps of each"):
+            written(*texts)
+
+
+def test_every_module_is_put_in_once_and_none_can_end_the_script() -> None:
+    script = bundled("index.js")
+    assert sorted(re.findall(r"^modules\.(\w+) =", script, re.MULTILINE)) == sorted(
+        path.stem for path in STATIC.glob("*.js")
+    )
+    assert not re.search(r"^(import|export)\b|</script|<!--", script, re.MULTILINE)
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_write_that_fails_leaves_the_old_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("old")
+
+    def fail(self: Path, *_: object) -> None:
+        self.write_text("half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, step, fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_page(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- the browser ---
+
+
+def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener) -> None:
+    """One way through all of it: the grid, a head, a token, a cell, the numbers, the keyboard."""
+    pooling = np.array([0, 17, 255, 51, 102, 5, 80], dtype=np.float32) / 510
+    notes = {"what spoke for it": "layer 1 head 1 put +3.1 nats for cats", "run": "outputs/mine"}
+    shown, maps = make_text(
+        arrays={"pooling": pooling, **put_nats()}, notes=notes, answer="cats against 7"
+    )
+    tab = open_page(written(shown))
+    assert (tab.title(), tab.locator("h1").text_content()) == ("Attention heads", "Attention heads")
+    assert tab.locator(".prediction h3").text_content() == "predicted cats ✓ true label cats"
+    assert tab.locator(".prediction li").all_text_contents() == ["cats0.700", "70.250", "10.050"]
+    facts = tab.locator(".trust .fact").all_text_contents()
+    assert facts[:3] == [
+        f"Text{shown.text.text}",
+        f"what spoke for it{notes['what spoke for it']}",
+        "runoutputs/mine",
+    ]
+    assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # which put most
+    assert tab.locator(".grid .map").first.get_attribute("aria-label") == "layer 1, head 1"
+    tab.locator("[data-value=place]").click()
+    captions = [map_.get_attribute("aria-label") for map_ in tab.locator(".grid .map").all()]
+    assert captions == [
+        f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)
+    ]
+    assert not any(
+        tab.locator(name).first.is_visible() for name in (".steps", ".chooser", ".examples")
+    )
+
+    tab.locator(".grid .map").nth(4).click()  # layer 1, head 1
+    assert tab.locator(".head h2").text_content() == "layer 1, head 1"
+    assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 · 1"
+    assert (
+        tab.locator(".put").text_content()
+        == "put +3.10 nats for cats against 7: cat +2.00, 猫 −0.50"
+    )
+
+    tokens, weights = tab.locator(TOKENS).locator(".token"), maps[1][1]
+    tokens.nth(2).hover()
+    titles = [float(token.get_attribute("title").split()[-1]) for token in tokens.all()]
+    assert titles == pytest.approx(
+        weights[2].tolist(), abs=5.1e-4
+    )  # every digit that is shown is right
+    strongest = np.argsort(-weights[2])
+    assert tab.locator(".ranking ol .name").all_text_contents() == [WORDS[key] for key in strongest]
+    large = tab.locator(".head .large")
+    cell = large.bounding_box()["width"] / len(WORDS)
+    large.hover(position={"x": 1.5 * cell, "y": 5.5 * cell})
+    assert tab.locator(".head .readout").text_content().startswith("query 5 🐈 → key 1 猫")
+    assert float(tab.locator(".head .readout strong").text_content()) == pytest.approx(
+        weights[5, 1], abs=5.1e-4
+    )
+    pooled = tab.locator(".pooling .token").evaluate_all(
+        "all => all.map(token => token.title.split(' ').at(-1))"
+    )
+    assert pooled == ["0.000", "0.033", "0.500", "0.100", "0.200", "0.010", "0.157"]
+
+    column = tab.locator("thead th button >> text='entropy'")
+    column.click()
+    model = [f"layer {layer} · {head}" for layer in range(LAYERS) for head in range(HEADS)]
+    assert tab.locator("tbody th").all_text_contents() == [
+        model[at] for at in (4, 1, 5, 2, 3, 0)
+    ]  # 6 5 4 3 1 0
+
+    tab.locator(".grid .map[aria-checked=true]").focus()
+    for key in [
+        "ArrowUp",
+        "ArrowLeft",
+        "ArrowUp",
+        "Tab",
+        "Tab",
+        "ArrowDown",
+        "ArrowDown",
+        "ArrowRight",
+        "Enter",
+    ]:
+        tab.keyboard.press(key)  # the upper border holds; past the choice of views
+    assert tab.locator(".head h2").text_content() == "layer 0, head 0"
+    assert (
+        tab.locator(".head .readout").text_content().startswith("query 6 <0xE3> → key 1 猫")
+    )  # from query 5
+    tab.keyboard.press("Escape")
+    assert tab.locator("button >> text=Unlock").is_hidden()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_every_head_has_a_map_in_the_colours_of_the_tab(open_page: Opener, exact: bool) -> None:
+    shown, maps = make_text(exact=exact)
+    tab = open_page(written(shown))
+    pixels_of = expected_of_exact if exact else expected_pixels
+    for index in range(LAYERS * HEADS):
+        shown_pixels = colours_of(tab.locator(".grid .map canvas").nth(index))[..., :3]
+        np.testing.assert_array_equal(shown_pixels, pixels_of(maps[index // HEADS][index % HEADS]))
+    np.testing.assert_array_equal(
+        colours_of(tab.locator(".legend"))[0, :, :3], colors()
+    )  # one viridis
+    tab.locator("[data-value=fixed]").click()
+    tab.locator(".choose-scale").select_option("linear:0.2")
+    np.testing.assert_array_equal(
+        colours_of(tab.locator(".head .large"))[..., :3], pixels_of(maps[0][0], 0.2, False)
+    )
+
+
+def test_hostile_text_is_shown_and_does_nothing(open_page: Opener) -> None:
+    name = HOSTILE[0]
+    shown, _ = make_text(
+        HOSTILE, label=name, notes={name: name}, numbers={name: [[1.0] * HEADS] * LAYERS}
+    )
+    for width in (400, 1280):
+        tab = open_page(
+            written(shown, shown, title=name, classes=[name, "\u202eb", "c"]),
+            viewport={"width": width, "height": 720},
+        )
+        assert (tab.title(), tab.locator("h1").text_content()) == (name, name)
+        assert tab.locator(TOKENS).locator(".token").all_text_contents()[:3] == HOSTILE[:3]
+        assert tab.locator(".chooser .name").first.text_content() == name
+        assert tab.locator("img, svg").count() == 0
+        tab.locator(TOKENS).locator(".token").nth(5).hover()
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.slow
+def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: Path) -> None:
+    markup = '<img src="http://127.0.0.1:9/" onerror="ran = 1"><script>ran = 1</script><noscript'
+    path = tmp_path / "page.html"
+    path.write_text(written(make_text()[0]).replace("<noscript", markup), "utf-8")
+    with browser.new_context() as context:
+        listen = "document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective))"
+        context.add_init_script(f"window.refused = []; {listen}")
+        tab = context.new_page()
+        tab.goto(path.as_uri())
+        tab.locator(".grid .map").first.wait_for()
+        assert tab.evaluate("refused.sort()") == ["img-src", "script-src-attr", "script-src-elem"]
+        assert tab.evaluate("typeof ran") == "undefined"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "label", "verdict"),
+    [
+        (None, "7", "predicted cats ✗ true label 7"),
+        (None, None, "predicted cats"),
+        ([1, 1, 0], "7, cats", "predicted 7, cats ✓ true label 7, cats"),
+        ([0, 0, 0], "7", "predicted none ✗ true label 7"),
+    ],
+)
+def test_what_the_text_is_given_is_said(
+    open_page: Opener, given: list[int] | None, label: str | None, verdict: str
+) -> None:
+    arrays = {} if given is None else {"given": np.array(given, dtype=np.uint8)}
+    tab = open_page(written(make_text(label=label, arrays=arrays)[0]))
+    assert tab.locator(".prediction h3").text_content() == verdict
+
+
+def test_several_texts_stand_in_a_list(open_page: Opener) -> None:
+    made = [
+        make_text(WORDS[: 5 + seed % 3], seed, ["7", "1", None][seed % 3], notes={"row": str(seed)})
+        for seed in range(30)
+    ]
+    tab = open_page(written(*(shown for shown, _ in made)))
+    lines = tab.locator(".choices .text-line")
+    lines.first.wait_for()
+    cells = [line.locator("> *").all_text_contents() for line in lines.all()[:3]]
+    assert cells[0] == ["1", "7", "0.250", "cats", "0.700", "[CLS] 猫 は the cat"]
+    assert cells[1][:5] == ["2", "1", "0.050", "cats", "0.700"]
+    assert cells[2][:3] == ["3", "–", "–"]
+    tab.locator(".grid .map").nth(4).click()
+    tab.locator("[data-value=fixed]").click()
+    tab.locator(".choose-scale").select_option("linear:0.2")
+    lines.first.focus()
+    for key in ["ArrowUp", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowLeft"]:
+        tab.keyboard.press(key)
+    shown, maps = made[2]
+    tab.locator(f"{TOKENS} >> .token >> nth={len(shown.text.tokens) - 1}").wait_for()
+    assert tab.locator(".choices [aria-checked=true] > *").first.text_content() == "3"
+    assert tab.locator(TOKENS).locator(".token").all_text_contents() == shown.text.tokens
+    assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # head and scale stay
+    assert tab.locator(".trust .fact").nth(1).text_content() == "row2"
+    np.testing.assert_array_equal(
+        colours_of(tab.locator(".head .large"))[..., :3], expected_of_exact(maps[1][1], 0.2, False)
+    )
+    lines.nth(2).focus()
+    before = tab.evaluate("scrollY")
+    for _ in range(40):
+        tab.keyboard.press("ArrowDown")
+    assert tab.locator(".choices [aria-checked=true] > *").first.text_content() == "30"
+    inside = "line => { const [one, all] = [line, line.parentElement].map(node => node.getBoundingClientRect()); return one.top >= all.top && one.bottom <= all.bottom; }"
+    assert tab.locator(".choices [aria-checked=true]").evaluate(inside)
+    assert tab.evaluate("scrollY") == before
+
+
+def test_a_pair_stands_apart_and_its_shares_are_those_of_the_whole(open_page: Opener) -> None:
+    whole = np.tile(np.array([[0.5, 0.25], [0.125, 0.75]], dtype=np.float32), (HEADS, 1, 1))
+    cut = {f"layer_{layer}/quadrants": whole for layer in range(LAYERS)}
+    numbers = {"between": [[0.1875] * HEADS] * LAYERS}
+    tab = open_page(written(make_text(segments=SEGMENTS, arrays=cut, numbers=numbers)[0]))
+    blocks = tab.locator(TOKENS).locator(".block").all()
+    assert [block.locator(".token").all_text_contents() for block in blocks] == [
+        WORDS[:4],
+        WORDS[4:],
+    ]
+    rows = [
+        row.locator("td").all_text_contents()
+        for row in tab.locator(".head .quadrants tr").all()[1:]
+    ]
+    assert rows == [["0.500", "0.250", "0.250"], ["0.125", "0.750", "0.125"]]
+    assert tab.locator(".quadrants caption").text_content().endswith("between 0.188")
+    tab.locator(".parts [data-value=between]").click()
+    is_shown = np.array([[None not in (a, b) and a != b for b in SEGMENTS] for a in SEGMENTS])
+    np.testing.assert_array_equal(colours_of(tab.locator(".head .large"))[..., 3], 255 * is_shown)
+    tab = open_page(written(make_text()[0]))
+    assert tab.locator(".parts").is_hidden()
+
+
+PAINT_TOKEN = """node => {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const paint = (color) => {
+    context.fillStyle = color;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  paint(getComputedStyle(node.closest(".panel")).backgroundColor);
+  return [paint(getComputedStyle(node).backgroundColor), paint(getComputedStyle(node).color)];
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
+def test_a_page_of_many_tokens_stays_readable_in_either_scheme(
+    open_page: Opener, scheme: str, width: int
+) -> None:
+    count = 128
+    pooling = random_maps(1, count)[0, 0, 0]
+    shown, _ = make_text(
+        [f"token{n}" for n in range(count)], exact=False, arrays={"pooling": pooling}
+    )
+    content = written(shown, shown)
+    assert len(content) < 1_000_000
+    tab = open_page(content, color_scheme=scheme, viewport={"width": width, "height": 720})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    for selector in ("body", ".panel", ".head .label", "thead th"):
+        color = tab.locator(selector).first.evaluate(
+            "node => getComputedStyle(node).backgroundColor"
+        )
+        lightness = np.mean([int(part) for part in re.findall(r"\d+", color)[:3]])
+        assert lightness < 100 if scheme == "dark" else lightness > 200
+    for token in (pooling.argmax(), pooling.argmin()):
+        assert (
+            contrast(*tab.locator(".pooling .token").nth(int(token)).evaluate(PAINT_TOKEN)) >= 4.5
+        )  # WCAG 2
+    tops = tab.locator(".head .queries .label:not(.thin)").evaluate_all(
+        "all => all.map(node => node.getBoundingClientRect().y)"
+    )
+    assert len(tops) > 15
+    assert min(np.diff(tops)) >= 12

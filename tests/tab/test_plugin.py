@@ -1,0 +1,855 @@
+"""The Heads tab's routes: what they answer, and what they refuse."""
+
+import json
+import logging
+import os
+import pickle
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from werkzeug.test import Client
+
+with warnings.catch_warnings():  # what tensorboard imports warns about itself
+    warnings.simplefilter("ignore")
+    from tensorboard.backend.application import TensorBoardWSGI
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.base_plugin import TBContext
+
+from hostile_records import (
+    BAD_INDEX,
+    BAD_MAPS,
+    BAD_NUMBERS,
+    BAD_STEP,
+    HARMLESS,
+    LAST,
+    npy,
+    write_hostile,
+)
+
+from headscope.record import bounds
+from headscope.record import reader as bundle
+from headscope.record import schema as record_module
+from headscope.record.reader import nested, pack, read_members, unpack
+from headscope.record.schema import Text, read_index, read_step, weights_from
+from headscope.record.writer import HeadRecorder
+from headscope.tab import plugin
+from headscope.tab import plugin as records
+from headscope.tab.loader import HeadsLoader
+from headscope.tab.page import STATIC
+from headscope.tab.plugin import HeadsPlugin
+from headscope.tab.summaries import marker_summary, write_marker
+from pages import texts_of
+
+LONG = 24  # tokens; the recorder is told to summarize texts of more than 20
+TEXTS = [
+    Text("short", ["[CLS]", "日本", "</script>", "[SEP]"], "日本 </script>", "good"),
+    Text("long", [f"t{number}" for number in range(LONG)], "a long text"),
+]
+Ask = Callable[..., Any]
+STEP_ROUTES = {
+    "maps": {"step": 10, "text": 0},
+    "numbers": {"step": 10},
+    "page": {"step": 10, "text": 0},
+}
+RUN_ROUTES = {"index": {}, "series": {}, **STEP_ROUTES}
+BUNDLED = st.sampled_from([np.uint8, np.int32, np.float32, np.float16]).flatmap(
+    lambda kind: arrays(kind, array_shapes(min_dims=0, min_side=0, max_side=5))
+)
+
+
+class Provider:
+    """A data provider that lists what it is told to."""
+
+    def __init__(self, marked: list[str], others: list[str] | None = None) -> None:
+        self.marked, self.others = marked, others or []
+
+    def list_tensors(self, context: Any, *, experiment_id: str, plugin_name: str) -> dict[str, Any]:
+        assert plugin_name == "heads"
+        return {run: {} for run in self.marked}
+
+    def list_runs(self, context: Any, *, experiment_id: str) -> list[Any]:
+        return [SimpleNamespace(run_name=run) for run in self.marked + self.others]
+
+
+def maps_of(seed: int, tokens: int, layers: int = 2, heads: int = 3) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    weights = rng.random((layers, heads, tokens, tokens)).astype(np.float32) ** 4
+    return {
+        f"layer {number}": layer / layer.sum(-1, keepdims=True)
+        for number, layer in enumerate(weights)
+    }
+
+
+def numbers_of(seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    means = np.random.default_rng(seed).random((2, 3)).astype(np.float32)
+    means[1, 2] = np.nan
+    return {"entropy": (means, means / 10)}
+
+
+def record(folder: Path, steps: tuple[int, ...] = (0, 10, 25), exact: bool = False) -> HeadRecorder:
+    recorder = HeadRecorder(
+        folder, TEXTS, ("bad", "good"), max_tokens=20, exact=exact, notes={"precision": "float32"}
+    )
+    for step in steps:
+        recorder.record(
+            step,
+            [maps_of(step, 4), maps_of(step + 1, LONG)],
+            numbers_of(step),
+            pooling=[np.full(4, 0.25), None],
+            probabilities=[np.array([0.25, 0.75]), np.array([0.5, 0.5])],
+            checks=[1e-7, 2e-7],
+        )
+    return recorder
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs"
+    record(folder / "mine")
+    record(folder / "deep" / "exact", (5,), exact=True)
+    return folder
+
+
+@pytest.fixture
+def client(logdir: Path) -> Client:
+    return make_client(logdir, Provider(["mine", "deep/exact"]))
+
+
+def make_client(logdir: Path | str | None, provider: Any) -> Client:
+    context = TBContext(data_provider=provider, logdir=None if logdir is None else str(logdir))
+    return Client(TensorBoardWSGI([HeadsPlugin(context)]))
+
+
+@pytest.fixture
+def ask(client: Client) -> Ask:
+    return asker(client)
+
+
+def asker(client: Client) -> Ask:
+    """Return a function that asks a route and returns the answer."""
+
+    def ask(route: str, **query: Any) -> Any:
+        return client.get(f"/data/plugin/heads/{route}", query_string=query)
+
+    return ask
+
+
+def refused(answer: Any, status: int, *words: str) -> str:
+    """Check that an answer is an error in JSON that says all the words, and return it."""
+    assert answer.status_code == status
+    assert answer.content_type == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    (key, message), *rest = answer.get_json().items()
+    assert (key, rest) == ("error", [])
+    assert [word for word in words if word not in message] == []
+    return str(message)
+
+
+# What is answered.
+
+
+def test_runs_are_listed_with_what_they_hold(ask: Ask, logdir: Path) -> None:
+    answer = ask("runs")
+    exact, mine = answer.get_json()["runs"]
+    assert answer.get_json()["logdir"] == str(logdir)
+    assert exact["run"] == "deep/exact"
+    time = read_index(logdir / "mine" / "heads").steps[-1].time
+    assert mine == {
+        "run": "mine", "error": None, "steps": 3, "first": 0, "last": 25, "recorded": 3, "texts": ["short", "long"],
+        "layers": ["layer 0", "layer 1"], "heads": [3, 3], "time": time,
+    }  # fmt: skip
+
+
+def test_a_run_is_told_as_newer_when_an_earlier_step_is_added_to(ask: Ask, logdir: Path) -> None:
+    before = ask("runs").get_json()["runs"][1]["time"]
+    index = read_index(logdir / "mine" / "heads")
+    recorder = HeadRecorder(logdir / "mine", index.texts, index.classes)
+    assert recorder.amend(index.steps[0].step, {"loss_zeroed": (np.ones((2, 3)), np.ones((2, 3)))})
+    assert ask("runs").get_json()["runs"][1]["time"] > before
+
+
+def test_a_run_without_marker_is_listed_where_it_has_an_index(logdir: Path) -> None:
+    (logdir / "other").mkdir()
+    runs = asker(make_client(logdir, Provider([], ["mine", "other"])))("runs").get_json()["runs"]
+    assert [run["run"] for run in runs] == ["mine"]
+
+
+def test_the_logdir_itself_is_a_run(logdir: Path) -> None:
+    ask = asker(make_client(logdir / "mine", Provider(["."])))
+    assert ask("runs").get_json()["runs"][0]["steps"] == 3
+    assert ask("index", run=".").get_json()["texts"][0]["name"] == "short"
+
+
+def test_the_index_is_the_file(ask: Ask, logdir: Path) -> None:
+    assert ask("index", run="mine").get_json() == json.loads(
+        (logdir / "mine/heads/index.json").read_bytes()
+    )
+
+
+@pytest.mark.parametrize("text", [0, 1])
+def test_maps_are_the_members_of_the_text(ask: Ask, logdir: Path, text: int) -> None:
+    answer = ask("maps", run="mine", step=10, text=text)
+    assert answer.content_type == "application/octet-stream"
+    found, stored = (
+        unpack(answer.data),
+        read_step(logdir / "mine/heads/step_000000000010.npz", f"text_{text}/"),
+    )
+    assert {f"text_{text}/{name}" for name in found} == set(stored)
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, stored[f"text_{text}/{name}"], strict=True)
+    assert {"probabilities", "check"} | ({"pooling"} if text == 0 else set()) <= set(found)
+    assert ("layer_1/top_keys" in found) == (text == 1)
+
+
+def test_maps_are_those_that_were_recorded(ask: Ask) -> None:
+    found, expected = (
+        unpack(ask("maps", run="mine", step=10, text=0).data),
+        maps_of(10, 4)["layer 1"],
+    )
+    weights = weights_from(found["layer_1/levels"], found["layer_1/scales"])
+    np.testing.assert_allclose(weights, expected, atol=expected.max() / 509)
+
+
+def test_exact_maps_travel_as_float32(ask: Ask) -> None:
+    found = unpack(ask("maps", run="deep/exact", step=5, text=0).data)
+    assert found["layer_0/weights"].dtype == np.float32
+    np.testing.assert_array_equal(
+        found["layer_0/weights"], maps_of(5, 4)["layer 0"].astype(np.float16)
+    )
+
+
+def test_numbers_have_null_where_there_is_none(ask: Ask, logdir: Path) -> None:
+    recorder = record(logdir / "mine", ())
+    recorder.amend(10, {}, {"faithfulness/rollout": np.array([[1, np.inf]]), "curve": np.arange(3)})
+    answer = ask("numbers", run="mine", step=10).get_json()
+    means, errors = numbers_of(10)["entropy"]
+    assert list(answer) == ["measures", "extra"]
+    assert answer["measures"] == {"entropy": {"mean": nested(means), "error": nested(errors)}}
+    assert answer["measures"]["entropy"]["mean"][1][2] is None
+    assert answer["extra"] == {"faithfulness/rollout": [[1.0, None]], "curve": [0, 1, 2]}
+
+
+def test_what_is_large_and_no_map_is_left_out(ask: Ask, logdir: Path) -> None:
+    record(logdir / "mine", ()).amend(
+        10, {}, {"large": np.zeros(2**18, dtype=np.float32), "small": np.zeros(1)}
+    )
+    assert ask("numbers", run="mine", step=10).get_json()["extra"] == {"small": [0]}
+
+
+def test_series_follow_each_head_over_the_steps(ask: Ask) -> None:
+    answer = ask("series", run="mine").get_json()
+    means = np.stack([numbers_of(step)["entropy"][0] for step in (0, 10, 25)], axis=-1)
+    assert answer == {
+        "steps": [0, 10, 25],
+        "measures": {"entropy": {"mean": nested(means)}},
+        "errors": [],
+    }
+    assert answer["measures"]["entropy"]["mean"][1][2] == [None, None, None]
+
+
+def test_series_of_many_steps_are_of_some_of_them(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "LINES", 2)
+    answer = ask("series", run="mine").get_json()
+    means = np.stack([numbers_of(step)["entropy"][0] for step in (0, 25)], axis=-1)
+    assert answer == {
+        "steps": [0, 25],
+        "measures": {"entropy": {"mean": nested(means)}},
+        "errors": [],
+    }
+
+
+def test_series_are_left_out_where_the_files_list_too_much(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "LISTED", 30)
+    refused(
+        ask("series", run="mine"),
+        404,
+        "no lines over the steps",
+        "the files of 2 list more than 30 arrays",
+    )
+
+
+def test_the_page_has_the_bounds_of_the_reader() -> None:
+    (line,) = re.findall(
+        "^export const MOST = {(.*)};$", (STATIC / "api.js").read_text("utf-8"), re.MULTILINE
+    )
+    found = {name: int(most) for name, most in re.findall(r"(\w+): ([\d_]+)", line)}
+    assert found == bounds.MOST | {"tokens": bounds.TOKENS, "heads": bounds.HEADS}
+
+
+def test_the_recorder_keeps_no_more_steps_than_are_read(
+    ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bounds.MOST, "steps", 4)
+    record(logdir / "mine", tuple(range(30, 40)))
+    steps = [step["step"] for step in ask("index", run="mine").get_json()["steps"]]
+    assert (len(steps) <= 4, steps[0], steps[-1]) == (True, 0, 39)
+
+
+def test_series_read_numbers_alone(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    wrapped = bundle._read
+    monkeypatch.setattr(
+        bundle,
+        "_read",
+        lambda archive, info, *rest: read.append(info.filename) or wrapped(archive, info, *rest),
+    )
+    ask("series", run="mine")
+    assert set(read) == {"numbers/entropy/mean.npy"}
+
+
+@pytest.mark.parametrize(("run", "step"), [("mine", 10), ("deep/exact", 5)])
+def test_the_page_is_that_text_at_that_step(ask: Ask, run: str, step: int) -> None:
+    answer = ask("page", run=run, step=step, text=0)
+    assert answer.content_type == "text/html; charset=utf-8"
+    name = run.replace("/", "_")
+    assert (
+        answer.headers["Content-Disposition"]
+        == f'attachment; filename="{name}_short_step_{step}.html"'
+    )
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    (shown,) = texts_of(answer.text)
+    assert f"<title>short, step {step}</title>" in answer.text
+    assert (shown.text["tokens"], shown.text["label"]) == (TEXTS[0].tokens, "good")
+    assert shown.probabilities == {"bad": 0.25, "good": 0.75}
+    assert shown.text["notes"] == {"run": run, "step": str(step), "precision": "float32"}
+    assert shown.numbers == {"entropy": nested(numbers_of(step)["entropy"][0])}
+    sent = unpack(ask("maps", run=run, step=step, text=0).data)  # the very maps that the tab shows
+    assert list(shown.arrays) == list(sent)
+    for name, array in sent.items():
+        np.testing.assert_array_equal(shown.arrays[name], array, strict=True)
+
+
+def test_a_pair_brings_its_segments_and_its_shares(logdir: Path) -> None:
+    pair = Text(
+        "pair", ["[CLS]", "a", "[SEP]", "b", "[SEP]"], "a ⏐ b", None, [None, 0, None, 1, None]
+    )
+    HeadRecorder(logdir / "pairs", [pair]).record(1, [maps_of(1, 5)], numbers_of(1))
+    ask = asker(make_client(logdir, Provider(["pairs"])))
+    index = ask("index", run="pairs").get_json()
+    assert index == json.loads((logdir / "pairs/heads/index.json").read_bytes())
+    assert index["texts"][0]["segments"] == [None, 0, None, 1, None]
+    found = unpack(ask("maps", run="pairs", step=1, text=0).data)
+    weights = maps_of(1, 5)["layer 1"]
+    np.testing.assert_allclose(found["layer_1/quadrants"][:, 0, 1], weights[:, 1, 3], rtol=1e-6)
+    np.testing.assert_allclose(found["layer_1/quadrants"][:, 1, 1], weights[:, 3, 3], rtol=1e-6)
+    (shown,) = texts_of(ask("page", run="pairs", step=1, text=0).text)
+    assert shown.text["segments"] == [None, 0, None, 1, None]
+    np.testing.assert_array_equal(shown.arrays["layer_1/quadrants"], found["layer_1/quadrants"])
+
+
+def test_the_name_of_a_page_is_safe(logdir: Path) -> None:
+    run = 'a"\r\nX: y; 日'
+    record(logdir / run, (1,))
+    answer = asker(make_client(logdir, Provider([run])))("page", run=run, step=1, text=0)
+    assert (
+        answer.headers["Content-Disposition"] == 'attachment; filename="a_X_y__short_step_1.html"'
+    )
+    assert "X" not in answer.headers
+
+
+def test_a_long_text_has_a_page_too(ask: Ask) -> None:
+    (shown,) = texts_of(ask("page", run="mine", step=10, text=1).text)
+    assert {"layer_1/top_keys", "layer_1/overview"} < set(shown.arrays)
+
+
+def test_static_files_have_their_types(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "STATIC", tmp_path)
+    for name, kind in (("index.js", "text/javascript"), ("a.css", "text/css")):
+        (tmp_path / name).write_bytes(b"content \xe2\x82\xac")
+        answer = ask(f"static/{name}")
+        found = (answer.status_code, answer.content_type, answer.data)
+        assert found == (200, f"{kind}; charset=utf-8", b"content \xe2\x82\xac")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    refused(ask("static/missing.js"), 404, "static/missing.js")
+
+
+def test_the_module_of_the_tab_is_there(client: Client, ask: Ask) -> None:
+    assert "render" in ask("static/index.js").text
+    listing = client.get("/data/plugins_listing").get_json()["heads"]
+    assert listing["tab_name"] == "Heads"
+    assert listing["loading_mechanism"] == {
+        "type": "IFRAME", "module_path": "/data/plugin/heads/static/index.js",
+    }  # fmt: skip
+
+
+def test_only_get_and_head(client: Client, ask: Ask) -> None:
+    head = client.head(
+        "/data/plugin/heads/maps", query_string={"run": "mine", "step": 10, "text": 0}
+    )
+    body = ask("maps", run="mine", step=10, text=0).data
+    assert (head.status_code, head.data, head.headers["Content-Length"]) == (
+        200,
+        b"",
+        str(len(body)),
+    )
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        refused(client.open("/data/plugin/heads/runs", method=method), 405, method, "GET")
+
+
+# What is unknown or malformed.
+
+
+def test_a_run_that_is_not_listed_is_not_looked_up(ask: Ask) -> None:
+    runs = [
+        "none", "..", "../mine", "mine/../mine", "/etc", "/", "mine/", "./mine", "deep", "deep/exact/..", "mine\0",
+        "..%2fmine", "%2e%2e/mine", "..\\mine", "mine/heads", "\ud800", "Mine",
+    ]  # fmt: skip
+    for route, query in RUN_ROUTES.items():
+        for run in runs:
+            refused(
+                ask(route, run=run.encode("utf-8", "replace"), **query),
+                404,
+                "is no run that TensorBoard lists",
+            )
+
+
+@pytest.mark.parametrize("run", ["../outside", "up/../../outside", "ABSOLUTE", "link", "linked"])
+def test_a_listed_run_outside_the_logdir_is_refused(tmp_path: Path, run: str) -> None:
+    logdir, outside = tmp_path / "logs", tmp_path / "outside"
+    record(outside)
+    (logdir / "up").mkdir(parents=True)
+    (logdir / "link").symlink_to(outside)  # the whole run
+    (logdir / "linked").mkdir()
+    (logdir / "linked" / "heads").symlink_to(outside / "heads")
+    run = run.replace("ABSOLUTE", str(outside))
+    ask = asker(make_client(logdir, Provider([run])))
+    assert "outside the logdir" in ask("runs").get_json()["runs"][0]["error"]
+    for route, query in RUN_ROUTES.items():
+        refused(ask(route, run=run, **query), 404, "index.json", "outside the logdir")
+    assert asker(make_client(logdir, Provider([], [run])))("runs").get_json()["runs"] == []
+
+
+def test_files_that_are_links_leading_outside_are_refused(
+    ask: Ask, logdir: Path, tmp_path: Path
+) -> None:
+    record(tmp_path / "outside")
+    path = logdir / "mine/heads/step_000000000010.npz"
+    path.unlink()
+    path.symlink_to(tmp_path / "outside/heads" / path.name)
+    for route, query in STEP_ROUTES.items():
+        refused(ask(route, run="mine", **query), 404, path.name, "outside the logdir")
+    assert ask("series", run="mine").get_json()["measures"]["entropy"]["mean"][0][0][1] is None
+    path = logdir / "mine/heads/index.json"
+    path.unlink()
+    path.symlink_to(tmp_path / "outside/heads/index.json")
+    refused(ask("index", run="mine"), 404, "index.json", "outside the logdir")
+
+
+def test_an_index_that_links_to_another_name_does_not_lead_outside(
+    ask: Ask, logdir: Path, tmp_path: Path
+) -> None:
+    record(tmp_path / "outside")
+    (logdir / "between").mkdir()
+    (logdir / "between/other.json").write_bytes((logdir / "mine/heads/index.json").read_bytes())
+    (logdir / "between/index.json").symlink_to(tmp_path / "outside/heads/index.json")
+    (logdir / "mine/heads/index.json").unlink()
+    (logdir / "mine/heads/index.json").symlink_to(logdir / "between/other.json")
+    refused(ask("index", run="mine"), 404, "'mine'", "index.json", "another name")
+
+
+def test_static_files_come_from_their_folder_alone(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    static = tmp_path / "static"
+    static.mkdir()
+    for path in (static / "heads.npz", tmp_path / "plugin.py", tmp_path / "secret.js"):
+        path.touch()
+    (static / "link.js").symlink_to(tmp_path / "secret.js")
+    monkeypatch.setattr(plugin, "STATIC", static)
+    for name in (
+        "../plugin.py", "..%2fplugin.py", "%2e%2e/plugin.py", "/etc/passwd", "//etc/passwd", "....//plugin.py",
+        "static/../../plugin.py", "..\\plugin.py", "index.js%00.png", "link.js", ".", "heads.npz", "%252e%252e/plugin.py",
+    ):  # fmt: skip
+        refused(ask(f"static/{name}"), 404, "no file of the Heads tab")
+
+
+def test_parameters_that_are_missing_or_malformed_are_named(ask: Ask) -> None:
+    for route in RUN_ROUTES:
+        check_parameters(ask, route)
+
+
+def check_parameters(ask: Ask, route: str) -> None:
+    whole = {"run": "mine", **RUN_ROUTES[route]}
+    for name in whole:
+        refused(
+            ask(route, **{key: value for key, value in whole.items() if key != name}),
+            400,
+            f"parameter {name} is ''",
+        )
+    for name in [name for name in whole if name != "run"]:
+        for value in ("", "one", "1.0", "1e3", " 1", "1\n", "٣", "9" * 30, "0x1", "--1"):
+            refused(
+                ask(route, **{**whole, name: value}), 400, f"parameter {name}", "must be the number"
+            )
+
+
+def test_unknown_steps_and_texts_are_answered_with_what_to_do(ask: Ask) -> None:
+    for step in (11, -1, 10**15):
+        refused(ask("numbers", run="mine", step=step), 404, "'mine'", f"step {step}", "/index")
+    refused(ask("maps", run="mine", step=10, text=2), 404, "'mine'", "text 2", "has 2")
+    refused(ask("page", run="mine", step=10, text=2), 404, "'mine'", "text 2", "has 2")
+
+
+@pytest.mark.parametrize(
+    ("logdir_given", "words"),
+    [(None, "--logdir_spec"), ("", "--logdir_spec"), ("gs://x/y", "gs://x/y"), ("none", "none")],
+)
+def test_without_a_logdir_that_is_said(logdir_given: str | None, words: str) -> None:
+    ask = asker(make_client(logdir_given, Provider(["mine"])))
+    refused(ask("runs"), 404, words)
+    refused(ask("index", run="mine"), 404, words)
+
+
+def test_without_a_data_provider_there_are_no_runs(logdir: Path) -> None:
+    assert asker(make_client(logdir, None))("runs").get_json()["runs"] == []
+
+
+# What is broken, and that the rest still works.
+
+
+def damage(path: Path, how: str) -> None:
+    whole = path.read_bytes()
+    if how == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "garbage":
+        path.write_bytes(b"PK\x03\x04" + np.random.default_rng(0).bytes(4096))
+    elif how == "flipped":  # a byte within the first member's data
+        path.write_bytes(whole[:200] + bytes([whole[200] ^ 255]) + whole[201:])
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "garbage", "flipped", "missing"])
+def test_a_broken_step_is_named_and_the_others_still_work(ask: Ask, logdir: Path, how: str) -> None:
+    path = logdir / "mine/heads/step_000000000010.npz"
+    damage(path, how)
+    refused(ask("maps", run="mine", step=10, text=0), 404, "'mine'", path.name)
+    refused(ask("page", run="mine", step=10, text=0), 404, "'mine'", path.name)
+    assert set(unpack(ask("maps", run="mine", step=25, text=0).data)) >= {"pooling"}
+    assert ask("runs").get_json()["runs"][1]["error"] is None
+    if how != "flipped":
+        answer = ask("series", run="mine").get_json()
+        assert len(answer["errors"]) == 1
+        assert path.name in answer["errors"][0]
+        assert [value is None for value in answer["measures"]["entropy"]["mean"][0][0]] == [
+            False,
+            True,
+            False,
+        ]
+
+
+def test_a_run_all_of_whose_steps_are_gone_says_so(ask: Ask, logdir: Path) -> None:
+    for path in (logdir / "mine/heads").glob("*.npz"):
+        path.unlink()
+    refused(ask("series", run="mine"), 404, "step_000000000025.npz", "missing")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ask, dict[str, str]]:
+    """Return what asks for the hostile records, and run -> what the list of runs says is wrong."""
+    logdir = tmp_path_factory.mktemp("hostile")
+    ask = asker(make_client(logdir, Provider(write_hostile(logdir))))
+    return ask, {run["run"]: run["error"] for run in ask("runs").get_json()["runs"]}
+
+
+def answers(ask: Ask, run: str) -> dict[str, list[Any]]:
+    """Return every answer about a run's last step by its route: of its maps there is one for each text."""
+    routes = (
+        RUN_ROUTES
+        if run in HARMLESS
+        else {route: RUN_ROUTES[route] for route in ("index", "series", "numbers")}
+    )
+    found = {route: [ask(route, run=run, **query)] for route, query in routes.items()}
+    return found | {"maps": [ask("maps", run=run, step=10, text=text) for text in range(3)]}
+
+
+@pytest.mark.parametrize("run", BAD_INDEX)
+def test_a_hostile_index_is_refused_in_one_message(
+    hostile: tuple[Ask, dict[str, str]], run: str
+) -> None:
+    ask, errors = hostile
+    assert errors[run].startswith(f"run {run!r}: index.json: ")
+    assert len(errors[run]) < 400
+    found = answers(ask, run)
+    assert {refused(answer, 404) for route in found for answer in found[route]} == {errors[run]}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *BAD_STEP,
+        *BAD_MAPS,
+        *BAD_NUMBERS,
+        *(pytest.param(run, marks=pytest.mark.slow) for run in HARMLESS),
+    ],
+)
+def test_what_a_hostile_step_spoils_is_refused_and_the_rest_is_shown(
+    hostile: tuple[Ask, dict[str, str]], run: str
+) -> None:
+    ask, errors = hostile
+    assert errors[run] is None
+    found = answers(ask, run)
+    broken = {
+        route: [answer for answer in found[route] if answer.status_code != 200] for route in found
+    }
+    for answer in (answer for route in broken for answer in broken[route]):
+        assert len(refused(answer, 404, f"run {run!r}: {LAST}: ")) < 500
+    counts = {route: len(broken[route]) for route in found}
+    assert counts["index"] == 0
+    assert counts["maps"] == (3 if run in BAD_STEP else 1 if run in BAD_MAPS else 0)
+    assert counts["numbers"] == int(run in BAD_STEP or run in BAD_NUMBERS)
+    assert counts.get("page", 0) == 0
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a socket"])
+def test_what_is_no_plain_file_is_named_and_not_waited_for(
+    hostile: tuple[Ask, dict[str, str]], kind: str
+) -> None:
+    answer = hostile[0]("numbers", run=f"a step that is {kind}", step=10)
+    refused(answer, 404, LAST, f"is {kind}, and only plain files are read")
+
+
+def test_an_index_that_is_too_large_is_not_read(
+    ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_module, "LARGEST_INDEX", 100)
+    assert "at most 100" in check_index_is_refused(ask, others=False)
+
+
+def test_a_run_without_record_yet_is_listed_with_that(ask: Ask, logdir: Path) -> None:
+    (logdir / "mine/heads/index.json").unlink()
+    assert "nothing has been recorded yet" in check_index_is_refused(ask)
+
+
+def check_index_is_refused(ask: Ask, others: bool = True) -> str:
+    exact, mine = ask("runs").get_json()["runs"]
+    assert (mine["run"], mine["steps"], mine["texts"], mine["last"]) == ("mine", 0, [], None)
+    for route, query in RUN_ROUTES.items():
+        assert (
+            refused(ask(route, run="mine", **query), 404, "'mine'", "index.json") == mine["error"]
+        )
+    if others:
+        assert exact["error"] is None
+        assert ask("numbers", run="deep/exact", step=5).get_json()["measures"]["entropy"]
+    return str(mine["error"])
+
+
+def test_not_a_number_in_an_index_becomes_null(ask: Ask, logdir: Path) -> None:
+    path = logdir / "mine/heads/index.json"
+    content = json.loads(path.read_bytes())
+    content["steps"][-1]["time"] = float("nan")
+    path.write_text(json.dumps(content))
+    assert ask("runs").get_json()["runs"][1]["time"] is None
+    assert ask("index", run="mine").get_json()["steps"][-1]["time"] is None
+
+
+TRACE = Path(tempfile.gettempdir()) / f"headscope-was-unpickled-{os.getpid()}"
+
+
+class Trap:
+    """What would leave a trace if it were unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (TRACE,))
+
+
+def test_nothing_is_unpickled(ask: Ask, logdir: Path) -> None:
+    path = logdir / "mine/heads/step_000000000010.npz"
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(
+            "text_0/nats/heads.npy",
+            npy("(1,)", "'|O'", pickle.dumps(np.array([Trap()], dtype=object))),
+        )
+        archive.writestr(
+            "likeness.npy",
+            npy("(1,)", "[('a', '|O')]", pickle.dumps(np.array([Trap()], dtype=object))),
+        )
+    refused(ask("maps", run="mine", step=10, text=0), 404, "'mine'", path.name, "pickled")
+    refused(ask("numbers", run="mine", step=10), 404, "'mine'", path.name, "pickled")
+    assert ask("maps", run="mine", step=10, text=1).status_code == 200
+    assert not TRACE.exists()
+
+
+def test_members_that_claim_too_much_together_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "a.npz", **{f"text_{number}": np.zeros(2**15) for number in range(4)})
+    monkeypatch.setattr(bundle, "LARGEST", 2**20)
+    assert len(read_members(tmp_path / "a.npz", list)) == 4
+    monkeypatch.setattr(bundle, "LARGEST", 2**20 - 1)
+    with pytest.raises(bundle.RecordError, match=r"a\.npz.*text_3\.npy claims"):
+        read_members(tmp_path / "a.npz", list)
+
+
+def test_a_step_without_the_text_says_so(ask: Ask, logdir: Path) -> None:
+    path = logdir / "mine/heads/step_000000000010.npz"
+    np.savez(path, **read_step(path, "text_1/"))
+    refused(ask("maps", run="mine", step=10, text=0), 404, path.name, "nothing of text 0")
+
+
+# What is kept in memory.
+
+
+def test_an_index_is_parsed_once_and_again_when_it_changes(
+    ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Path] = []
+    wrapped = records.read_index
+    monkeypatch.setattr(
+        records, "read_index", lambda folder: parsed.append(folder) or wrapped(folder)
+    )
+    for _ in range(3):
+        ask("runs")
+    assert len(parsed) == 2
+    record(logdir / "mine", (30,))
+    assert ask("runs").get_json()["runs"][1]["last"] == 30
+    assert len(parsed) == 3  # of the one that changed
+    (logdir / "mine/heads/index.json").write_bytes(b"[" * 10**6)
+    for _ in range(3):
+        assert "nested too deeply" in ask("runs").get_json()["runs"][1]["error"]
+    assert len(parsed) == 4  # what is wrong with one is kept too
+
+
+def test_indexes_are_kept_up_to_a_limit(
+    ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "KEPT", 1000)
+    found = records.Records(str(logdir))
+    sizes = {
+        run: (logdir / run / "heads/index.json").stat().st_size for run in ("mine", "deep/exact")
+    }
+    assert max(sizes.values()) < 1000 < sum(sizes.values())
+    for run in sizes:
+        found.index(run)
+        assert [path.parent.parent.name for path in found._kept] == [run.rpartition("/")[2]]
+
+
+# Bundles.
+
+
+@given(st.dictionaries(st.text(max_size=8), BUNDLED, max_size=4))
+def test_a_bundle_gives_back_what_was_packed(packed: dict[str, np.ndarray]) -> None:
+    packed_bytes = pack(packed)
+    found = unpack(packed_bytes)
+    assert list(found) == list(packed)
+    for name, array in packed.items():
+        expected = array.astype(np.float32) if array.dtype == np.float16 else array
+        np.testing.assert_array_equal(found[name], expected, strict=True)
+    (length,) = struct.unpack_from("<I", packed_bytes)
+    header = json.loads(packed_bytes[4 : 4 + length])
+    assert all(
+        entry["offset"] % 8 == 0 and set(entry) == {"name", "type", "shape", "offset"}
+        for entry in header
+    )
+    start = 4 + length + -(4 + length) % 8
+    assert packed_bytes[4 + length : start].strip(b"\0") == b""
+    assert len(packed_bytes) % 8 == 0
+
+
+def test_other_orders_and_strides_are_packed_by_their_values() -> None:
+    array = np.arange(12, dtype=">f4").reshape(3, 4)
+    found = unpack(pack({"big": array, "turned": array.T, "part": array[::2, ::-1]}))
+    np.testing.assert_array_equal(found["big"], np.arange(12).reshape(3, 4))
+    np.testing.assert_array_equal(found["turned"], array.T)
+    np.testing.assert_array_equal(found["part"], array[::2, ::-1])
+
+
+def test_a_column_major_member_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    array = np.asfortranarray(np.arange(6, dtype=np.int32).reshape(2, 3))
+    np.savez(tmp_path / "a.npz", array=array)
+    np.testing.assert_array_equal(read_members(tmp_path / "a.npz", list)["array"], array)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int64, bool, complex, object, "U3"])
+def test_a_bundle_refuses_other_types(kind: Any) -> None:
+    with pytest.raises(ValueError, match="a bundle takes"):
+        pack({"a": np.zeros(2, dtype=kind)})
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 20, -1])
+def test_a_bundle_that_is_cut_short_is_refused(cut: int) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # whichever of JSON and numpy finds it
+        unpack(pack({"a": np.ones(8, dtype=np.uint8)})[:cut])
+
+
+# The marker, the loader, the entry point.
+
+
+def test_the_marker_is_listed_as_a_tensor_of_the_plugin(tmp_path: Path) -> None:
+    write_marker(tmp_path)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert events.Tags()["tensors"] == ["heads"]
+    assert events.SummaryMetadata("heads").plugin_data.plugin_name == "heads"
+    assert events.SummaryMetadata("heads").data_class == 2  # DATA_CLASS_TENSOR
+    (event,) = events.Tensors("heads")
+    assert (event.step, event.tensor_proto.string_val) == (0, [b"1"])
+
+
+def test_the_marker_goes_through_the_writer_of_torch(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        writer._get_file_writer().add_summary(marker_summary(), 7)
+    assert EventAccumulator(str(tmp_path)).Reload().Tensors("heads")[0].step == 7
+
+
+def test_the_entry_point_loads_the_plugin(logdir: Path) -> None:
+    (point,) = entry_points(group="tensorboard_plugins", name="heads")
+    assert point.value == "headscope.tab.loader:HeadsLoader"
+    loaded = HeadsLoader().load(TBContext(logdir=str(logdir), data_provider=Provider([])))
+    assert isinstance(loaded, HeadsPlugin)
+    assert loaded.plugin_name == "heads"
+    assert not loaded.is_active()
+
+
+@pytest.mark.parametrize("broken", ["headscope.tab.plugin", "headscope.record.reader"])
+def test_a_plugin_that_cannot_be_loaded_is_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "headscope.tab.plugin")
+    monkeypatch.setitem(sys.modules, broken, None)
+    monkeypatch.setattr(logging.getLogger("tensorboard"), "propagate", True)
+    with caplog.at_level(logging.WARNING, "tensorboard"):
+        assert HeadsLoader().load(TBContext()) is None
+    assert "The Heads tab is left out" in caplog.text
+    assert broken in caplog.text
+
+
+def test_a_plugin_that_fails_to_start_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeadsPlugin, "__init__", lambda self, context: 1 / 0)
+    assert HeadsLoader().load(TBContext()) is None
+
+
+def test_what_tensorboard_imports_at_its_start_is_light() -> None:
+    code = "import sys, headscope.tab.loader; print(*{'torch', 'numpy', 'PIL', 'cmap', 'werkzeug'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+def test_the_plugin_itself_needs_neither_torch_nor_colour_maps() -> None:
+    code = "import sys, headscope.tab.plugin; print(*{'torch', 'PIL', 'cmap'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

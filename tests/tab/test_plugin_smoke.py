@@ -1,0 +1,162 @@
+"""The Heads tab inside the real `tensorboard` command, under each of its loaders."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headscope.record.reader import unpack
+from headscope.record.schema import Text
+from headscope.record.writer import HeadRecorder
+from headscope.tab.summaries import write_marker
+
+PATIENCE = 120  # seconds; two busy cores may be slow
+START = "from tensorboard.main import run_main; import sys; sys.argv[0] = 'tensorboard'; sys.exit(run_main())"
+# As if something that the plugin needs could not be imported.
+BREAK = "import sys; sys.modules['headscope.record.reader'] = None; "
+LOADERS = [
+    "false",
+    pytest.param(
+        "true",
+        marks=pytest.mark.skipif(not find_spec("tensorboard_data_server"), reason="no fast loader"),
+    ),
+]
+Get = Callable[..., tuple[int, bytes]]
+
+
+@contextmanager
+def tensorboard(logdir: Path, load_fast: str, before: str = "") -> Iterator[Get]:
+    """Start TensorBoard on the loopback alone, give a function that asks it, and end it whatever happens."""
+    options = [
+        f"--logdir={logdir}",
+        "--port=0",
+        "--host=127.0.0.1",
+        f"--load_fast={load_fast}",
+        "--reload_interval=1",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", before + START, *options],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    lines: list[str] = []
+    assert process.stderr is not None
+    reader = Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")), daemon=True)
+    reader.start()
+    try:
+        base = until(
+            lambda: re.search(r"http://127\.0\.0\.1:\d+/", "".join(lines)), process, lines
+        )[0]
+        yield lambda route, **query: get(f"{base}data/{route}?{urllib.parse.urlencode(query)}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+        reader.join(10)
+        process.stderr.close()
+
+
+def until(look: Callable[[], Any], process: Any = None, lines: list[str] | None = None) -> Any:
+    """Look again and again, and return the first thing that is seen."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        seen = look()
+        if seen:
+            return seen
+        assert process is None or process.poll() is None, "".join(lines or [])
+        time.sleep(0.1)
+    raise AssertionError(f"nothing within {PATIENCE} s: {''.join(lines or [])}")
+
+
+def get(url: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            url, timeout=PATIENCE
+        ) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("logs")
+    for run in (".", "deep/日本"):
+        recorder = HeadRecorder(folder / run, [Text("probe", ["a", "b"], "a b", "x")], ["x", "y"])
+        for step in (0, 4):
+            numbers = {"entropy": (np.full((1, 2), float(step)), np.full((1, 2), np.nan))}
+            recorder.record(
+                step,
+                [{"layer 0": np.full((2, 2, 2), 0.5)}],
+                numbers,
+                probabilities=[np.array([1.0, 0.0])],
+            )
+        write_marker(folder / run)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load_fast", LOADERS)
+def test_tensorboard_shows_the_same_under_each_loader(logdir: Path, load_fast: str) -> None:
+    with tensorboard(logdir, load_fast) as ask:
+        until(lambda: json.loads(ask("plugins_listing")[1]).get("heads", {}).get("enabled"))
+        until(lambda: len(json.loads(ask("plugin/heads/runs")[1])["runs"]) == 2)
+        runs = json.loads(ask("plugin/heads/runs")[1])
+        assert [(run["run"], run["steps"], run["error"]) for run in runs["runs"]] == [
+            (".", 2, None),
+            ("deep/日本", 2, None),
+        ]
+        assert runs["logdir"] == str(logdir)
+        for run in (".", "deep/日本"):
+            check_routes(ask, run)
+        status, answer = ask("plugin/heads/index", run="../" + logdir.name)
+        assert (status, list(json.loads(answer))) == (404, ["error"])
+        status, script = ask("plugin/heads/static/index.js")
+        assert (status, b"render" in script) == (200, True)
+        status, entry = ask("plugin_entry.html", name="heads")
+        assert (status, b"./static/index.js" in entry) == (200, True)
+
+
+def check_routes(ask: Get, run: str) -> None:
+    status, answer = ask("plugin/heads/index", run=run)
+    assert (status, [step["step"] for step in json.loads(answer)["steps"]]) == (200, [0, 4])
+    status, answer = ask("plugin/heads/maps", run=run, step=4, text=0)
+    arrays = unpack(answer)
+    assert (status, arrays["layer_0/levels"].tolist()) == (200, np.full((2, 2, 2), 255).tolist())
+    assert arrays["layer_0/scales"].tolist() == np.full((2, 2), 0.5).tolist()
+    status, answer = ask("plugin/heads/numbers", run=run, step=4)
+    measures = {"entropy": {"mean": [[4.0, 4.0]], "error": [[None, None]]}}
+    assert (status, json.loads(answer)) == (200, {"measures": measures, "extra": {}})
+    status, answer = ask("plugin/heads/series", run=run)
+    assert (status, json.loads(answer)["measures"]) == (
+        200,
+        {"entropy": {"mean": [[[0.0, 4.0], [0.0, 4.0]]]}},
+    )
+    status, answer = ask("plugin/heads/page", run=run, step=4, text=0)
+    assert (status, b"probe, step 4" in answer) == (200, True)
+
+
+@pytest.mark.slow
+def test_a_broken_plugin_does_not_stop_tensorboard(logdir: Path) -> None:
+    with tensorboard(logdir, "false", BREAK) as ask:
+        listing = json.loads(ask("plugins_listing")[1])
+        assert "heads" not in listing
+        assert "scalars" in listing
+        assert ask("runs")[0] == 200
+        assert ask("plugin/heads/runs")[0] == 404

@@ -1,0 +1,109 @@
+"""The reliability picture: which texts are in which bin, and what each bin looks like."""
+
+import numpy as np
+import pytest
+import torch
+
+from headscope.tab.pictures import (
+    BACKGROUND,
+    BINS,
+    BOTH,
+    CELL,
+    COUNTS,
+    DIFFERENCE,
+    LEFT,
+    MARGIN,
+    SIDE,
+    TEXTS,
+    TOP,
+    Reliability,
+    height_of,
+    place_of_counts,
+    reliability,
+    reliability_picture,
+)
+from headscope.training.scores import scores
+
+
+def test_a_bin_holds_what_is_above_its_lower_and_up_to_its_upper_end() -> None:
+    confidence = np.array([1.0, 0.95, 0.6001, 0.6, 0.59, 0.5999, 1 / 15, 0.0])
+    is_right = np.array([True, False, True, False, True, True, False, True])
+    found = reliability(confidence, is_right)
+    assert {place: int(count) for place, count in enumerate(found.counts) if count} == {
+        0: 2,
+        8: 3,
+        9: 1,
+        14: 2,
+    }
+    assert found.accuracy[[0, 8, 9, 14]] == pytest.approx([0.5, 2 / 3, 1, 0.5])
+    assert found.confidence[[0, 8, 9, 14]] == pytest.approx(
+        [1 / 30, (0.6 + 0.59 + 0.5999) / 3, 0.6001, 0.975]
+    )
+    assert found.accuracy[[1, 5]].tolist() == [0, 0]
+
+
+def test_the_bins_give_the_calibration_error() -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(3_000, 5).double(), torch.randint(5, (3_000,))
+    confidence, prediction = logits.softmax(dim=-1).max(dim=-1)
+    found = reliability(confidence.numpy(), (prediction == labels).numpy())
+    error = (found.counts * np.abs(found.accuracy - found.confidence)).sum() / found.counts.sum()
+    assert error == pytest.approx(scores(logits, labels).calibration_error, abs=1e-6)
+    assert found.counts.sum() == 3_000
+
+
+def panel(**bins: tuple[int, float, float]) -> Reliability:
+    """Return bins by name, such as bin_8=(count, confidence, accuracy)."""
+    arrays = np.zeros(BINS, dtype=np.int64), np.zeros(BINS), np.zeros(BINS)
+    for name, values in bins.items():
+        for array, value in zip(arrays, values, strict=True):
+            array[int(name[4:])] = value
+    return Reliability(*arrays)
+
+
+def test_each_bin_shows_its_accuracy_how_far_its_confidence_is_from_it_and_its_texts() -> None:
+    sure, unsure = (
+        panel(bin_14=(400, 0.97, 0.62), bin_9=(100, 0.64, 0.64)),
+        panel(bin_6=(200, 0.45, 0.75)),
+    )
+    picture = reliability_picture({"before": sure, "after": unsure})
+    width = picture.shape[1] // 2
+
+    def seen(number: int, place: int, row: int) -> tuple[int, ...]:
+        return tuple(picture[row, number * width + LEFT + place * CELL + 3].tolist())
+
+    # Too sure: blue up to the accuracy, red from there to the confidence, nothing above.
+    assert [seen(0, 14, height_of(share)) for share in (0.1, 0.58, 0.66, 0.92, 0.99)] == [
+        BOTH, BOTH, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
+    # Not sure enough: red from the confidence up to the accuracy.
+    assert [seen(1, 6, height_of(share)) for share in (0.3, 0.5, 0.7, 0.8)] == [
+        BOTH, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
+    assert seen(0, 9, height_of(0.6)) == BOTH
+    assert seen(0, 9, height_of(0.68)) == BACKGROUND
+    assert (
+        seen(0, 6, height_of(0.1)) == seen(1, 14, height_of(0.3)) == BACKGROUND
+    )  # bins without texts
+    base = place_of_counts()
+    for number, place, count in ((0, 14, 400), (0, 9, 100), (1, 6, 200)):  # one scale for both
+        height = round(count / 400 * COUNTS)
+        assert [seen(number, place, base - offset) for offset in (1, height, height + 1)] == [
+            TEXTS,
+            TEXTS,
+            BACKGROUND,
+        ]
+    assert picture.shape[0] > base
+    assert SIDE == BINS * CELL
+    assert height_of(1.0) == TOP
+
+
+def test_titles_and_numbers_of_texts_are_written() -> None:
+    one, other = (panel(bin_9=(count, 0.6, 0.6)) for count in (7, 12_345))
+    picture = reliability_picture({"a title": one})
+    assert (picture[3 : MARGIN - 2, LEFT : LEFT + 60] < 128).any()
+    above = (
+        slice(place_of_counts() - COUNTS - 12, place_of_counts() - COUNTS - 1),
+        slice(LEFT + 9 * CELL, LEFT + 10 * CELL),
+    )
+    assert (picture[above] < 128).any()
+    assert not np.array_equal(picture, reliability_picture({"a title": other}))  # 12k
+    assert (reliability_picture({"empty": panel()}) == 255).mean() > 0.9
