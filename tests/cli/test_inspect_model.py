@@ -1,5 +1,6 @@
 """`headscope inspect model=...`: what it refuses, and what a user gets of a classifier that headscope did not train."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Pat
     )
     assert "7 tokens; prediction: blame 0." in said
     assert "over 60 labelled texts" in said
-    assert "heads matter" in said
+    assert re.search(r"heads matter|any single head", said)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     index = read_index(tmp_path / "a/heads")
     assert (index.kept, index.texts[0].text, index.classes) == (0, "the film was not bad", names)

@@ -90,19 +90,20 @@ def test_only_heads_that_are_not_decided_are_measured_on_more_texts(
         (MATTERS, 200),
         (NOTHING, 100),
     ]
-    said = answer(found)
-    assert (
-        said
-        == "2 of 3 heads matter: without layer 0 head 0 the loss rises by 0.50 ± 0.05 nats; 1 does nothing"
+    assert answer(found) == (
+        "2 of 3 heads matter: ablating layer 0 head 0 raises the loss by 0.50 ± 0.05 nats;"
+        " 1 has no effect"
     )
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_heads_that_are_inconclusive_are_counted() -> None:
     found = {("a", 0): verdict(rises(-0.5, 0.5, 100)), ("a", 1): verdict(rises(0.02, 0.5, 64))}
     assert answer(found) == (
-        "1 of 2 heads matters: without layer 0 head 0 the loss falls by 0.50 ± 0.05 nats;"
-        " of 1 it cannot be said with 64 texts"
+        "1 of 2 heads matters: ablating layer 0 head 0 lowers the loss by 0.50 ± 0.05 nats;"
+        " 1 is inconclusive (64 texts)"
     )
+    open_heads = {head: verdict(rises(0.02, 0.5, 64)) for head in found}
+    assert answer(open_heads) == "Ablating any single head is inconclusive (64 texts)"
 
 
 @pytest.mark.parametrize(

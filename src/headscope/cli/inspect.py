@@ -158,6 +158,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
 
 def _which_matter(run: Run) -> Arrays:
     """Return which heads matter as the run's record has it, of the weights that were kept; {} if that isn't known."""
+    headline = "verdicts/headline"  # older records have none
     names = [*("verdicts", "verdicts/smallest", "studied", "roles", "roles/score"),
              *("numbers/loss_zeroed/mean", "numbers/loss_zeroed/error")]  # fmt: skip
     try:
@@ -168,7 +169,7 @@ def _which_matter(run: Run) -> Arrays:
         check = Shapes(index.heads, len(run.labels)).check
         return read_members(
             run.folder / FOLDER / files[0],
-            lambda sizes: names if {*names} <= {*sizes} else (),
+            lambda sizes: [*names, *({headline} & {*sizes})] if {*names} <= {*sizes} else (),
             check,
         )
     except RecordError:

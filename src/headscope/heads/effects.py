@@ -6,14 +6,15 @@ quantile of Student's t with n - 1 degrees of freedom, corrected for the number 
 Against the smallest rise that counts, delta = 0.01 nats, there are three verdicts:
 
     matters         the interval lies wholly beyond delta, or wholly below -delta: then the head does harm
-    does nothing    it lies wholly between -delta and delta (the two one-sided tests of Schuirmann 1987)
-    not known       neither: more texts are needed
+    no effect       it lies wholly between -delta and delta (the two one-sided tests of Schuirmann 1987)
+    inconclusive    neither: more texts are needed
 
 The second is told by rules over its numbers: the first of `RULES` that holds names its role.
 
 Shape letters: n texts, L layers, H heads of a layer.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ from headscope.heads.measures import Summary
 from headscope.model.objective import ONE_CLASS, Objective
 
 MATTERS, NOTHING, UNKNOWN, NO_HEAD = 1, 0, -1, -2
-EFFECT_LABELS = {MATTERS: "matters", NOTHING: "does nothing", UNKNOWN: "cannot be said"}
+EFFECT_LABELS = {MATTERS: "matters", NOTHING: "no effect", UNKNOWN: "inconclusive"}
 MIN_EFFECT = 0.01  # nats: the smallest rise of the loss that counts
 ALPHA = 0.05  # how often any of the verdicts may be wrong
 MIN_TEXTS = 30  # texts: below, a standard error says little
@@ -108,36 +109,38 @@ def verdict_arrays(verdicts: Mapping[Head, AblationEffect]) -> dict[str, np.ndar
     most = max(found.texts for found in verdicts.values())
     return {
         "verdicts": kept,
+        "verdicts/headline": np.array(answer(verdicts)),
         "verdicts/smallest": np.array(MIN_EFFECT, dtype=np.float32),
         "studied": np.array(most, dtype=np.int32),
     }
 
 
 def answer(verdicts: Mapping[Head, AblationEffect]) -> str:
-    """Say in one line which heads matter, by how much, and of how many that is not known."""
+    """Return one line: which heads matter, the largest effect, and how many are inconclusive."""
     layers = list(dict.fromkeys(layer for layer, _ in verdicts))
-    groups = {
-        kind: [head for head in verdicts if verdicts[head].verdict == kind]
-        for kind in (MATTERS, NOTHING, UNKNOWN)
-    }
-    matter = sorted(groups[MATTERS], key=lambda head: -abs(verdicts[head].rise))
-    parts = [
-        f"{len(matter)} of {len(verdicts)} heads {'matters' if len(matter) == 1 else 'matter'}"
-    ]
+    counts = Counter(effect.verdict for effect in verdicts.values())
+    texts = max(effect.texts for effect in verdicts.values())
+    if counts[UNKNOWN] == len(verdicts):
+        return f"Ablating any single head is inconclusive ({texts} texts)"
+    if counts[NOTHING] == len(verdicts):
+        return f"Ablating any single head has no effect ({texts} texts)"
+    matter, nothing, unknown = counts[MATTERS], counts[NOTHING], counts[UNKNOWN]
+    parts = [f"{matter or 'None'} of {len(verdicts)} heads {'matters' if matter < 2 else 'matter'}"]
     if matter:
-        (layer, head), found = matter[0], verdicts[matter[0]]
-        moves = "rises" if found.rise > 0 else "falls"
+        (layer, head), effect = max(
+            ((head, effect) for head, effect in verdicts.items() if effect.verdict == MATTERS),
+            key=lambda item: abs(item[1].rise),
+        )
+        moves = "raises" if effect.rise > 0 else "lowers"
         parts[0] += (
-            f": without layer {layers.index(layer)} head {head} the loss {moves} by"
-            f" {abs(found.rise):.2f} ± {found.error:.2f} nats"
+            f": ablating layer {layers.index(layer)} head {head} {moves} the loss by"
+            f" {abs(effect.rise):.2f} ± {effect.error:.2f} nats"
         )
-    if groups[NOTHING]:
-        parts.append(
-            f"{len(groups[NOTHING])} {'does' if len(groups[NOTHING]) == 1 else 'do'} nothing"
-        )
-    if groups[UNKNOWN]:
-        texts = max(verdicts[head].texts for head in groups[UNKNOWN])
-        parts.append(f"of {len(groups[UNKNOWN])} it cannot be said with {texts} texts")
+    if nothing:
+        parts.append(f"{nothing} {'has' if nothing == 1 else 'have'} no effect")
+    if unknown:
+        texts = max(each.texts for each in verdicts.values() if each.verdict == UNKNOWN)
+        parts.append(f"{unknown} {'is' if unknown == 1 else 'are'} inconclusive ({texts} texts)")
     return "; ".join(parts)
 
 

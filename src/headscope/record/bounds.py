@@ -36,7 +36,8 @@ OTHER = {
     "likeness": "f AA", "studied": "i ", "examples/rows": "i R", "examples/texts": "U R",
     "examples/focused/rows": "i LWn", "examples/focused/scores": "f LWn",
     "examples/changed/rows": "i LWn", "examples/changed/scores": "f LWn",
-    "verdicts": "i LW", "verdicts/smallest": "f ", "roles": "U LW", "roles/score": "f LW",
+    "verdicts": "i LW", "verdicts/smallest": "f ", "verdicts/headline": "U ",
+    "roles": "U LW", "roles/score": "f LW",
     "faithfulness/rollout_less_chance": "f 2",
 }  # fmt: skip
 NATS = {name for name in TEXT if name.startswith("nats/")}
