@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BENCHMARKS = sorted(
-    path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "side_by_side"
-)
+HELPERS = ("run_differences", "side_by_side")
+BENCHMARKS = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {*HELPERS})
 TINY = ["--size", "tiny", "--rounds", "1"]
 needs_transformers = pytest.mark.skipif(
     find_spec("transformers") is None, reason="transformers is not installed"
@@ -60,7 +59,7 @@ def numbers(cells: list[str]) -> list[float]:
 
 
 def test_each_says_its_command_its_minutes_and_what_it_prints() -> None:
-    assert BENCHMARKS == ["accuracy", "capture", "devices", "predict", "recording", "train"]
+    assert BENCHMARKS == ["accuracy", "capture", "devices", "predict", "recording", "same_result", "train"]
     for name in BENCHMARKS:
         path = ROOT / "benchmarks" / f"{name}.py"
         head = compile(path.read_text(encoding="utf-8"), str(path), "exec").co_consts[0]
