@@ -9,7 +9,7 @@ from headscope.attention import attend, attention_weights
 from headscope.attention.functional import (
     Dropout,
     causal_mask,
-    dropped,
+    apply_dropout,
     masked_softmax,
     merge_masks,
     window_mask,
@@ -96,7 +96,9 @@ def test_masks_are_merged_as_torch_means_them() -> None:
     assert torch.equal(merge_masks(shape, None, per_head)[1, 2], per_head[1 * H + 2])
     fits = torch.zeros(1, H, Q, 1, dtype=torch.bool)
     assert merge_masks(shape, attn_mask=fits) is fits
-    with pytest.raises(ValueError, match=r"attn_mask takes \[2, 3, 5, 7\], got \[2, 1, 7, 11\]"):
+    with pytest.raises(
+        ValueError, match=r"attn_mask: expected \[2, 3, 5, 7\], got \[2, 1, 7, 11\]"
+    ):
         merge_masks(shape, attn_mask=torch.zeros(2, 1, 7, 11, dtype=torch.bool))
 
 
@@ -110,7 +112,8 @@ def test_the_kernel_is_never_asked_to_read_beyond_the_end() -> None:
         ):
             attend(*wrong)
     with pytest.raises(
-        ValueError, match=r"a mask of \[4, 1, 5, 7\] does not fit scores of \[1, 3, 5, 7\]"
+        ValueError,
+        match=r"mask: expected a shape that broadcasts to \[1, 3, 5, 7\], got \[4, 1, 5, 7\]",
     ):
         attention_weights(query[:1], key[:1], torch.zeros(4, 1, Q, K, dtype=torch.bool))
 
@@ -136,7 +139,7 @@ def test_dropout_drops_the_share_keeps_the_mean_and_masks_the_gradient_alike(p: 
 
 def test_every_byte_is_used_and_neighbours_are_independent() -> None:
     torch.manual_seed(0)
-    found = dropped(torch.ones(1_000_000, dtype=torch.float64), 0.5) - 1
+    found = apply_dropout(torch.ones(1_000_000, dtype=torch.float64), 0.5) - 1
     assert (found > 0).double().view(-1, 8).mean(0).tolist() == pytest.approx([0.5] * 8, abs=0.01)
     for shift in (1, 2, 8, 64):
         assert abs((found[shift:] * found[:-shift]).mean().item()) < 4e-3
@@ -168,7 +171,7 @@ def test_the_share_is_rounded_a_little_and_never_by_more_than_a_tenth(
     p: float, dropped_share: float
 ) -> None:
     torch.manual_seed(0)
-    found = dropped(torch.ones(1009, 997, dtype=torch.float64), p)
+    found = apply_dropout(torch.ones(1009, 997, dtype=torch.float64), p)
     error = 4 * (dropped_share * (1 - dropped_share) / found.numel()) ** 0.5  # four standard errors
     assert (found == 0).double().mean().item() == pytest.approx(dropped_share, abs=error)
     if p < 1:
@@ -177,5 +180,5 @@ def test_the_share_is_rounded_a_little_and_never_by_more_than_a_tenth(
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, float("nan")])
 def test_what_is_no_share_is_refused(p: float) -> None:
-    with pytest.raises(ValueError, match="0 to 1"):
+    with pytest.raises(ValueError, match="expected a probability from 0 to 1"):
         Dropout(p)

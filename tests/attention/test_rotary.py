@@ -40,7 +40,7 @@ def test_the_layer_becomes_aware_of_order() -> None:
 def test_an_odd_width_and_more_tokens_than_were_prepared_are_refused() -> None:
     with pytest.raises(ValueError, match="even"):
         RotaryPositions(5, 7)
-    with pytest.raises(ValueError, match="prepared for 7 tokens \\(max_length\\), got 8"):
+    with pytest.raises(ValueError, match="expected at most max_length=7 tokens, got 8"):
         RotaryPositions(4, 7)(torch.randn(1, 2, 8, 4))
 
 

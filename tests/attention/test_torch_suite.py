@@ -59,9 +59,7 @@ def test_random_sizes_masks_and_saved_keys(
         torch.rand(B, 1, D, dtype=torch.float64),
         torch.rand(B, K, width, dtype=torch.float64),
     )
-    doubling_samples = torch.zeros(1, K, dtype=torch.float64).masked_fill(
-        torch.rand(1, K) < 0.5, HIDE
-    )
+    look = torch.zeros(1, K, dtype=torch.float64).masked_fill(torch.rand(1, K) < 0.5, HIDE)
     padding = (torch.rand(1, K) < 0.5).expand(B, K) if is_padded else None
     weights = (layer.in_proj_weight.chunk(3) if width == D  # whether kdim says so or not
                else (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight))  # fmt: skip
@@ -69,13 +67,13 @@ def test_random_sizes_masks_and_saved_keys(
     heads = [F.linear(tokens, weight, bias).view(B, -1, H, E).transpose(1, 2)
              for tokens, weight, bias in zip((query, key, key), weights, biases, strict=True)]  # fmt: skip
     hidden = (
-        doubling_samples.isneginf()[None, None]
+        look.isneginf()[None, None]
         | (torch.zeros(B, K).bool() if padding is None else padding)[:, None, None]
     )
     if is_saved:  # keys and values of each head, kept from before
         heads[1:] = torch.rand(2, B, H, K, E, dtype=torch.float64)
         joined, found_weights = layer.attend_heads(
-            *heads, merge_masks((B, H, 1, K), padding, doubling_samples), padding, True
+            *heads, merge_masks((B, H, 1, K), padding, look), padding, True
         )
         found, found_weights = (
             layer.out_proj(joined),
@@ -83,7 +81,7 @@ def test_random_sizes_masks_and_saved_keys(
         )
     else:
         found, found_weights = layer(
-            query, key, key, padding, attn_mask=doubling_samples, average_attn_weights=average
+            query, key, key, padding, attn_mask=look, average_attn_weights=average
         )
     sums, expected_weights = by_hand(*heads, hidden)
     torch.testing.assert_close(found, layer.out_proj(sums), rtol=0, atol=1e-12)
@@ -135,32 +133,32 @@ WRONG: dict[str, tuple[list[tuple[int, ...]], dict[str, Tensor], str]] = {
     "one query for all texts": ([(1, 5, 4), (3, 7, 4), (3, 7, 4)], {}, "got [1, 5, 4], [3, 7, 4]"),
     "another width": ([(3, 5, 6), (3, 7, 4), (3, 7, 4)], {}, "got [3, 5, 6]"),
     "padding of one dimension": (
-        [(3, 5, 4), (3, 7, 4), (3, 7, 4)], {"key_padding_mask": bools(7)}, "key_padding_mask takes [3, 7], got [7]"
+        [(3, 5, 4), (3, 7, 4), (3, 7, 4)], {"key_padding_mask": bools(7)}, "key_padding_mask: expected [3, 7], got [7]"
     ),
     "one text's padding of two": (
-        [(5, 4), (7, 4), (7, 4)], {"key_padding_mask": bools(1, 7)}, "key_padding_mask takes [7], got [1, 7]"
+        [(5, 4), (7, 4), (7, 4)], {"key_padding_mask": bools(1, 7)}, "key_padding_mask: expected [7], got [1, 7]"
     ),
     "a mask of one dimension": (
-        [(3, 5, 4), (3, 7, 4), (3, 7, 4)], {"attn_mask": bools(7)}, "attn_mask takes [5, 7] or [6, 5, 7], got [7]"
+        [(3, 5, 4), (3, 7, 4), (3, 7, 4)], {"attn_mask": bools(7)}, "attn_mask: expected [5, 7] or [6, 5, 7], got [7]"
     ),
     "one text's mask of one dimension": (
-        [(5, 4), (7, 4), (7, 4)], {"attn_mask": bools(7)}, "attn_mask takes [5, 7] or [2, 5, 7], got [7]"
+        [(5, 4), (7, 4), (7, 4)], {"attn_mask": bools(7)}, "attn_mask: expected [5, 7] or [2, 5, 7], got [7]"
     ),
     "a mask of too many heads": (
-        [(5, 4), (7, 4), (7, 4)], {"attn_mask": bools(5, 5, 7)}, "attn_mask takes [5, 7] or [2, 5, 7], got [5, 5, 7]"
+        [(5, 4), (7, 4), (7, 4)], {"attn_mask": bools(5, 5, 7)}, "attn_mask: expected [5, 7] or [2, 5, 7], got [5, 5, 7]"
     ),
     "a mask turned round": (
-        [(3, 5, 4), (3, 7, 4), (3, 7, 4)], {"attn_mask": bools(7, 5)}, "attn_mask takes .* got [7, 5]"
+        [(3, 5, 4), (3, 7, 4), (3, 7, 4)], {"attn_mask": bools(7, 5)}, "attn_mask: expected .* got [7, 5]"
     ),
     "padding elsewhere": (
         [(3, 5, 4), (3, 7, 4), (3, 7, 4)],
         {"key_padding_mask": torch.empty(3, 7, dtype=torch.bool, device="meta")},
-        "key_padding_mask is on meta, the query on cpu",
+        "key_padding_mask: expected a mask on cpu, as the query, got one on meta",
     ),
     "a mask elsewhere": (
         [(3, 5, 4), (3, 7, 4), (3, 7, 4)],
         {"attn_mask": torch.empty(5, 7, device="meta")},
-        "attn_mask is on meta, the query on cpu",
+        "attn_mask: expected a mask on cpu, as the query, got one on meta",
     ),
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Attention, written to be read and proved.
 
-Where to begin: `multi_head.py` is the layer, `functional.py` its formula and masks, `variants.py` other layers,
-`reference.py` the textbooks' forms.
+Begin with `functional.py`, the formula and its masks, then `multi_head.py`, the layer. `rotary.py`
+has rotary positions, `variants.py` other layers, `reference.py` the textbooks' forms.
 """
 
 from headscope.attention.functional import attend, attention_weights, merge_masks

@@ -1,12 +1,18 @@
-"""What every attention layer is made of: the formula, its masks, dropout, and what an observer of a layer is told.
+"""Scaled dot-product attention: the formula, its masks, dropout, and what observers of a layer see.
 
-The one place where softmax(Q K^T / sqrt(d)) V is written. Shape letters, here and in the whole folder: B batch,
-H heads, Q query positions, K key positions, E head width, V width of a value head, D model width.
+    Attention(Q, K, V) = softmax(Q K^T / sqrt(E)) V
 
-Masks follow torch.nn.MultiheadAttention: a boolean mask is True where a query may NOT look; a floating mask is added to
-the scores. A query that may look nowhere gets zero weights and a zero output; torch's layer gives NaN there when it is
-asked for weights. Many texts write masks the other way around, 1 to keep and 0 to hide, as integers; these are refused,
-because read silently they would hide everything but padding.
+(Vaswani et al. 2017, Attention Is All You Need, section 3.2.1.) Every layer computes it here.
+
+Shape letters, here and in the whole folder: B batch, H heads, Q query positions, K key positions, T
+tokens (where queries and keys are the same), E width of a query or key of one head, V width of its
+value, D model width.
+
+Masks follow torch.nn.MultiheadAttention: a boolean mask is True where a query must NOT attend to a
+key; a floating-point mask is added to the scores. A query whose keys are all masked gets zero
+weights and a zero output; torch's layer gives NaN there. Many texts write masks the other way
+around, as integers with 1 to keep and 0 to mask: an integer mask raises an error, because read as
+above it would mask everything but padding.
 """
 
 import math
@@ -19,151 +25,126 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+Queries = Float[Tensor, "B H Q E"]
+Keys = Float[Tensor, "B H K E"]
+Weights = Float[Tensor, "B H Q K"]  # scores too
 Mask = Bool[Tensor, "#B #H #Q K"] | Float[Tensor, "#B #H #Q K"]
+Padding = Bool[Tensor, "B K"] | Float[Tensor, "B K"]
 Rows = slice | list[int]
 ALL = slice(None)
-LEVELS = 256  # dropout: a byte decides about an element
-WORD = 8  # dropout: bytes of one random number
-ROUNDING = 0.1  # dropout: how far the share may be rounded, as a share of itself
 is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
-def attention_weights(
-    query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K E"], mask: Mask | None = None
-) -> Float[Tensor, "B H Q K"]:
-    """Return A = softmax(Q K^T / sqrt(E)) over the keys, the share that each query gives to each key.
+# The formula
 
-    Dividing by sqrt(E) keeps the scores' variance at one when query and key have unit variance, so that the
-    softmax does not saturate as heads grow wider (Vaswani et al. 2017, Attention Is All You Need, section 3.2.1).
 
-    Args:
-        query: what each position looks for, one vector per head.
-        key: what each position offers.
-        mask: True where a query may not look, or numbers to be added to the scores.
+def attention_weights(query: Queries, key: Keys, mask: Mask | None = None) -> Weights:
+    """Return A = softmax(Q K^T / sqrt(E)): how much each query takes of each key's value.
 
-    Returns:
-        Weights in [0, 1]. Each row sums to 1, or to 0 where every key is masked.
+    A score is a sum of E products: if query and key have variance 1, it has variance E. Dividing by
+    sqrt(E) makes that 1 again, so that the softmax does not saturate as heads grow wider. Each row
+    of A sums to 1, or to 0 where all keys are masked.
     """
-    # Scaling the query spares a pass over the scores, which are far larger.
+    # Scaling the query saves a pass over the scores, which are far larger.
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # [B, H, Q, K]
     return masked_softmax(scores, mask)
 
 
-def masked_softmax(
-    scores: Float[Tensor, "B H Q K"], mask: Mask | None = None
-) -> Float[Tensor, "B H Q K"]:
-    """Return softmax(scores) over the keys: exp(s_ij) / sum_j exp(s_ij), the sum over keys that i may look at.
-
-    Args:
-        scores: how well each key fits each query.
-        mask: True where a query may not look, or numbers to be added to the scores.
-
-    Returns:
-        Weights in [0, 1]; exactly 0 at masked keys. Each row sums to 1, or to 0 where every key is masked.
-    """
+def masked_softmax(scores: Weights, mask: Mask | None = None) -> Weights:
+    """Return exp(s_ij) / sum_j exp(s_ij) over the keys that are not masked, exactly 0 at others."""
     if mask is None:
         return scores.softmax(dim=-1)
-    # On a CPU, adding an additive mask takes a tenth of the time of masked_fill with a boolean one. The lowest finite
-    # number gives the same weights as -inf, exactly 0, and no NaN where every key is masked.
-    # Numbers are first brought to the scores' type, as the kernel takes them, but added in float32 at least: bfloat16
-    # would round the sum a second time.
+    # On a CPU, adding a mask takes a tenth of the time of masked_fill. The lowest finite number
+    # gives the same weights as -inf, exactly 0, and no NaN where all keys are masked. The mask is
+    # first rounded to the scores' type, as the fused kernel takes it, but added in float32 at
+    # least: bfloat16 would round the sum a second time.
     numbers = as_numbers(mask, scores.dtype)
     if mask.dtype != torch.bool:
         numbers = numbers.to(torch.promote_types(scores.dtype, torch.float32))
-    nowhere = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
-    summed = scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)
-    if summed.shape != scores.shape:
+    all_masked = (numbers == -math.inf).all(dim=-1, keepdim=True)  # [b, h, q, 1]
+    masked_scores = scores + numbers.clamp(min=torch.finfo(numbers.dtype).min)
+    if masked_scores.shape != scores.shape:
+        expected = list(scores.shape)
         raise ValueError(
-            f"a mask of {list(mask.shape)} does not fit scores of {list(scores.shape)}"
+            f"mask: expected a shape that broadcasts to {expected}, got {list(mask.shape)}"
         )
-    weights = summed.softmax(dim=-1).to(scores.dtype)
-    return weights.masked_fill(nowhere, 0.0) if _any_or_unknown(nowhere) else weights
+    weights = masked_scores.softmax(dim=-1).to(scores.dtype)
+    return weights.masked_fill(all_masked, 0.0) if _any_or_unknown(all_masked) else weights
 
 
-def _any_or_unknown(truths: Bool[Tensor, "..."]) -> bool:
-    """Return whether any is True; True too where finding out would cost time or is impossible."""
-    # On a GPU the look would wait for the device, torch.compile cannot branch on a number, and torch.jit.trace would
-    # keep the answer of its example for ever.
-    if truths.device.type != "cpu" or torch.compiler.is_compiling() or is_tracing():
+def _any_or_unknown(flags: Bool[Tensor, "..."]) -> bool:
+    """Return whether any flag is True; True too where finding out is slow or impossible."""
+    # A GPU would have to be waited for, torch.compile cannot branch on a tensor, torch.jit.trace
+    # would keep the answer.
+    if flags.device.type != "cpu" or torch.compiler.is_compiling() or is_tracing():
         return True
     try:
-        return bool(truths.any())
-    except RuntimeError:  # under torch.vmap, where one value stands for the whole batch
+        return bool(flags.any())
+    except RuntimeError:  # under torch.vmap, where one tensor stands for the whole batch
         return True
 
 
 def attend(
-    query: Float[Tensor, "B H Q E"],
-    key: Float[Tensor, "B H K E"],
+    query: Queries,
+    key: Keys,
     value: Float[Tensor, "B H K V"],
     mask: Mask | None = None,
     dropout: float = 0.0,
     is_causal: bool = False,
 ) -> Float[Tensor, "B H Q V"]:
-    """Return attention_weights(query, key, mask) @ value, by torch's fused kernel or as it is written here.
+    """Return attention_weights(query, key, mask) @ value, by torch's kernel, which never stores A.
 
-    On a CPU the kernel has no dropout, and in bfloat16 its training step takes up to three times as long as the plain
-    formula (docs/benchmarks); in both cases the plain formula is computed, unless is_causal spares the mask.
+    On a CPU the kernel has no dropout, and in bfloat16 its training step takes up to three times as
+    long as the formula (docs/benchmarks). In both cases the formula is computed as written, except
+    that a causal mask in bfloat16 is left to the kernel.
 
     Args:
-        query: what each position looks for, one vector per head.
-        key: what each position offers.
-        value: what is averaged.
-        mask: True where a query may not look, or numbers to be added to the scores.
-        dropout: share of weights set to zero, the others scaled up by 1 / (1 - dropout). Pass 0 outside training.
-        is_causal: let no position look at a later one; takes no mask beside it. The kernel builds none for it.
-
-    Returns:
-        The weighted sum of the values for each query; zeros where every key is masked.
+        query: queries of all heads.
+        key: keys of all heads.
+        value: values of all heads.
+        mask: True where a query must not attend to a key, or numbers added to the scores.
+        dropout: share of the weights set to zero. Pass 0 outside training.
+        is_causal: no position attends to a later one; given instead of a mask, which the kernel
+            then never builds.
 
     Raises:
-        ValueError: if query, key and value do not go together: the kernel would read beyond the end of the shorter one.
+        ValueError: if the shapes do not fit; the kernel would read beyond the end of a tensor.
     """
     check_shapes("query B H Q E, key B H K E, value B H K V", query, key, value)
-    is_trained_in_half = (
+    trains_in_bfloat16 = (
         query.dtype == torch.bfloat16 and torch.is_grad_enabled() and query.requires_grad
     )
-    if dropout == 1 or (
-        query.device.type == "cpu" and (dropout or (is_trained_in_half and not is_causal))
-    ):
-        mask = causal_mask(query.shape[2], key.shape[2], query.device) if is_causal else mask
-        return dropped(attention_weights(query, key, mask), dropout) @ value
-    if mask is not None:
-        mask = (
-            ~mask if mask.dtype == torch.bool else mask.to(query.dtype)
-        )  # True says where a query MAY look
+    is_slow_on_cpu = dropout > 0 or (trains_in_bfloat16 and not is_causal)
+    if dropout == 1 or (query.device.type == "cpu" and is_slow_on_cpu):
+        if is_causal:
+            mask = causal_mask(query.shape[2], key.shape[2], query.device)
+        return apply_dropout(attention_weights(query, key, mask), dropout) @ value
+    if mask is not None:  # of a boolean mask the kernel expects True where a query MAY attend
+        mask = ~mask if mask.dtype == torch.bool else mask.to(query.dtype)
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)
 
 
-# Shapes
-
-
 def check_shapes(expected: str, *tensors: Tensor, **sizes: int) -> None:
-    """Refuse tensors that do not go together.
+    """Raise a ValueError with all shapes unless the tensors have those expected.
 
-    Args:
-        expected: name and dimensions of each, such as "query B Q D, key B K D". A letter stands for one size wherever
-            it occurs.
-        tensors: one for each name.
-        sizes: of letters whose size is known.
-
-    Raises:
-        ValueError: with all dimensions expected and found.
+    `expected` has the name and the dimensions of each tensor, such as "query B Q D, key B K D". A
+    letter is one size wherever it occurs; `sizes` has those that are known.
     """
-    if is_tracing():  # sizes are part of the trace there; looking at them would fix them
+    if is_tracing():  # sizes are part of a trace, where reading them would make them constants
         return
-    found, parts = dict(sizes), expected.split(", ")
-    for part, tensor in zip(parts, tensors, strict=True):
-        _, *dims = part.split()
-        fits = len(dims) == tensor.dim()
+    parts = [part.split() for part in expected.split(", ")]
+    known = dict(sizes)
+    fits = True
+    for (_, *dims), tensor in zip(parts, tensors, strict=True):
+        fits = fits and len(dims) == tensor.dim()
         for dim, size in zip(dims, tensor.shape, strict=False):
-            fits = fits and found.setdefault(dim, size) == size
-        if not fits:
-            wanted = [f"{name} [{', '.join(str(sizes.get(dim, dim)) for dim in dims)}]"
-                      for name, *dims in map(str.split, parts)]  # fmt: skip
-            raise ValueError(
-                f"takes {', '.join(wanted)}; got {', '.join(str(list(each.shape)) for each in tensors)}"
-            )
+            fits = fits and known.setdefault(dim, size) == size
+    if not fits:
+        wanted = []
+        for name, *dims in parts:
+            wanted.append(f"{name} [{', '.join(str(sizes.get(dim, dim)) for dim in dims)}]")
+        found = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+        raise ValueError(f"expected {', '.join(wanted)}; got {found}")
 
 
 # Masks
@@ -172,7 +153,7 @@ def check_shapes(expected: str, *tensors: Tensor, **sizes: int) -> None:
 def causal_mask(
     queries: int, keys: int, device: torch.device | None = None
 ) -> Bool[Tensor, "1 1 {queries} {keys}"]:
-    """Return a mask that is True above the diagonal: position i may look at positions 0 to i."""
+    """Return a mask that is True above the diagonal: position i attends to positions 0 to i."""
     later = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(diagonal=1)
     return later[None, None]  # [1, 1, Q, K]
 
@@ -180,35 +161,38 @@ def causal_mask(
 def window_mask(
     queries: int, keys: int, window: int, device: torch.device | None = None
 ) -> Bool[Tensor, "1 1 {queries} {keys}"]:
-    """Return a mask that is True where |i - j| > window: position i may look at `window` positions on either side.
+    """Return a mask that is True where |i - j| > window.
 
-    Local attention as in Beltagy et al. 2020, Longformer, section 3.1, without global tokens.
+    This is the local attention of Beltagy et al. 2020, Longformer, section 3.1, without its global
+    tokens.
     """
-    query, key = torch.arange(queries, device=device), torch.arange(keys, device=device)
-    return ((query[:, None] - key).abs() > window)[None, None]  # [1, 1, Q, K]
+    i = torch.arange(queries, device=device)[:, None]
+    j = torch.arange(keys, device=device)
+    return ((i - j).abs() > window)[None, None]  # [1, 1, Q, K]
 
 
 def merge_masks(
     shape: tuple[int, int, int, int],
-    key_padding_mask: Bool[Tensor, "B K"] | Float[Tensor, "B K"] | None = None,
+    key_padding_mask: Padding | None = None,
     attn_mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     is_causal: bool = False,
     device: torch.device | None = None,
 ) -> Mask | None:
-    """Merge the masks of one forward pass into one of four dimensions, or None if nothing is masked.
+    """Merge the masks of a forward pass into one of four dimensions; None if there is none.
 
-    Boolean masks are joined by "or" and stay boolean. If one of them is additive, all are added, True counting as -inf.
+    Boolean masks are joined by "or". If one of them is floating-point, all are added, -inf for
+    True.
 
     Args:
         shape: B, H, Q, K of the weights.
-        key_padding_mask: keys that nobody may look at.
-        attn_mask: [Q, K], [B * H, Q, K] or four dimensions that broadcast to B, H, Q, K.
-        is_causal: let no position look at a later one, whatever attn_mask says. (torch expects attn_mask to be the
-            causal mask then; of another it takes one of the two.)
-        device: where the masks are, and where to make the causal one.
+        key_padding_mask: True (or -inf) at keys that no query attends to.
+        attn_mask: [Q, K], [B * H, Q, K], or four dimensions that broadcast to B, H, Q, K.
+        is_causal: no position attends to a later one, whatever attn_mask has. (torch expects the
+            causal mask in attn_mask then; of another mask and is_causal it uses one.)
+        device: of the queries; a mask must be on it too.
 
     Raises:
-        ValueError: if a mask is neither boolean nor floating, does not fit the shape or is on another device.
+        ValueError: if a mask is neither boolean nor floating-point, or has another shape or device.
     """
     B, H, Q, K = shape
     masks: list[Tensor] = []
@@ -216,36 +200,33 @@ def merge_masks(
         check_mask("key_padding_mask", key_padding_mask, [(B, K)], device)
         masks.append(key_padding_mask[:, None, None, :])  # [B, 1, 1, K]
     if attn_mask is not None and attn_mask.dim() == 4:
-        broadcast = tuple(
-            size if given == 1 else given
-            for size, given in zip(shape, attn_mask.shape, strict=True)
-        )
+        sizes = zip(attn_mask.shape, shape, strict=True)
+        broadcasts = all(found in (1, size) for found, size in sizes)
         check_mask(
-            "attn_mask",
-            attn_mask,
-            [tuple(attn_mask.shape) if broadcast == shape else shape],
-            device,
+            "attn_mask", attn_mask, [tuple(attn_mask.shape) if broadcasts else shape], device
         )
         masks.append(attn_mask)
     elif attn_mask is not None:
         check_mask("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)], device)
-        masks.append(
-            attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.reshape(B, H, Q, K)
-        )
+        is_shared = attn_mask.dim() == 2
+        masks.append(attn_mask[None, None] if is_shared else attn_mask.reshape(B, H, Q, K))
     if is_causal:
         masks.append(causal_mask(Q, K, device))
-    return _joined(masks)
+    if all(mask.dtype == torch.bool for mask in masks):
+        return reduce(torch.logical_or, masks) if masks else None
+    numbers = [as_numbers(m, torch.float32) if m.dtype == torch.bool else m for m in masks]
+    return reduce(torch.add, numbers)
 
 
 def as_numbers(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "..."]:
-    """Return the mask as numbers to add to the scores: -inf where a query may not look."""
+    """Return the mask as numbers to add to the scores: -inf where it is True."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -math.inf)
 
 
 def hidden_keys(key_padding_mask: Tensor | None) -> Bool[Tensor, "B K"] | None:
-    """Return True at padding, whichever way it was given: as True or as -inf."""
+    """Return the padding as a boolean mask; where it is floating-point, padding is -inf."""
     if key_padding_mask is None or key_padding_mask.dtype == torch.bool:
         return key_padding_mask
     return key_padding_mask == -math.inf
@@ -254,92 +235,77 @@ def hidden_keys(key_padding_mask: Tensor | None) -> Bool[Tensor, "B K"] | None:
 def check_mask(
     name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]], device: torch.device | None = None
 ) -> None:
-    """Refuse a mask that is neither boolean nor floating, has none of the shapes, or is on another device."""
+    """Raise a ValueError unless the mask has a type, a shape and a device that fit."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(
-            f"{name} takes booleans, True where nobody may look, or numbers to add; got {mask.dtype}"
+            f"{name}: expected booleans, True where a query must not attend to a key, or numbers "
+            f"to add to the scores, got {mask.dtype}"
         )
     if not is_tracing() and tuple(mask.shape) not in shapes:
-        raise ValueError(
-            f"{name} takes {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}"
-        )
+        expected = " or ".join(str(list(shape)) for shape in shapes)
+        raise ValueError(f"{name}: expected {expected}, got {list(mask.shape)}")
     if device is not None and mask.device != device:
-        raise ValueError(f"{name} is on {mask.device}, the query on {device}")
-
-
-def _joined(masks: list[Tensor]) -> Mask | None:
-    if not masks:
-        return None
-    if any(mask.dtype != torch.bool for mask in masks):
-        masks = [
-            mask if mask.is_floating_point() else as_numbers(mask, torch.float32) for mask in masks
-        ]
-        return reduce(torch.add, masks)
-    return reduce(torch.logical_or, masks)
+        raise ValueError(
+            f"{name}: expected a mask on {device}, as the query, got one on {mask.device}"
+        )
 
 
 # Dropout
 
+LEVELS = 256  # a byte of random bits decides about one number
+BYTES_OF_WORD = 8  # torch draws 64 bits at once
+MAX_ROUNDING = 0.1  # p and 1 - p may change by this share when p is rounded to a multiple of 1/256
 
-def check_share(p: float) -> None:
-    """Refuse a share of dropout that is not in [0, 1], by a ValueError."""
+
+def check_probability(p: float) -> None:
+    """Raise a ValueError unless p is a probability."""
     if not 0 <= p <= 1:
-        raise ValueError(f"dropout takes a share from 0 to 1, got {p}")
+        raise ValueError(f"dropout: expected a probability from 0 to 1, got {p}")
 
 
-def dropped(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
-    """Return numbers * m / (1 - p), m being 0 with probability p and else 1 (Srivastava et al. 2014, Dropout).
+def apply_dropout(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
+    """Return numbers * m / (1 - p), where m is 0 with probability p and else 1.
 
-    On a CPU torch's own dropout draws one random number for each element. Here one number of 64 bits decides about
-    eight elements, a byte about each, which is faster. torch.manual_seed and a saved generator state decide about it.
+    (Srivastava et al. 2014, Dropout.) On a CPU torch draws a random number for each element. Here
+    one of 64 bits decides about eight elements, which is faster; torch.manual_seed determines it.
 
-    A byte drops a multiple of 1/256: 0.1 drops 26/256 = 0.1016, and the scale is that share's, which keeps the mean
-    right. Where that would be more than a tenth away from p (or from 1 - p), as for 0.0015, torch's dropout does it.
-
-    Args:
-        numbers: of any shape, which the result has too.
-        p: share of the numbers that are dropped; 0 gives the numbers themselves, 1 zeros.
-
-    Raises:
-        ValueError: if p is not in [0, 1].
+    A byte drops a multiple of 1/256: p = 0.1 drops 26/256 = 0.1016, and the scale is that share's,
+    so the mean is kept. Where p or 1 - p would change by more than a tenth, as for p = 0.0015, and
+    on a GPU, torch's dropout is used.
     """
-    check_share(p)
-    levels = round(p * LEVELS)
-    is_rounded_too_far = abs(levels / LEVELS - p) > ROUNDING * min(p, 1 - p)
+    check_probability(p)
     if p == 0:
         return numbers
+    levels = round(p * LEVELS)
+    is_rounded_too_far = abs(levels / LEVELS - p) > MAX_ROUNDING * min(p, 1 - p)
     if p == 1 or is_rounded_too_far or numbers.device.type != "cpu" or is_tracing():
         return F.dropout(numbers, p)
-    words = torch.randint(-(2**63), 2**63 - 1, (-(-numbers.numel() // WORD),))
-    bytes_ = words.view(torch.uint8)[: numbers.numel()].view(numbers.shape)
-    # As numbers of the inputs' type: torch converts bytes faster than booleans, and would convert in both passes.
-    kept = (bytes_ >= levels).view(torch.uint8).to(numbers.dtype).mul_(LEVELS / (LEVELS - levels))
-    return numbers * kept
+    num_words = (numbers.numel() + BYTES_OF_WORD - 1) // BYTES_OF_WORD
+    words = torch.randint(-(2**63), 2**63 - 1, (num_words,))
+    random_bytes = words.view(torch.uint8)[: numbers.numel()].view(numbers.shape)
+    # torch converts bytes faster than booleans, and would convert them in the backward pass too.
+    kept = (random_bytes >= levels).view(torch.uint8).to(numbers.dtype)
+    return numbers * kept.mul_(LEVELS / (LEVELS - levels))
 
 
 class Dropout(nn.Module):
-    """Set a share p of the numbers to zero in training and scale the others by 1 / (1 - p), as `dropped` says.
-
-    On a CPU p is rounded to a multiple of 1/256, as said there.
+    """Apply `apply_dropout` in training mode; on a CPU p is rounded as said there.
 
     Args:
-        p: share of the numbers that are dropped.
-
-    Raises:
-        ValueError: if p is not in [0, 1].
+        p: probability that a number is set to zero.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        check_share(p)
+        check_probability(p)
         self.p = p
 
     def forward(self, numbers: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the numbers, some of them dropped if in training mode."""
-        return dropped(numbers, self.p) if self.training else numbers
+        """Return the numbers, in training mode with dropout."""
+        return apply_dropout(numbers, self.p) if self.training else numbers
 
     def extra_repr(self) -> str:
-        """Say p in the printed model."""
+        """Show p in the printed model."""
         return f"p={self.p}"
 
 
@@ -352,12 +318,14 @@ class AttentionCall:
 
     Attributes:
         shape: B, H, Q, K of the weights.
-        key_padding_mask: [B, K], True at padding; None where there is none.
+        key_padding_mask: [B, K], True at padding; None if there is none.
         like: a tensor of the pass, for its device and type.
-        compute: from rows of the batch, and the type to compute in, to their weights [R, H, Q, K].
-        compare: from these weights of all texts to how far what the layer went on with is from what they give: its
-            sums from weights @ values. None where the layer itself used these weights.
-        values: [B, H, K, E], what the weights average; None where the layer is not one of ours with heads.
+        compute: from rows of the batch and a type to the weights [R, H, Q, K] of these rows in that
+            type.
+        compare: from the weights of the whole batch to the difference between weights @ values and
+            the head outputs that the layer used. None if the layer used these weights themselves.
+        values: [B, H, K, E], what the weights average; None if the layer is not one of ours with
+            heads.
     """
 
     shape: tuple[int, int, int, int]
@@ -368,16 +336,16 @@ class AttentionCall:
     values: Float[Tensor, "B H K E"] | None = None
 
     def weights(self, rows: Rows = ALL) -> Float[Tensor, "R H Q K"]:
-        """Return the weights of some texts of the batch, in float32 (or float64 where the model computes in it)."""
-        precision = torch.promote_types(self.like.dtype, torch.float32)
+        """Return the weights of some texts, in float32, or float64 if the model computes in it."""
+        dtype = torch.promote_types(self.like.dtype, torch.float32)
         with torch.no_grad(), torch.autocast(self.like.device.type, enabled=False):
-            return self.compute(rows, precision)
+            return self.compute(rows, dtype)
 
     def difference(self) -> float:
-        """Return how far what the layer went on with is from what these weights give, at most.
+        """Return the largest difference between the head outputs and those that these weights give.
 
-        A fused kernel never builds the weights: a small difference shows that these are the ones it used. Dropout of
-        weights counts in full.
+        A fused kernel never stores the weights: a small difference shows that it used these.
+        Dropout of weights makes it large.
         """
         if self.compare is None:
             return 0.0
@@ -386,10 +354,6 @@ class AttentionCall:
 
 
 class ObservedAttention(nn.Module):
-    """An attention layer that shows each forward pass to its observer, if it has one, and computes the same without.
+    """An attention layer that shows each forward pass to its observer, and computes the same."""
 
-    Attributes:
-        observer: called with what was seen; set by `headscope.heads.capture`.
-    """
-
-    observer: Callable[[AttentionCall], None] | None = None
+    observer: Callable[[AttentionCall], None] | None = None  # set by `headscope.heads.capture`
