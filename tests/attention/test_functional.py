@@ -8,8 +8,8 @@ import torch
 from headscope.attention import attend, attention_weights
 from headscope.attention.functional import (
     Dropout,
-    causal_mask,
     apply_dropout,
+    causal_mask,
     masked_softmax,
     merge_masks,
     window_mask,

@@ -299,9 +299,7 @@ class MultiHeadAttention(HeadedAttention):
         if is_one_text and key_padding_mask is not None:
             check_mask("key_padding_mask", key_padding_mask, [key.shape[1:2]])
             key_padding_mask = key_padding_mask[None]
-        if (
-            is_self_attention
-        ):  # still one tensor, so that one product makes queries, keys and values
+        if is_self_attention:  # still one tensor, so that one product makes all three
             key = value = query
         B, Q, _ = query.shape
         K = key.shape[1]

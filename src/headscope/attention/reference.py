@@ -113,9 +113,8 @@ class PackedAttention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2)), weights  # [B, Q, H, E] -> [B, Q, D]
 
     def _split_heads(self, tokens: Tensor) -> Tensor:
-        return tokens.unflatten(-1, (self.num_heads, -1)).transpose(
-            1, 2
-        )  # [B, T, D] -> [B, H, T, E]
+        heads = tokens.unflatten(-1, (self.num_heads, -1))  # [B, T, D] -> [B, T, H, E]
+        return heads.transpose(1, 2)  # [B, H, T, E]
 
 
 class FourLinearAttention(nn.Module):
