@@ -6,19 +6,7 @@
     headscope.RecordHeads(...)                the weights of any LightningModule, at every validation, for TensorBoard
     headscope.HeadsCallback(...)              the heads of a classifier that transformers.Trainer fine-tunes
 
-The folders are stages, and each imports only what stands above it in this list:
-
-    settings, errors  how a configuration is written and checked; what a user is told
-    signals           what asks a process to end
-    files, extension  atomic writes; your own code, named by an import path
-    attention         the verified layer: softmax(Q K^T / sqrt(d)) V, written once
-    model             embedding -> encoder -> pooling -> logits; from scratch or from a checkpoint
-    data              any source -> checked texts -> token ids -> batches
-    inspection        maps and numbers of every head, their record, and the page that shows them
-    tensorboard       pictures and text for TensorBoard's tabs, and the Heads tab
-    proof, tracing    what verify.py claims, and what trace.py sees of the attention while it runs
-    training          configuration, LightningModule, run folder, train(config)
-    commands          what the scripts hand over to
+CONTRIBUTING.md has a map of the folders.
 
 The public names are imported when they are first asked for, so that `import headscope` and `--help` are quick.
 """
