@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from headscope.cli.evaluate import data_of
 from headscope.cli.inspect_model import inspect_model
 from headscope.data.batching import TextBatches
-from headscope.data.columns import split_labels
+from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, listed
 from headscope.heads.contributions import ONLY_FIRST

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from headscope.config import DataConfig, InspectionConfig, expanded, is_local
-from headscope.data.columns import class_names, texts_among
-from headscope.data.corpus import load_split
+from headscope.data.columns import texts_among
+from headscope.data.corpus import class_names, load_split
 from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
 from headscope.heads.effects import EFFECT_LABELS, answer

@@ -3,12 +3,15 @@
 Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, C classes.
 """
 
+import json
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar, cast
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
+import datasets
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,6 +19,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from headscope.data.columns import column_digests, texts_among
 from headscope.data.evidence import (
     NO_WORD,
     Evidence,
@@ -24,9 +28,11 @@ from headscope.data.evidence import (
     Vocabulary,
     WordTexts,
 )
-from headscope.data.tokenizer import beginning
+from headscope.data.tokenizer import as_json, beginning
+from headscope.files import content_key, temporary_path
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
+TEXTS_AT_ONCE = 4_000  # encoded together
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
 
 
@@ -56,13 +62,11 @@ class EncodedTexts:
         return np.diff(self.starts)
 
 
-def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
-    """Join what a tokenizer gave for some texts, or for some pairs of texts."""
+def concat_encodings(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
+    """Put together what a tokenizer gave for some texts, or for some pairs of texts."""
     ids, segments = array("i"), array("B")
     for encoding in encodings:
-        ids.fromlist(
-            encoding.ids
-        )  # twice as fast as NumPy, which looks at every number first to find a type
+        ids.fromlist(encoding.ids)  # twice as fast as NumPy, which first looks for a type
         if pairs:
             segments.fromlist(encoding.type_ids)
     starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
@@ -70,22 +74,22 @@ def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
     return EncodedTexts(np.array(ids), starts, np.array(segments) if pairs else None, num_cut)
 
 
-def units_of(
-    encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], units: Vocabulary
+def word_ids(
+    encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], vocabulary: Vocabulary
 ) -> np.ndarray:
     """Return the number of the word that each token shows, end to end; -1 at special tokens.
 
     Args:
         encodings: with offsets, which `encode_batch_fast` leaves out.
         texts: what was encoded, single texts or pairs.
-        units: takes in the words that are new.
+        vocabulary: takes in the words that are new.
     """
     numbers = array("i")
     for encoding, parts in zip(encodings, texts, strict=True):
-        of_tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
+        tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
         numbers.extend(
-            NO_WORD if part is None else units.number(parts[part][start:end])
-            for (start, end), part in of_tokens
+            NO_WORD if part is None else vocabulary.number(parts[part][start:end])
+            for (start, end), part in tokens
         )
     return np.array(numbers)
 
@@ -93,20 +97,94 @@ def units_of(
 def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[tuple[str, ...]],
-    vocabulary: EvidenceVocabulary | None = None,
+    evidence: EvidenceVocabulary | None = None,
 ) -> EncodedTexts:
-    """Return the token ids of single texts or of pairs and, with a vocabulary, each token's known n-grams."""
+    """Return the token ids of single texts or of pairs and, with `evidence`, each token's known n-grams."""
     is_pair = len(texts[0]) == 2
     if tokenizer.truncation is not None:
         kept = tokenizer.truncation["max_length"]
         texts = [tuple(beginning(text, kept) for text in parts) for parts in texts]
-    given = list(texts) if is_pair else [text for (text,) in texts]
-    if vocabulary is None:
-        return joined(tokenizer.encode_batch_fast(given), is_pair)
-    encodings, units = tokenizer.encode_batch(given), Vocabulary()
-    ids = joined(encodings, is_pair)
-    words = WordTexts(units.words, units_of(encodings, texts, units), ids.starts)
-    return replace(ids, words=words, evidence=vocabulary.find(words))
+    inputs = list(texts) if is_pair else [text for (text,) in texts]
+    if evidence is None:
+        return concat_encodings(tokenizer.encode_batch_fast(inputs), is_pair)
+    encodings = tokenizer.encode_batch(inputs)
+    vocabulary = Vocabulary()
+    ids = concat_encodings(encodings, is_pair)
+    words = WordTexts(vocabulary.words, word_ids(encodings, texts, vocabulary), ids.starts)
+    return replace(ids, words=words, evidence=evidence.find(words))
+
+
+def encode(
+    tokenizer: Tokenizer, dataset: datasets.Dataset, cache: Path, with_words: bool = False
+) -> EncodedTexts:
+    """Encode a split once, into one array on disk, so that memory does not grow with the data.
+
+    The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
+
+    Args:
+        tokenizer: what makes token ids.
+        dataset: a split.
+        cache: where files are kept.
+        with_words: return the word that each token shows too, for `headscope.data.evidence`.
+    """
+    columns = texts_among(dataset.column_names)
+    settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
+    key = content_key([settings, *columns, *column_digests(dataset, columns)])
+    folder = cache / "encoded" / key
+    if not folder.exists():
+        _write_encoded(tokenizer, dataset, columns, folder, with_words)
+    facts = json.loads((folder / "facts.json").read_text())
+    starts = np.load(folder / "starts.npy")
+    ids = np.memmap(folder / "ids.bin", np.int32, "r")
+    segments = np.memmap(folder / "segments.bin", np.uint8, "r") if facts["pairs"] else None
+    words = None
+    if with_words:
+        words = WordTexts(facts["words"], np.memmap(folder / "units.bin", np.int32, "r"), starts)
+    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)
+
+
+def _write_encoded(
+    tokenizer: Tokenizer,
+    dataset: datasets.Dataset,
+    columns: list[str],
+    folder: Path,
+    with_words: bool,
+) -> None:
+    """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
+    is_pair = len(columns) == 2
+    vocabulary = Vocabulary()
+    lengths = [np.zeros(1, np.int64)]
+    num_cut = 0
+    with temporary_path(folder) as temporary:
+        temporary.mkdir()
+        with (
+            (temporary / "ids.bin").open("wb") as ids,
+            (temporary / "segments.bin").open("wb") as segments,
+            (temporary / "units.bin").open("wb") as words,
+        ):
+            # One batch after the other: on two cores, a thread that encodes ahead slows the tokenizer's own threads.
+            for batch in dataset.iter(TEXTS_AT_ONCE):
+                rows = list(zip(*(batch[column] for column in columns), strict=True))
+                inputs = rows if is_pair else batch[columns[0]]
+                if with_words:  # which asks for offsets
+                    encodings = tokenizer.encode_batch(inputs)
+                    words.write(word_ids(encodings, rows, vocabulary).tobytes())
+                else:
+                    encodings = tokenizer.encode_batch_fast(inputs)
+                texts = concat_encodings(encodings, is_pair)
+                ids.write(texts.ids.tobytes())
+                if texts.segments is not None:
+                    segments.write(texts.segments.tobytes())
+                lengths.append(texts.lengths)
+                num_cut += texts.num_cut
+        np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
+        facts = {"num_cut": num_cut, "pairs": is_pair, "words": vocabulary.words}
+        (temporary / "facts.json").write_text(json.dumps(facts))
+        try:
+            temporary.replace(folder)
+        except OSError:
+            if not folder.exists():  # else another process was faster
+                raise
 
 
 class Batch(NamedTuple):
@@ -140,15 +218,14 @@ class Batch(NamedTuple):
 
 def moved(part: Part, device: torch.device) -> Part:
     """Return a batch, or a part of one, on a device."""
-    parts = (
-        moved(inner, device)
-        if isinstance(inner, tuple)
-        else inner.to(device)
-        if isinstance(inner, Tensor)
-        else inner
-        for inner in part
-    )
-    return cast(Callable[..., Part], type(part))(*parts)  # a NamedTuple takes its parts one by one
+    moved_parts: list[Any] = []
+    for inner in part:
+        if isinstance(inner, tuple):
+            inner = moved(inner, device)
+        elif isinstance(inner, Tensor):
+            inner = inner.to(device)
+        moved_parts.append(inner)
+    return type(part)(*moved_parts)  # a NamedTuple takes its parts one by one
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
@@ -177,8 +254,12 @@ class TokenBudgetSampler(Sampler[list[int]]):
         world_size: int = 1,
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
-        self.seed, self.epoch, self.rank, self.world_size = seed, 0, rank, world_size
-        self.cuts, start = [0], 0  # where a batch begins among the texts by growing length
+        self.seed = seed
+        self.epoch = 0
+        self.rank = rank
+        self.world_size = world_size
+        self.cuts = [0]  # where a batch begins among the texts by growing length
+        start = 0
         for row, length in enumerate(np.sort(self.buckets) * BUCKET):
             if row > start and (row - start + 1) * length > tokens_per_batch:
                 self.cuts.append(start := row)
@@ -200,7 +281,8 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
     def rounds(self) -> Iterator[list[list[int]]]:
         """Yield the batches of the epoch by rounds, one for each process; without a seed the last may have fewer."""
-        count, N = len(self.cuts) - 1, self.world_size
+        count = len(self.cuts) - 1
+        N = self.world_size
         if self.seed is None:
             rows = np.argsort(self.buckets, kind="stable")
             rounds = [np.arange(first, min(first + N, count)) for first in range(0, count, N)]
@@ -222,14 +304,14 @@ class TextBatches(Dataset[Batch]):
     """Encoded texts with their labels, if known, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
 
     def __init__(self, texts: EncodedTexts, labels: np.ndarray | None = None) -> None:
-        self.texts, self.labels = (
-            texts,
-            np.full(len(texts.lengths), -1) if labels is None else labels,
-        )
+        self.texts = texts
+        self.labels = np.full(len(texts.lengths), -1) if labels is None else labels
 
     def __getitem__(self, rows: list[int]) -> Batch:
         """Return the texts of these rows, padded to the longest."""
-        texts, starts, lengths = self.texts, self.texts.starts[rows], self.texts.lengths[rows]
+        texts = self.texts
+        starts = texts.starts[rows]
+        lengths = texts.lengths[rows]
         width = int(lengths.max())
         padding = np.arange(width) >= lengths[:, None]  # [B, T]
 
@@ -250,7 +332,7 @@ class TextBatches(Dataset[Batch]):
 
 
 class BatchLoader(DataLoader[Batch]):
-    """Yield the sampler's batches; remember how far it came, so that a stopped epoch goes on where it was.
+    """Yield the sampler's batches; remember how far it came, so that a stopped epoch resumes where it was.
 
     An optimizer step that takes several batches is to be that of the batches joined. Each loss is a mean over its
     batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the weights of its texts, a counts the
@@ -272,30 +354,31 @@ class BatchLoader(DataLoader[Batch]):
     ) -> None:
         # batch_size=None: an item is a whole batch already, so nothing is left to collate.
         super().__init__(batches, sampler=sampler, batch_size=None)
-        self.batches, self.accumulate, self.weights = sampler, accumulate, weights
+        self.batches = sampler
+        self.accumulate = accumulate
+        self.weights = weights
         self.done = self.skip = 0
         self.count = len(sampler)  # batches of every epoch
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
-        self.done, self.skip = self.skip, 0
+        self.done = self.skip
+        self.skip = 0
         for wanted, share in islice(self._shares(), self.done, None):
             self.done += 1
             yield self.dataset[wanted]._replace(share=share)
 
     def _shares(self) -> Iterator[tuple[list[int], float]]:
         """Yield this process's batches, with what their losses are multiplied by."""
-        remaining, rank, N = self.batches.rounds(), self.batches.rank, self.batches.world_size
+        remaining = self.batches.rounds()
+        rank = self.batches.rank
+        batches_of_step = self.accumulate * self.batches.world_size
         while step := list(islice(remaining, self.accumulate)):
             weights = [[self._weight(rows) for rows in batches] for batches in step]
             total = sum(map(sum, weights))
             for batches, of_round in zip(step, weights, strict=True):
                 if rank < len(batches):
-                    share = (
-                        self.accumulate * N * of_round[rank] / total
-                        if self.accumulate * N > 1
-                        else 1.0
-                    )
+                    share = batches_of_step * of_round[rank] / total if batches_of_step > 1 else 1.0
                     yield batches[rank], share
 
     def _weight(self, rows: list[int]) -> float:
@@ -307,14 +390,12 @@ class BatchLoader(DataLoader[Batch]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Skip so many batches of the next epoch; none if the saved one was done or had another number of batches."""
-        self.skip = (
-            state["done"] if state["done"] < state.get("of", self.count) == self.count else 0
-        )
+        is_same = state.get("of", self.count) == self.count
+        self.skip = state["done"] if is_same and state["done"] < self.count else 0
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
     """Return the share of an epoch's positions that are padding: 1 - tokens / (texts x longest), batch by batch."""
     batches = [lengths[rows] for rows in sampler]
-    return 1 - sum(int(batch.sum()) for batch in batches) / sum(
-        len(batch) * int(batch.max()) for batch in batches
-    )
+    positions = sum(len(batch) * int(batch.max()) for batch in batches)
+    return 1 - sum(int(batch.sum()) for batch in batches) / positions

@@ -13,13 +13,12 @@ from headscope.data.batching import (
     EncodedTexts,
     TextBatches,
     TokenBudgetSampler,
+    encode,
     padding_share,
 )
 from headscope.data.columns import TextsOf, numbers, texts_among
-from headscope.data.corpus import Corpus, load_corpus
-from headscope.data.encoded import encode
+from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import EvidenceVocabulary, assign_folds, known_ngrams, log_count_ratios
-from headscope.data.splits import groups_of
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError
 from headscope.files import cache_folder
@@ -42,12 +41,11 @@ class TextDataModule(LightningDataModule):
         evidence: EvidenceVocabulary | bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.config, self.seed = config, seed
+        self.config = config
+        self.seed = seed
+        self.accumulate = 1  # training batches in an optimizer step, and
+        self.text_weights: np.ndarray | None = None  # weights of their texts; see `BatchLoader`
         cache = cache_folder(config.cache_dir)
-        self.accumulate: int = 1  # training batches in an optimizer step, and
-        self.text_weights: np.ndarray | None = (
-            None  # weights of the training texts in the loss: see `BatchLoader`
-        )
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
         all_texts = TextsOf(train, texts_among(train.column_names))
@@ -62,14 +60,15 @@ class TextDataModule(LightningDataModule):
             if texts.words is not None:
                 if self.evidence is None:
                     self.evidence = known_ngrams(texts.words)  # of the first split, train
-                folds = assign_folds(self._groups()) if role == "train" else None
+                folds = assign_folds(self.groups()) if role == "train" else None
                 texts = replace(texts, evidence=self.evidence.find(texts.words, folds))
             self.encoded[role] = texts
 
-    def _groups(self) -> np.ndarray:
+    def groups(self) -> np.ndarray:
         """Return the group of near-duplicates of each training text; where splits were cut they are known."""
-        known = self.corpus.groups
-        return groups_of(self.corpus.splits["train"]) if known is None else known
+        if self.corpus.groups is None:
+            return groups_of(self.corpus.splits["train"])
+        return self.corpus.groups
 
     @property
     def num_segments(self) -> int:
@@ -93,22 +92,20 @@ class TextDataModule(LightningDataModule):
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split for this process; those of train are shuffled."""
-        is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-        share = (
-            (torch.distributed.get_rank(), torch.distributed.get_world_size())
-            if is_shared
-            else (0, 1)
-        )
+        rank = 0
+        world_size = 1
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank = torch.distributed.get_rank()
+            world_size = torch.distributed.get_world_size()
         seed = self.seed if role == "train" else None
-        found = TokenBudgetSampler(
-            self.encoded[role].lengths, self.config.tokens_per_batch, seed, *share
-        )
-        if role == "train" and not len(found):
+        budget = self.config.tokens_per_batch
+        sampler = TokenBudgetSampler(self.encoded[role].lengths, budget, seed, rank, world_size)
+        if role == "train" and not len(sampler):
             raise ConfigError(
-                f"trainer.devices: {share[1]} processes share {len(found.cuts) - 1} batches, so some have none; take "
-                "fewer, or lower data.tokens_per_batch"
+                f"trainer.devices: {world_size} processes share {len(sampler.cuts) - 1} batches, so some have none; "
+                "take fewer, or lower data.tokens_per_batch"
             )
-        return found
+        return sampler
 
     def loader(self, role: str) -> BatchLoader:
         """Return all batches of train, validation or test, whether or not other processes train too."""

@@ -37,14 +37,14 @@ def load_licenses(cache: Path) -> Dataset:
         categories: dict[str, set[str]] = defaultdict(set)
         for text, category in _read_rules(folder):
             categories[text].add(category)
-        rows = [(text, next(iter(found))) for text, found in categories.items() if len(found) == 1]
-        counts = Counter(category for _, category in rows)
+        of_one = {text: min(found) for text, found in categories.items() if len(found) == 1}
+        counts = Counter(of_one.values())
         rows = [
-            (text, category) for text, category in rows if counts[category] >= FEWEST_OF_A_CLASS
+            {"text": text, "label": label}
+            for text, label in of_one.items()
+            if counts[label] >= FEWEST_OF_A_CLASS
         ]
-        table = pa.table(
-            {"text": [text for text, _ in rows], "label": [label for _, label in rows]}
-        )
+        table = pa.Table.from_pylist(rows)
         write_atomic(path, lambda temporary: pq.write_table(table, temporary))
     columns = pq.read_table(path).to_pydict()
     names = sorted(set(columns["label"]))
