@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.config import DataConfig
-from headscope.data.columns import TextsOf, digests, num_known, numbers, tuples, values
+from headscope.data.columns import TextsOf, digests, numbers, tuples, values
 from headscope.data.corpus import (
     Corpus,
     check_columns,
-    differing,
+    conflicting_labels,
     load_corpus,
     load_split,
     warn_of_repeated_texts,
@@ -90,13 +90,13 @@ def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
     lines = [f"{text},{'' if row == 7 else (3, 5)[row % 2]}" for row, text in enumerate(texts(40))]
     (tmp_path / "gap.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     settings = DataConfig(path=str(tmp_path / "gap.csv"))
-    assert "column 'label': 1 of 40 rows are empty or null (the first is line 9)" in refused(
+    assert "column 'label': 1 of 40 rows are empty or null (the first is row 7)" in refused(
         settings
     )
     settings.drop_empty = True
     with pytest.warns(
         UserWarningMessage,
-        match=r"gap\.csv, split train: dropped 1 of 40 rows: 1 with an empty 'label'",
+        match=r"gap\.csv, split train: dropped 1 of 40 rows with an empty 'text' or 'label'",
     ):
         corpus = load_corpus(settings)
     assert corpus.facts["rows dropped as empty"] == {"train": 1}
@@ -363,7 +363,7 @@ def test_strings_that_are_not_utf8_are_refused_with_their_row(column: str) -> No
     )
     with pytest.raises(
         DataError,
-        match=rf"split test \(3 rows\), row 1: column '{column}' holds bytes that are not UTF-8",
+        match=r"split test \(3 rows\): .*Invalid UTF8 sequence at string index 1; fix or drop the row",
     ):
         check_columns(rows, "test", CONFIG)
 
@@ -391,7 +391,7 @@ def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> No
         without_empty(dataset, "train", CONFIG)
     assert str(caught.value) == (
         "reviews.csv, split train, column 'review': 2 of 4 rows are empty or null (the first is row 1); "
-        "mend them or set data.drop_empty=true"
+        "fix them or set data.drop_empty=true"
     )
 
 
@@ -409,7 +409,7 @@ def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
         "answer": ["A", "B", " ", "D", "E"],
         "stars": [1, 2, 3, None, 5],
     }
-    said = "dropped 3 of 5 rows: 1 with an empty 'review', 1 with an empty 'answer', 1 with an empty 'stars'"
+    said = "dropped 3 of 5 rows with an empty 'review' or 'answer' or 'stars'"
     with pytest.warns(UserWarningMessage, match=said):
         kept = without_empty(
             Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True})
@@ -422,10 +422,12 @@ def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
 
 def test_a_split_of_which_nothing_is_left_is_refused() -> None:
     dropping = DataConfig(**vars(CONFIG) | {"drop_empty": True})
-    with pytest.raises(DataError, match=r"exam\.csv, split test: no rows to use; 2 were dropped"):
+    with pytest.raises(
+        DataError, match=r"exam\.csv, split test: dropped 2 of 2 rows .*; none is left"
+    ):
         without_empty(reviews(["", " "], [1, 2]), "test", dropping)
     with pytest.raises(
-        DataError, match=r"reviews\.csv, split train: no rows to use; 0 were dropped"
+        DataError, match=r"reviews\.csv, split train: dropped 0 of 0 rows .*; none is left"
     ):
         without_empty(reviews(["a"], [1]).select([]), "train", CONFIG)
 
@@ -444,7 +446,7 @@ def test_labels_that_look_alike_are_told_and_stay_apart(tmp_path: Path) -> None:
         "1.5",
     ]
     settings = config(tmp_path, table(labels * 10))
-    found = ["'01' / '1' / '1.0'", "'Good' / 'good' / '\uff27ood'", "'cafe\\u0301' / 'caf\u00e9'"]
+    found = ["'01' / '1' / '1.0'", "'Good' / 'good' / '\uff27ood'", "'cafe\u0301' / 'caf\u00e9'"]
     said = f"column 'label': labels differ in spelling alone, and are classes of their own: {', '.join(found)}"
     with pytest.warns(UserWarningMessage, match=re.escape(said)):
         corpus = load_corpus(settings)
@@ -478,11 +480,12 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
 def test_a_text_is_under_different_labels_if_another_row_has_it_with_other_ones(
     rows: list[tuple[str, list[int]]],
 ) -> None:
-    texts, table = digests([text] for text, _ in rows), np.array([labels for _, labels in rows])
+    texts = np.unique([text for text, _ in rows], return_inverse=True)[1]
+    table = np.array([labels for _, labels in rows])
     for labels in (table, table[:, 0]):
         kinds = [(text, str(label)) for (text, _), label in zip(rows, labels, strict=True)]
         wanted = [len({kind for kind in kinds if kind[0] == text}) > 1 for text, _ in kinds]
-        assert differing(texts, labels).tolist() == wanted
+        assert conflicting_labels(texts, labels).tolist() == wanted
 
 
 def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
@@ -543,14 +546,6 @@ ROWS_OF_TEXTS = st.lists(
 @given(rows=ROWS_OF_TEXTS)
 def test_two_digests_are_the_same_if_and_only_if_the_rows_are(rows: list[tuple[str, str]]) -> None:
     assert len(set(digests(rows).tolist())) == len(set(rows))
-
-
-@settings(max_examples=50, deadline=None)
-@given(rows=ROWS_OF_TEXTS, known=ROWS_OF_TEXTS.filter(bool))
-def test_rows_that_are_known_are_counted_as_a_set_would(
-    rows: list[tuple[str, str]], known: list[tuple[str, str]]
-) -> None:
-    assert num_known(digests(rows), digests(known)) == sum(row in set(known) for row in rows)
 
 
 def test_a_digest_takes_16_bytes_even_if_its_last_one_is_zero() -> None:

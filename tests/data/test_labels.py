@@ -106,7 +106,7 @@ def test_lines_as_fasttext_writes_them_may_have_any_number_of_labels(tmp_path: P
     assert found(load_corpus(config)) == wanted()
     config.multi_label = False
     assert refused(config).endswith(
-        "lines.txt, line 1: takes lines of one '__label__name' and a text, got '__label__x __label__z text aa' "
+        "lines.txt, line 1: expected one '__label__name' and a text, got '__label__x __label__z text aa' "
         "(for lines with several set data.multi_label=true)"
     )
 
@@ -157,7 +157,9 @@ def test_what_cannot_be_trained_on_is_refused_with_what_to_do(
 def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not(
     tmp_path: Path,
 ) -> None:
-    with pytest.warns(UserWarningMessage, match="dropped 20 of 80 rows: 20 with an empty 'label'"):
+    with pytest.warns(
+        UserWarningMessage, match="dropped 20 of 80 rows with an empty 'text' or 'label'"
+    ):
         corpus = load_corpus(written(tmp_path, [["x", "y"], None, [], ["y"]] * 20, drop_empty=True))
     assert corpus.facts["rows dropped as empty"] == {"train": 20}
     assert sum(corpus.facts["sizes"].values()) == 60

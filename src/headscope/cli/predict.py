@@ -26,7 +26,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from headscope.data.batching import EncodedTexts, encode_texts
-from headscope.data.source import Row, is_blank, read_rows
+from headscope.data.rows import Row, is_blank, read_rows
 from headscope.errors import DataError, RunError, listed, separator_hint
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective

@@ -3,15 +3,12 @@
 Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, C classes.
 """
 
-import json
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import datasets
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,7 +16,6 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from headscope.data.columns import column_digests, texts_among
 from headscope.data.evidence import (
     NO_WORD,
     Evidence,
@@ -28,11 +24,9 @@ from headscope.data.evidence import (
     Vocabulary,
     WordTexts,
 )
-from headscope.data.tokenizer import as_json, beginning
-from headscope.files import content_key, temporary_path
+from headscope.data.tokenizer import beginning
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
-TEXTS_AT_ONCE = 4_000  # encoded together
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
 
 
@@ -112,79 +106,6 @@ def encode_texts(
     ids = concat_encodings(encodings, is_pair)
     words = WordTexts(vocabulary.words, word_ids(encodings, texts, vocabulary), ids.starts)
     return replace(ids, words=words, evidence=evidence.find(words))
-
-
-def encode(
-    tokenizer: Tokenizer, dataset: datasets.Dataset, cache: Path, with_words: bool = False
-) -> EncodedTexts:
-    """Encode a split once, into one array on disk, so that memory does not grow with the data.
-
-    The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
-
-    Args:
-        tokenizer: what makes token ids.
-        dataset: a split.
-        cache: where files are kept.
-        with_words: return the word that each token shows too, for `headscope.data.evidence`.
-    """
-    columns = texts_among(dataset.column_names)
-    settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
-    key = content_key([settings, *columns, *column_digests(dataset, columns)])
-    folder = cache / "encoded" / key
-    if not folder.exists():
-        _write_encoded(tokenizer, dataset, columns, folder, with_words)
-    facts = json.loads((folder / "facts.json").read_text())
-    starts = np.load(folder / "starts.npy")
-    ids = np.memmap(folder / "ids.bin", np.int32, "r")
-    segments = np.memmap(folder / "segments.bin", np.uint8, "r") if facts["pairs"] else None
-    words = None
-    if with_words:
-        words = WordTexts(facts["words"], np.memmap(folder / "units.bin", np.int32, "r"), starts)
-    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)
-
-
-def _write_encoded(
-    tokenizer: Tokenizer,
-    dataset: datasets.Dataset,
-    columns: list[str],
-    folder: Path,
-    with_words: bool,
-) -> None:
-    """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
-    is_pair = len(columns) == 2
-    vocabulary = Vocabulary()
-    lengths = [np.zeros(1, np.int64)]
-    num_cut = 0
-    with temporary_path(folder) as temporary:
-        temporary.mkdir()
-        with (
-            (temporary / "ids.bin").open("wb") as ids,
-            (temporary / "segments.bin").open("wb") as segments,
-            (temporary / "units.bin").open("wb") as words,
-        ):
-            # One batch after the other: on two cores, a thread that encodes ahead slows the tokenizer's own threads.
-            for batch in dataset.iter(TEXTS_AT_ONCE):
-                rows = list(zip(*(batch[column] for column in columns), strict=True))
-                inputs = rows if is_pair else batch[columns[0]]
-                if with_words:  # which asks for offsets
-                    encodings = tokenizer.encode_batch(inputs)
-                    words.write(word_ids(encodings, rows, vocabulary).tobytes())
-                else:
-                    encodings = tokenizer.encode_batch_fast(inputs)
-                texts = concat_encodings(encodings, is_pair)
-                ids.write(texts.ids.tobytes())
-                if texts.segments is not None:
-                    segments.write(texts.segments.tobytes())
-                lengths.append(texts.lengths)
-                num_cut += texts.num_cut
-        np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
-        facts = {"num_cut": num_cut, "pairs": is_pair, "words": vocabulary.words}
-        (temporary / "facts.json").write_text(json.dumps(facts))
-        try:
-            temporary.replace(folder)
-        except OSError:
-            if not folder.exists():  # else another process was faster
-                raise
 
 
 class Batch(NamedTuple):

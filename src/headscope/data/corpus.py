@@ -28,7 +28,8 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.source import is_blank, load_source, reason, truncate_texts
+from headscope.data.rows import is_blank
+from headscope.data.source import load_source, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.errors import DataError, UserWarningMessage, listed, separator_hint, shown
 from headscope.files import content_key
@@ -277,10 +278,9 @@ def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConf
 # What is checked before anything is trained.
 
 
-def place(split: str, config: DataConfig, column: str | None = None) -> str:
+def place(split: str, config: DataConfig, column: str) -> str:
     """Return where something stands, for a message."""
-    where = f"{config.file_of(split)}, split {split}"
-    return f"{where}, column {column!r}" if column else where
+    return f"{config.file_of(split)}, split {split}, column {column!r}"
 
 
 def check_split(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
@@ -292,7 +292,7 @@ def check_split(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
 
 def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
     """Raise a DataError if a column is missing, a text column holds no strings, or a label column no labels."""
-    where = f"{place(split, config)} ({len(dataset)} rows)"
+    where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
     names = dataset.column_names
     for key in ("text_column", "text_pair_column", "label_column"):
         column = getattr(config, key)
@@ -347,40 +347,42 @@ def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
 
 
 def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any.
+    """Return the rows with a text and a label; refuse others unless data.drop_empty is set.
 
-    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null or has one is.
+    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null
+    or has one is.
     """
     columns = text_columns(config)
     if not config.multi_label or holds_lists(dataset.features[config.label_column]):
         columns.append(config.label_column)
-
-    def is_empty(value: Any) -> bool:
-        if isinstance(value, list):
-            return any(map(is_empty, value))
-        if isinstance(value, str):
-            return is_blank(value)
-        return value is None or value != value  # NaN
-
-    is_bad = np.zeros(len(dataset), bool)
-    counts = []
+    is_empty = np.zeros(len(dataset), bool)
     for column in columns:
-        empty = np.fromiter(map(is_empty, values(dataset, column)), bool, len(dataset))
-        if empty.any() and not config.drop_empty:
+        found = np.fromiter(map(is_gap, values(dataset, column)), bool, len(dataset))
+        is_empty |= found
+        if found.any() and not config.drop_empty:
             raise DataError(
-                f"{place(split, config, column)}: {empty.sum()} of {len(dataset)} rows are empty or null "
-                f"(the first is row {empty.argmax()}); fix them or set data.drop_empty=true"
+                f"{place(split, config, column)}: {found.sum()} of {len(dataset)} rows are empty "
+                f"or null (the first is row {found.argmax()}); fix them or set data.drop_empty=true"
             )
-        if empty.any():
-            counts.append(f"{empty.sum()} with an empty {column!r}")
-        is_bad |= empty
-    if is_bad.all():
-        raise DataError(f"{place(split, config)}: no rows to use; all {len(dataset)} are empty")
-    if not counts:
+    if len(dataset) and not is_empty.any():
         return dataset
-    message = f"{place(split, config)}: dropped {is_bad.sum()} of {len(dataset)} rows: {', '.join(counts)}"
+    message = (
+        f"{config.file_of(split)}, split {split}: dropped {is_empty.sum()} of {len(dataset)} rows "
+        f"with an empty {' or '.join(map(repr, columns))}"
+    )
+    if is_empty.all():
+        raise DataError(f"{message}; none is left")
     warnings.warn(UserWarningMessage(message), stacklevel=2)
-    return dataset.select(np.flatnonzero(~is_bad))
+    return dataset.select(np.flatnonzero(~is_empty))
+
+
+def is_gap(value: Any) -> bool:
+    """Tell whether a value is null, NaN or a blank text, or a list with one of these."""
+    if isinstance(value, list):
+        return any(map(is_gap, value))
+    if isinstance(value, str):
+        return is_blank(value)
+    return value is None or value != value
 
 
 def check_several(train: Dataset, config: DataConfig) -> None:
@@ -396,17 +398,17 @@ def check_several(train: Dataset, config: DataConfig) -> None:
 
 def check_classes(corpus: Corpus, config: DataConfig) -> None:
     """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one."""
-    labels = np.array(corpus.labels, dtype=object)
+    labels = corpus.labels
     counts = {
         role: class_counts(numbers(split, "label"), len(labels))
         for role, split in corpus.splits.items()
     }
     num_rows = len(corpus.splits["train"])
     in_train = counts.pop("train")
-    present = labels[in_train > 0]
+    present = [name for name, count in zip(labels, in_train, strict=True) if count]
     where = f"{config.path}, column {config.label_column!r}: train ({num_rows} rows) has"
     if len(present) < 2:
-        found = f"one class only, {shown(present[0])}" if len(present) else "no class"
+        found = f"one class only, {shown(present[0])}" if present else "no class"
         raise DataError(f"{where} {found}; takes two or more")
     once = int((in_train == 1).sum())
     if not config.multi_label and once > num_rows / 2:

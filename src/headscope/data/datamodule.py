@@ -1,9 +1,12 @@
 """Everything about the texts of a run: splits, tokenizer, ids and loaders."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch.distributed
+from datasets import Dataset
 from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
 
@@ -13,15 +16,25 @@ from headscope.data.batching import (
     EncodedTexts,
     TextBatches,
     TokenBudgetSampler,
-    encode,
+    concat_encodings,
     padding_share,
+    word_ids,
 )
-from headscope.data.columns import TextsOf, numbers, texts_among
+from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
-from headscope.data.evidence import EvidenceVocabulary, assign_folds, known_ngrams, log_count_ratios
-from headscope.data.tokenizer import trained_tokenizer
+from headscope.data.evidence import (
+    EvidenceVocabulary,
+    Vocabulary,
+    WordTexts,
+    assign_folds,
+    known_ngrams,
+    log_count_ratios,
+)
+from headscope.data.tokenizer import as_json, trained_tokenizer
 from headscope.errors import ConfigError
-from headscope.files import cache_folder
+from headscope.files import cache_folder, content_key, temporary_path
+
+TEXTS_AT_ONCE = 4_000  # encoded together
 
 
 class TextDataModule(LightningDataModule):
@@ -135,3 +148,76 @@ class TextDataModule(LightningDataModule):
             },
             "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),
         }
+
+
+def encode(
+    tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False
+) -> EncodedTexts:
+    """Encode a split once, into one array on disk, so that memory does not grow with the data.
+
+    The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
+
+    Args:
+        tokenizer: what makes token ids.
+        dataset: a split.
+        cache: where files are kept.
+        with_words: return the word that each token shows too, for `headscope.data.evidence`.
+    """
+    columns = texts_among(dataset.column_names)
+    settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
+    key = content_key([settings, *columns, *column_digests(dataset, columns)])
+    folder = cache / "encoded" / key
+    if not folder.exists():
+        _write_encoded(tokenizer, dataset, columns, folder, with_words)
+    facts = json.loads((folder / "facts.json").read_text())
+    starts = np.load(folder / "starts.npy")
+    ids = np.memmap(folder / "ids.bin", np.int32, "r")
+    segments = np.memmap(folder / "segments.bin", np.uint8, "r") if facts["pairs"] else None
+    words = None
+    if with_words:
+        words = WordTexts(facts["words"], np.memmap(folder / "units.bin", np.int32, "r"), starts)
+    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)
+
+
+def _write_encoded(
+    tokenizer: Tokenizer,
+    dataset: Dataset,
+    columns: list[str],
+    folder: Path,
+    with_words: bool,
+) -> None:
+    """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
+    is_pair = len(columns) == 2
+    vocabulary = Vocabulary()
+    lengths = [np.zeros(1, np.int64)]
+    num_cut = 0
+    with temporary_path(folder) as temporary:
+        temporary.mkdir()
+        with (
+            (temporary / "ids.bin").open("wb") as ids,
+            (temporary / "segments.bin").open("wb") as segments,
+            (temporary / "units.bin").open("wb") as words,
+        ):
+            # One batch after the other: on two cores, a thread that encodes ahead slows the tokenizer's own threads.
+            for batch in dataset.iter(TEXTS_AT_ONCE):
+                rows = list(zip(*(batch[column] for column in columns), strict=True))
+                inputs = rows if is_pair else batch[columns[0]]
+                if with_words:  # which asks for offsets
+                    encodings = tokenizer.encode_batch(inputs)
+                    words.write(word_ids(encodings, rows, vocabulary).tobytes())
+                else:
+                    encodings = tokenizer.encode_batch_fast(inputs)
+                texts = concat_encodings(encodings, is_pair)
+                ids.write(texts.ids.tobytes())
+                if texts.segments is not None:
+                    segments.write(texts.segments.tobytes())
+                lengths.append(texts.lengths)
+                num_cut += texts.num_cut
+        np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
+        facts = {"num_cut": num_cut, "pairs": is_pair, "words": vocabulary.words}
+        (temporary / "facts.json").write_text(json.dumps(facts))
+        try:
+            temporary.replace(folder)
+        except OSError:
+            if not folder.exists():  # else another process was faster
+                raise

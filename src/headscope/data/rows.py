@@ -1,0 +1,178 @@
+"""One file of rows, read from its beginning to its end: lines, csv, tsv, jsonl, json; for training and predict alike.
+
+Python's own modules read it. `datasets` would read it by pandas, which takes the first cell of a row with too many cells
+as its index, so that `good, film,1` becomes the text " film"; and by pyarrow, which takes a label such as "2024-01-02"
+as a time.
+"""
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+import select
+import sys
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import DataError, separator_hint, shown
+
+Row = dict[str, Any]
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "lines",
+}
+PATIENCE = 0.01  # seconds that a pipe may take to fill again before it counts as slow
+
+
+def ending_of(path: Path) -> str:
+    """Return the ending of a file's name, before .gz."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def read_rows(
+    path: str,
+    form: str = "auto",
+    text_column: str = "text",
+    encoding: str = "utf-8",
+    separator: str | None = None,
+    keys: str = "data.",
+    before_waiting: Callable[[], object] = lambda: None,
+) -> Iterator[Row]:
+    """Yield each row of a file, which may end in .gz, or of standard input.
+
+    Args:
+        path: a file, or "-" for standard input.
+        form: lines (each is a text), text (the whole file is one), csv, tsv, jsonl, json (a list of objects, or as jsonl), or auto: by the ending of
+            the file's name, else lines.
+        text_column: the name under which a line is handed on.
+        encoding: text encoding; utf-8 is also UTF-16 with a BOM.
+        separator: column delimiter; None: a comma, or a tab in tsv.
+        keys: what stands before `encoding` and `separator` on the command line.
+        before_waiting: called when all that has come on standard input was handed on, and more may take a while.
+
+    Raises:
+        DataError: for what cannot be read; it names the file and the row, counted from 0.
+    """
+    if form == "auto":
+        form = FORMATS.get(ending_of(Path(path)), "lines")
+    name = "standard input" if path == "-" else path
+    number = 0
+    try:
+        with open_text(path, encoding, before_waiting) as file:
+            if form == "lines":
+                rows: Iterator[Row] = ({text_column: line.rstrip("\r\n")} for line in file)
+            elif form == "text":
+                rows = iter([{text_column: re.sub("\r\n?", "\n", file.read())}])
+            elif form in ("csv", "tsv"):
+                rows = csv_rows(file, separator or {"csv": ",", "tsv": "\t"}[form], keys)
+            else:
+                rows = json_rows(file)
+            for row in rows:
+                yield row
+                number += 1
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{name}, after {number} rows: {error}; name the text encoding, such as {keys}encoding=cp1252 "
+            f"or {keys}encoding=shift_jis"
+        ) from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{name}: cannot be unpacked: {error}") from error
+    except (csv.Error, ValueError, RecursionError) as error:
+        raise DataError(f"{name}, row {number}: {error}") from error
+
+
+@contextmanager
+def open_text(
+    path: str, encoding: str, before_waiting: Callable[[], object] = lambda: None
+) -> Iterator[io.TextIOWrapper]:
+    """Open a file, or standard input for "-", as text whose line ends stay as they are, without its BOM."""
+    raw: Any
+    if path == "-":
+        raw = io.BufferedReader(StandardInput(before_waiting))
+    else:
+        raw = (gzip.open if path.endswith(".gz") else open)(path, "rb")
+    with raw:
+        if codecs.lookup(encoding).name == "utf-8":
+            is_wide = raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            encoding = "utf-16" if is_wide else "utf-8-sig"
+        yield io.TextIOWrapper(raw, encoding, newline="")
+
+
+class StandardInput(io.RawIOBase):
+    """Standard input, which tells when it is about to wait. Whole lines are handed on before more is read."""
+
+    def __init__(self, before_waiting: Callable[[], object]) -> None:
+        if sys.stdin is None:
+            raise DataError("standard input is closed; name a file: input=...")
+        self.before_waiting = before_waiting
+
+    def readable(self) -> bool:
+        """Tell BufferedReader that it may read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what has come; wait only where nothing has."""
+        source: Any = sys.stdin.buffer
+        try:
+            is_ready = bool(select.select([source], [], [], PATIENCE)[0])
+        except OSError:  # Windows can ask sockets alone
+            is_ready = False
+        if not is_ready:
+            self.before_waiting()
+        content = source.read1(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
+    """Yield the rows of a csv or tsv file; empty cells beyond its columns, which spreadsheets leave, are dropped.
+
+    Raises:
+        ValueError: for a row with more cells than columns: a text with a comma and no quotes would be cut at it.
+    """
+    csv.field_size_limit(sys.maxsize)  # a text may be longer than the default of 131,072 characters
+    delimiter = separator.replace("\\t", "\t")
+    reader = csv.DictReader(file, delimiter=delimiter, strict=True, restval="")
+    names = [name for name in reader.fieldnames or [] if name]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns have the same name, of {shown(names)}; rename one")
+    for row in reader:
+        if any(row.pop(None, ())):  # type: ignore[call-overload]
+            raise ValueError(
+                f"has more cells than the first line, which has {len(names)}; put quotes around a text with a "
+                f"{delimiter!r} in it{separator_hint(names, keys)}"
+            )
+        yield row
+
+
+def json_rows(file: Iterable[str]) -> Iterator[Row]:
+    """Yield the objects of a file, one a line or all in one list."""
+    for line in file:
+        if not line.strip():
+            continue
+        text = "".join([line, *file]) if line.lstrip().startswith("[") else line
+        content = json.loads(text)
+        if "\\u" in text:  # half a surrogate pair is JSON, and cannot be encoded
+            json.dumps(content, ensure_ascii=False).encode()
+        for row in content if isinstance(content, list) else [content]:
+            if not isinstance(row, dict):
+                raise ValueError(
+                    f'expected an object such as {{"text": "..."}}, got {shown(json.dumps(row))}'
+                )
+            yield row
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether a text shows nothing: whitespace, zero-width and control characters alone."""
+    return all(unicodedata.category(sign) in ("Cc", "Cf", "Zs", "Zl", "Zp") for sign in text)
