@@ -113,13 +113,15 @@ class Batch(NamedTuple):
 
     Attributes:
         token_ids: 0 at padding.
-        key_padding_mask: True at padding; None where there is none, which spares the attention kernel a mask.
+        key_padding_mask: True at padding; None where there is none, which spares the attention
+            kernel a mask.
         segment_ids: for pairs, which text a token belongs to.
-        labels: class of each text, -1 where it is not known; or, where a text has any number of them, [B, C], 1 at
-            the classes that a text has and 0 at the others.
+        labels: class of each text, -1 where it is not known; or, where a text has any number of
+            them, [B, C], 1 at the classes that a text has and 0 at the others.
         rows: place of each text in its split.
         evidence: known n-grams at each token, where the model reads them.
-        share: what its loss is multiplied by where an optimizer step takes several batches: see `BatchLoader`.
+        share: what its loss is multiplied by where an optimizer step takes several batches: see
+            `BatchLoader`.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -152,16 +154,19 @@ def moved(part: Part, device: torch.device) -> Part:
 class TokenBudgetSampler(Sampler[list[int]]):
     """Yield lists of rows whose texts, each padded to the end of its bucket, fill at most tokens_per_batch positions.
 
-    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in the same way for
-    the same seed and epoch. The cuts depend on the lengths alone, so every epoch has as many batches.
+    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in
+    the same way for the same seed and epoch. The cuts depend on the lengths alone, so every epoch
+    has as many batches.
 
-    Several processes take a batch each in every round. The batches of a round are neighbours in length, so that none
-    waits long for another. In training, batches that fill no round are left out, others in each epoch.
+    Several processes take a batch each in every round. The batches of a round are neighbours in
+    length, so that none waits long for another. In training, batches that fill no round are left
+    out, others in each epoch.
 
     Args:
         lengths: tokens of each text.
         tokens_per_batch: the budget, padding included.
-        seed: of the order; None keeps texts of a length in their own order and the short ones first.
+        seed: of the order; None keeps texts of a length in their own order and the short ones
+            first.
         rank: which batch of a round this process takes.
         world_size: N, how many processes share the batches.
     """
@@ -255,9 +260,10 @@ class TextBatches(Dataset[Batch]):
 class BatchLoader(DataLoader[Batch]):
     """Yield the sampler's batches; remember how far it came, so that a stopped epoch resumes where it was.
 
-    An optimizer step that takes several batches is to be that of the batches joined. Each loss is a mean over its
-    batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the weights of its texts, a counts the
-    batches of the step. A rounds of N processes make a step: the mean over both divides by A N.
+    An optimizer step that takes several batches is to be that of the batches joined. Each loss is a
+    mean over its batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the
+    weights of its texts, a counts the batches of the step. A rounds of N processes make a step: the
+    mean over both divides by A N.
 
     Args:
         batches: the texts.

@@ -59,22 +59,24 @@ def numbers(dataset: Dataset, column: str) -> np.ndarray:
     feature = dataset.features[column]
     chunks = dataset.select_columns([column]).with_format("arrow")[:].column(column).chunks
     if isinstance(feature, List):
-        parts = [np.zeros(0, np.int8), *(chunk.flatten().to_numpy() for chunk in chunks)]
-        return np.concatenate(parts).reshape(-1, feature.length)
-    return np.concatenate([np.zeros(0, np.int64), *(chunk.to_numpy() for chunk in chunks)])
+        flat = [np.zeros(0, np.int8), *(chunk.flatten().to_numpy() for chunk in chunks)]
+        return np.concatenate(flat).reshape(-1, feature.length)
+    parts: list[np.ndarray] = [np.zeros(0, np.int64), *(chunk.to_numpy() for chunk in chunks)]
+    return np.concatenate(parts)
 
 
 def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
     """Return how many texts have each class, [C], from the class of each text, [N], or from what each has, [N, C]."""
     if labels.ndim == 1:
         return np.bincount(labels, minlength=num_classes)
-    return labels.sum(axis=0, dtype=np.int64)
+    return np.sum(labels, axis=0, dtype=np.int64)
 
 
 def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
     """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes: two are the same if the rows are.
 
-    Two different rows of N have one digest with a probability of about N^2 / 2^129: 10^-21 for a billion rows.
+    Two different rows of N have one digest with a probability of about N^2 / 2^129: 10^-21 for a
+    billion rows.
     """
     return np.fromiter(map(digest, rows), dtype="S16")
 
@@ -82,7 +84,8 @@ def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
 def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
     """Return two digests of each text column: of the UTF-8 of all texts end to end, and of their lengths.
 
-    They do not depend on how a data set is cut into chunks or picked from another one. The bytes are hashed where Arrow
+    They do not depend on how a data set is cut into chunks or picked from another one. The bytes
+    are hashed where Arrow
     has them: making a Python string of every text takes longer than all else.
     """
     found = []

@@ -1,6 +1,7 @@
 """From a source to three checked splits with the columns text (text_pair) and label.
 
-`load_corpus` loads, checks, names and cuts; `load_split` does so for one split of other data. What they check follows.
+`load_corpus` loads, checks, names and cuts; `load_split` does so for one split of other data. What
+they check follows.
 """
 
 import hashlib
@@ -43,11 +44,14 @@ class Corpus:
     """Texts with labels, ready to be encoded.
 
     Attributes:
-        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index into `labels` or,
-            with data.multi_label, a list with 1 at the classes that a text has and 0 at the others.
+        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index
+            into `labels` or, with data.multi_label, a list with 1 at the classes that a text has
+            and 0 at the others.
         labels: the names of the classes.
-        facts: what a reader of the results should know: sizes, how splits came about, near-duplicates.
-        groups: of the training texts, the group of near-duplicates of each; None where no cut asked for them.
+        facts: what a reader of the results should know: sizes, how splits came about,
+            near-duplicates.
+        groups: of the training texts, the group of near-duplicates of each; None where no cut asked
+            for them.
     """
 
     splits: DatasetDict
@@ -245,7 +249,8 @@ def label_name(label: object) -> str:
 def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConfig) -> Dataset:
     """Return the columns text, text_pair (for pairs) and label alone.
 
-    Labels become an index into `labels` or, with data.multi_label, C numbers: 1 at the classes that a text has.
+    Labels become an index into `labels` or, with data.multi_label, C numbers: 1 at the classes that
+    a text has.
     """
     N, C = len(dataset), len(labels)
     names = dict(enumerate(names_of_class_label(dataset, config) or []))
@@ -328,8 +333,8 @@ def kind_of(feature: Any) -> str:
 def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
     """Raise a DataError if labels are fractions, or if a list names a number twice.
 
-    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each class would be read as
-    two labels.
+    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each
+    class would be read as two labels.
     """
     where = place(split, config, config.label_column)
     for row, cell in enumerate(label_lists(dataset, config)):
@@ -485,4 +490,5 @@ def conflicting_labels(texts: np.ndarray, labels: np.ndarray) -> np.ndarray:
     if labels.ndim > 1:
         labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
     different = np.unique(np.stack([texts, labels], axis=1), axis=0)
-    return np.bincount(different[:, 0])[texts] > 1
+    num_labels = np.bincount(different[:, 0])  # of each text
+    return np.asarray(num_labels[texts] > 1)

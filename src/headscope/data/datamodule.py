@@ -45,8 +45,8 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: what tokenizer to train, on the training split alone.
         seed: of the order of batches.
         tokenizer: one that is trained already, such as a run folder's.
-        evidence: whether n-grams are found at each token; those that are known already, such as a run folder's, or
-            True for those of the training split.
+        evidence: whether n-grams are found at each token; those that are known already, such as a
+            run folder's, or True for those of the training split.
     """
 
     def __init__(
@@ -155,7 +155,8 @@ def encode(
 ) -> EncodedTexts:
     """Encode a split once, into one array on disk, so that memory does not grow with the data.
 
-    The cached files are named by the texts themselves and by the tokenizer, whatever data set the texts came in.
+    The cached files are named by the texts themselves and by the tokenizer, whatever data set the
+    texts came in.
 
     Args:
         tokenizer: what makes token ids.
@@ -198,7 +199,8 @@ def _write_encoded(
             (temporary / "segments.bin").open("wb") as segments,
             (temporary / "units.bin").open("wb") as words,
         ):
-            # One batch after the other: on two cores, a thread that encodes ahead slows the tokenizer's own threads.
+            # One batch after the other: on two cores, a thread that encodes ahead slows the
+            # tokenizer's own threads.
             for batch in dataset.iter(TEXTS_AT_ONCE):
                 rows = list(zip(*(batch[column] for column in columns), strict=True))
                 inputs = rows if is_pair else batch[columns[0]]

@@ -1,18 +1,22 @@
 """What a token says about the classes before anything is learned, counted in the training texts.
 
-To each token belong n-grams: its word, the pair with the word before, the runs of 3 and 4 letters within it (whose ends
-are marked, as in Bojanowski et al. 2017, Enriching Word Vectors with Subword Information, section 3.2), and for
-characters of Chinese, Japanese and Korean the run of three that ends there. What an n-gram g says about a class c is
-naive Bayes' log-count ratio (Wang and Manning 2012, Baselines and Bigrams, section 2.1), weighted by how rare it is
-(Salton and Buckley 1988, Term-Weighting Approaches in Automatic Text Retrieval):
+To each token belong n-grams: its word, the pair with the word before, the runs of 3 and 4 letters
+within it (whose ends are marked, as in Bojanowski et al. 2017, Enriching Word Vectors with Subword
+Information, section 3.2), and for characters of Chinese, Japanese and Korean the run of three that
+ends there. What an n-gram g says about a class c is naive Bayes' log-count ratio (Wang and Manning
+2012, Baselines and Bigrams, section 2.1), weighted by how rare it is (Salton and Buckley 1988,
+Term-Weighting Approaches in Automatic Text Retrieval):
 
-    r_gc = s_g ln((p_gc / sum_h p_hc) / (q_gc / sum_h q_hc)),    s_g = (1 + ln((1 + N) / (1 + n_g))) / 5.
+    r_gc = s_g ln((p_gc / sum_h p_hc) / (q_gc / sum_h q_hc)),    s_g = (1 + ln((1 + N) / (1 + n_g)))
+    / 5.
 
-p_gc counts the training texts of class c with g and q_gc all others, both plus 1; n_g of N training texts have g.
+p_gc counts the training texts of class c with g and q_gc all others, both plus 1; n_g of N training
+texts have g.
 
-**A training text never sees its own label.** A rare n-gram points at the class of the very text that is learned. So
-training texts are dealt into folds, near-duplicates into one, and the evidence of a text is counted in the other folds
-alone (cross-fitting; the cure for the leak of target encoding: Micci-Barreca 2001). That of other texts has all counts.
+**A training text never sees its own label.** A rare n-gram points at the class of the very text
+that is learned. So training texts are dealt into folds, near-duplicates into one, and the evidence
+of a text is counted in the other folds alone (cross-fitting; the cure for the leak of target
+encoding: Micci-Barreca 2001). That of other texts has all counts.
 
 Letters: N texts, W different words, n known n-grams, C classes, K folds, M n-grams of a batch.
 """
@@ -110,7 +114,8 @@ class EvidenceTexts:
 
     Attributes:
         word_ids: of each token, end to end; -1 at special tokens.
-        context_ngrams: [tokens, 2], the known n-gram of two words and of three characters that ends there, or -1.
+        context_ngrams: [tokens, 2], the known n-gram of two words and of three characters that ends
+            there, or -1.
         ngrams_of_words: the known n-grams of each word, end to end: itself and its runs of letters.
         word_starts: [W + 1], where each word's begin.
         folds: [N], the fold whose counts each text must not see, or -1.

@@ -1,7 +1,8 @@
 """Text classification into kinds of licence: the embedded default data.
 
-Texts and categories are those of the ScanCode licence database (nexB and AboutCode, CC-BY-4.0), which the PyPI
-package `licensedcode-data` carries: about 35,000 rule files, each YAML front matter and a text.
+Texts and categories are those of the ScanCode licence database (nexB and AboutCode, CC-BY-4.0),
+which the PyPI package `licensedcode-data` carries: about 35,000 rule files, each YAML front matter
+and a text.
 """
 
 import re
@@ -29,7 +30,8 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten
 def load_licenses(cache: Path) -> Dataset:
     """Return the licence texts with the columns text and label, reading the package at first use (about 10 s).
 
-    Repeated texts, texts under two categories, and categories with fewer than 100 texts are left out.
+    Repeated texts, texts under two categories, and categories with fewer than 100 texts are left
+    out.
     """
     folder = _package_folder()
     path = cache / f"licenses-{distribution('licensedcode-data').version}-{RECIPE}.parquet"

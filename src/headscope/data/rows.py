@@ -1,8 +1,8 @@
 """One file of rows, read from its beginning to its end: lines, csv, tsv, jsonl, json; for training and predict alike.
 
-Python's own modules read it. `datasets` would read it by pandas, which takes the first cell of a row with too many cells
-as its index, so that `good, film,1` becomes the text " film"; and by pyarrow, which takes a label such as "2024-01-02"
-as a time.
+Python's own modules read it. `datasets` would read it by pandas, which takes the first cell of a
+row with too many cells as its index, so that `good, film,1` becomes the text " film"; and by
+pyarrow, which takes a label such as "2024-01-02" as a time.
 """
 
 import codecs
@@ -53,13 +53,14 @@ def read_rows(
 
     Args:
         path: a file, or "-" for standard input.
-        form: lines (each is a text), text (the whole file is one), csv, tsv, jsonl, json (a list of objects, or as jsonl), or auto: by the ending of
-            the file's name, else lines.
+        form: lines (each is a text), text (the whole file is one), csv, tsv, jsonl, json (a list of
+            objects, or as jsonl), or auto: by the ending of the file's name, else lines.
         text_column: the name under which a line is handed on.
         encoding: text encoding; utf-8 is also UTF-16 with a BOM.
         separator: column delimiter; None: a comma, or a tab in tsv.
         keys: what stands before `encoding` and `separator` on the command line.
-        before_waiting: called when all that has come on standard input was handed on, and more may take a while.
+        before_waiting: called when all that has come on standard input was handed on, and more may
+            take a while.
 
     Raises:
         DataError: for what cannot be read; it names the file and the row, counted from 0.
@@ -139,7 +140,8 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
     """Yield the rows of a csv or tsv file; empty cells beyond its columns, which spreadsheets leave, are dropped.
 
     Raises:
-        ValueError: for a row with more cells than columns: a text with a comma and no quotes would be cut at it.
+        ValueError: for a row with more cells than columns: a text with a comma and no quotes would
+            be cut at it.
     """
     csv.field_size_limit(sys.maxsize)  # a text may be longer than the default of 131,072 characters
     delimiter = separator.replace("\\t", "\t")
@@ -148,7 +150,7 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
     if len(set(names)) < len(names):
         raise ValueError(f"two columns have the same name, of {shown(names)}; rename one")
     for row in reader:
-        if any(row.pop(None, ())):  # type: ignore[call-overload]
+        if any(row.pop(None, ())):
             raise ValueError(
                 f"has more cells than the first line, which has {len(names)}; put quotes around a text with a "
                 f"{delimiter!r} in it{separator_hint(names, keys)}"

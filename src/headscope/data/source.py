@@ -30,14 +30,16 @@ ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 def load_source(config: DataConfig) -> DatasetDict:
     """Return the source's own splits and columns, unchecked.
 
-    `data.path` is `licenses` (the default data), a Hub id, a folder in Hub layout (data files, perhaps a card), a
-    folder with one folder of .txt files for each class (below train/ and test/ or not), a csv, tsv, json, jsonl,
-    parquet or txt file (lines of `__label__name text`, as fastText reads them), or `my_package:load`, a function that
-    is called with `config` and returns rows by split.
+    `data.path` is `licenses` (the default data), a Hub id, a folder in Hub layout (data files,
+    perhaps a card), a folder with one folder of .txt files for each class (below train/ and test/
+    or not), a csv, tsv, json, jsonl, parquet or txt file (lines of `__label__name text`, as
+    fastText reads them), or `my_package:load`, a function that is called with `config` and returns
+    rows by split.
 
     Raises:
         ConfigError: if that function cannot be imported or called.
-        DataError: if the source cannot be found or read; the message names the file, the row and the reason.
+        DataError: if the source cannot be found or read; the message names the file, the row and
+            the reason.
         OSError: if the cache cannot be written.
     """
     cache = cache_folder(config.cache_dir)
@@ -125,6 +127,8 @@ def visible(path: Path, pattern: str) -> list[Path]:
 
 def load_hub_folder(path: Path, config: DataConfig) -> DatasetDict:
     """Load a folder in Hub layout: `datasets` finds the files of each split, by names or the card."""
+    if (path / "state.json").is_file():
+        raise DataError(f"{path}: was written by save_to_disk; write it by dataset.to_parquet")
     builder = datasets.load_dataset_builder(str(path), config.name)
     separator = config.separator or getattr(builder.config, "sep", None)
     splits = DatasetDict(

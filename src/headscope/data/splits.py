@@ -21,8 +21,8 @@ FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
     """Give each row of texts a number, two the same if the texts are equal once lower-cased and stripped to letters.
 
-    A pair repeats another one only if each of its texts does; a text without any letter is only equal to itself. Groups
-    are numbered in the order of their first rows.
+    A pair repeats another one only if each of its texts does; a text without any letter is only
+    equal to itself. Groups are numbered in the order of their first rows.
     """
 
     def letters(text: str) -> str:
@@ -40,12 +40,13 @@ def in_order(keys: np.ndarray) -> np.ndarray:
 def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return which rows to cut off, a share of all, [N] of bool.
 
-    Groups of near-duplicates go to one side whole. Each group counts once, under the label of its first text, in
-    a split that keeps the shares of the labels. Where that cannot be, since there are more classes than texts to cut
-    off or a class has too few texts, the rare classes share a stratum and give one text each at most (see
-    `splittable_rows` and `strata`). Where a text has any number of labels, the shares of the frequent combinations are
-    kept and otherwise those of the rarest labels, and a text with a label too rare to divide stays. So do the last
-    texts of a class.
+    Groups of near-duplicates go to one side whole. Each group counts once, under the label of its
+    first text, in a split that keeps the shares of the labels. Where that cannot be, since there
+    are more classes than texts to cut off or a class has too few texts, the rare classes share a
+    stratum and give one text each at most (see `splittable_rows` and `strata`). Where a text has
+    any number of labels, the shares of the frequent combinations are kept and otherwise those of
+    the rarest labels, and a text with a label too rare to divide stays. So do the last texts of a
+    class.
 
     Raises:
         ValueError: if there are too few groups for two sides.
@@ -87,9 +88,10 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
 def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Return the rows that a side of this size may take: all, but for those with a label that is too rare to divide.
 
-    A side is owed less than one text of a label that fewer than `_fewest` texts have. A random draw could still take
-    most of them from training. Where a text has one class, classes keep two rows in train, or one where there are too
-    few, and of a rare one the seed draws the row that may go, if need be.
+    A side is owed less than one text of a label that fewer than `_fewest` texts have. A random draw
+    could still take most of them from training. Where a text has one class, classes keep two rows
+    in train, or one where there are too few, and of a rare one the seed draws the row that may go,
+    if need be.
     """
     rows = np.arange(len(labels))
     fewest = _fewest(len(labels), size)
@@ -112,9 +114,9 @@ def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
 def strata(labels: np.ndarray, size: int) -> np.ndarray:
     """Return a number for each text, [N], by which to stratify a side of this size: its class, where it has one.
 
-    Where a text has any number of labels it is its combination of labels, if enough texts have the same one, else the
-    rarest of its labels; what is still too small is one stratum together. So are classes, where they are too many or
-    too small for a stratum each.
+    Where a text has any number of labels it is its combination of labels, if enough texts have the
+    same one, else the rarest of its labels; what is still too small is one stratum together. So are
+    classes, where they are too many or too small for a stratum each.
     """
     fewest = _fewest(len(labels), size)
     if labels.ndim == 1:
