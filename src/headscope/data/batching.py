@@ -1,4 +1,4 @@
-"""Token ids of many texts in one array, and batches of texts of like length, built to a budget of tokens.
+"""Token ids of many texts in one array, and batches of texts of like length within a token budget.
 
 Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, C classes.
 """
@@ -93,7 +93,7 @@ def encode_texts(
     texts: Sequence[tuple[str, ...]],
     evidence: EvidenceVocabulary | None = None,
 ) -> EncodedTexts:
-    """Return the token ids of single texts or of pairs and, with `evidence`, each token's known n-grams."""
+    """Return the token ids of texts or pairs and, with `evidence`, each token's known n-grams."""
     is_pair = len(texts[0]) == 2
     if tokenizer.truncation is not None:
         kept = tokenizer.truncation["max_length"]
@@ -152,7 +152,7 @@ def moved(part: Part, device: torch.device) -> Part:
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
-    """Yield lists of rows whose texts, each padded to the end of its bucket, fill at most tokens_per_batch positions.
+    """Yield lists of rows whose texts, padded to their bucket's end, fill at most tokens_per_batch.
 
     Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in
     the same way for the same seed and epoch. The cuts depend on the lengths alone, so every epoch
@@ -196,7 +196,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Batches of an epoch that this process takes; in training the same number in every process."""
+        """Return the number of batches of this process in an epoch."""
         whole, rest = divmod(len(self.cuts) - 1, self.world_size)
         return whole + (self.seed is None and self.rank < rest)
 
@@ -206,7 +206,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
             yield from batches[self.rank : self.rank + 1]
 
     def rounds(self) -> Iterator[list[list[int]]]:
-        """Yield the batches of the epoch by rounds, one for each process; without a seed the last may have fewer."""
+        """Yield batches by rounds, one for each process; without a seed the last may have fewer."""
         count = len(self.cuts) - 1
         N = self.world_size
         if self.seed is None:
@@ -227,7 +227,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
 
 class TextBatches(Dataset[Batch]):
-    """Encoded texts with their labels, if known, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
+    """Encoded texts with their labels, if known, a whole batch at a time: `batches[[3, 1, 4]]`."""
 
     def __init__(self, texts: EncodedTexts, labels: np.ndarray | None = None) -> None:
         self.texts = texts
@@ -258,7 +258,7 @@ class TextBatches(Dataset[Batch]):
 
 
 class BatchLoader(DataLoader[Batch]):
-    """Yield the sampler's batches; remember how far it came, so that a stopped epoch resumes where it was.
+    """Yield the sampler's batches; a stopped epoch resumes where it was.
 
     An optimizer step that takes several batches is to be that of the batches joined. Each loss is a
     mean over its batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the
@@ -312,17 +312,17 @@ class BatchLoader(DataLoader[Batch]):
         return float(len(rows) if self.weights is None else self.weights[rows].sum())
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many batches of the epoch are done, and of how many; Lightning keeps it in the checkpoint."""
+        """Return how many batches of the epoch are done, and of how many, for the checkpoint."""
         return {"done": self.done, "of": self.count}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Skip so many batches of the next epoch; none if the saved one was done or had another number of batches."""
+        """Skip the batches that are done; none if the epoch was done or had other batches."""
         is_same = state.get("of", self.count) == self.count
         self.skip = state["done"] if is_same and state["done"] < self.count else 0
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
-    """Return the share of an epoch's positions that are padding: 1 - tokens / (texts x longest), batch by batch."""
+    """Return the share of padding in an epoch: 1 - tokens / (texts x longest), batch by batch."""
     batches = [lengths[rows] for rows in sampler]
     positions = sum(len(batch) * int(batch.max()) for batch in batches)
     return 1 - sum(int(batch.sum()) for batch in batches) / positions

@@ -1,4 +1,4 @@
-"""Columns of a data set, read some rows at a time, so that the texts stay on disk. N rows, C classes."""
+"""Columns of a data set, read some rows at a time: the texts stay on disk. N rows, C classes."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ def tuples(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]
 
 @dataclass(frozen=True)
 class TextsOf:
-    """The texts of some columns, column after column, read anew from disk by each loop over them."""
+    """The texts of some columns, one after the other, read from disk by each loop over them."""
 
     dataset: Dataset
     columns: Sequence[str]
@@ -55,7 +55,7 @@ def row_texts(dataset: Dataset) -> Iterator[str]:
 
 
 def numbers(dataset: Dataset, column: str) -> np.ndarray:
-    """Return a column of whole numbers, [N] of int64, or of lists of C small ones each, [N, C] of int8."""
+    """Return a column of integers, [N] of int64, or of lists of C small ones, [N, C] of int8."""
     feature = dataset.features[column]
     chunks = dataset.select_columns([column]).with_format("arrow")[:].column(column).chunks
     if isinstance(feature, List):
@@ -66,14 +66,15 @@ def numbers(dataset: Dataset, column: str) -> np.ndarray:
 
 
 def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return how many texts have each class, [C], from the class of each text, [N], or from what each has, [N, C]."""
+    """Return how many texts have each class, [C]; `labels` are [N] or, for several, [N, C]."""
     if labels.ndim == 1:
         return np.bincount(labels, minlength=num_classes)
-    return np.sum(labels, axis=0, dtype=np.int64)
+    counts: np.ndarray = labels.sum(axis=0, dtype=np.int64)
+    return counts
 
 
 def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes: two are the same if the rows are.
+    """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes.
 
     Two different rows of N have one digest with a probability of about N^2 / 2^129: 10^-21 for a
     billion rows.
@@ -82,7 +83,7 @@ def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
 
 
 def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
-    """Return two digests of each text column: of the UTF-8 of all texts end to end, and of their lengths.
+    """Return two digests of each text column: of all texts end to end, and of their lengths.
 
     They do not depend on how a data set is cut into chunks or picked from another one. The bytes
     are hashed where Arrow

@@ -60,7 +60,7 @@ class Corpus:
     groups: np.ndarray | None = None
 
     def digests(self) -> dict[str, dict[str, Any]]:
-        """Return what changes with any row of a split, and with their order: for each its rows, texts and labels."""
+        """Return rows and digests of each split; see `digests_of_split`."""
         return {role: digests_of_split(split) for role, split in self.splits.items()}
 
     def count(self, name: str, role: str, count: int) -> None:
@@ -78,7 +78,8 @@ def load_corpus(config: DataConfig) -> Corpus:
     source = load_source(config)
     if config.train_split not in source:
         raise DataError(
-            f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}"
+            f"{config.path}: no split {config.train_split!r} for data.train_split; it has "
+            f"{', '.join(source)}"
         )
     names = {
         "train": config.train_split,
@@ -128,7 +129,8 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
     name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
     if name is None or name not in source:
         raise DataError(
-            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)"
+            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with "
+            "split=...)"
         )
     checked = check_split(source[name], name, config)
     dataset, _ = truncate_texts(as_columns(checked, name, labels, config), config)
@@ -136,7 +138,7 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
 
 
 def digests_of_split(split: Dataset) -> dict[str, Any]:
-    """Return the number of rows of a split, and digests of their texts and of their labels' numbers."""
+    """Return the number of rows of a split, and digests of their texts and labels."""
     labels = numbers(split, "label").astype(np.int64)
     return {
         "rows": len(split),
@@ -160,10 +162,10 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
             is_off = cut(numbers(train, "label"), corpus.groups, of_rest, config.split_seed)
         except ValueError as error:
             raise DataError(
-                f"{config.path}, split {config.train_split} ({given} rows): only {num_groups} different texts of "
-                f"{len(corpus.labels)} classes, too few to cut a {role} split (a class keeps its last text; rows that "
-                "differ only in case, digits or punctuation count as one); "
-                f"add texts, or give one with data.{role}_path=..."
+                f"{config.path}, split {config.train_split} ({given} rows): only {num_groups} "
+                f"different texts of {len(corpus.labels)} classes, too few to cut a {role} split (a "
+                "class keeps its last text; rows that differ only in case, digits or punctuation "
+                f"count as one); add texts, or give one with data.{role}_path=..."
             ) from error
         corpus.splits[role] = train.select(np.flatnonzero(is_off))
         corpus.splits["train"] = train = train.select(np.flatnonzero(~is_off))
@@ -203,7 +205,7 @@ def holds_lists(feature: Any) -> bool:
 
 
 def label_lists(dataset: Dataset, config: DataConfig) -> Iterator[list[Any]]:
-    """Yield the labels of each row: its one value, or, with data.multi_label, its list or the parts of its cell."""
+    """Yield the labels of each row: its value or, if data.multi_label, its list or parts."""
     cells = values(dataset, config.label_column)
     if not config.multi_label:
         return ([label] for label in cells)
@@ -220,7 +222,7 @@ def split_labels(cell: Any, separator: str) -> list[Any]:
 
 
 def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str] | None:
-    """Return the names of a ClassLabel, or of a list of them; None if the column is of another kind."""
+    """Return the names of a ClassLabel, or of a list of them; None for another column."""
     feature = dataset.features[config.label_column]
     if holds_lists(feature):
         feature = feature.feature
@@ -228,7 +230,7 @@ def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str] | No
 
 
 def class_names(splits: Mapping[str, Dataset], config: DataConfig) -> list[str]:
-    """Return the names of the classes: a ClassLabel's own, else the labels in order, numbers by size, as strings."""
+    """Return the names of the classes: a ClassLabel's own, else the labels in order, as strings."""
     names = names_of_class_label(splits["train"], config)
     if names is not None:
         return list(names)
@@ -242,7 +244,7 @@ def class_names(splits: Mapping[str, Dataset], config: DataConfig) -> list[str]:
 
 
 def label_name(label: object) -> str:
-    """Return what a class is called: 3.0, as pandas writes 3 beside a gap, is class 3; "good " is class "good"."""
+    """Return the name of a class: 3.0, as pandas writes 3 beside a gap, is called 3."""
     return str(int(label)) if isinstance(label, bool | float) else str(label).strip()
 
 
@@ -267,8 +269,8 @@ def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConf
             indices[row] = index[row_names[0]]
     if unknown:
         raise DataError(
-            f"{place(split, config, config.label_column)}: {len(unknown)} of {N} rows have unknown labels "
-            f"{listed(sorted(set.union(*unknown)))}; takes {listed(labels)} "
+            f"{place(split, config, config.label_column)}: {len(unknown)} of {N} rows have "
+            f"unknown labels {listed(sorted(set.union(*unknown)))}; expected {listed(labels)} "
             "(a split without labels is often marked -1: name another split)"
         )
     column: Any = indices
@@ -296,7 +298,7 @@ def check_split(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
 
 
 def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if a column is missing, a text column holds no strings, or a label column no labels."""
+    """Raise a DataError if a column is missing or holds no texts or no labels."""
     where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
     names = dataset.column_names
     for key in ("text_column", "text_pair_column", "label_column"):
@@ -342,12 +344,12 @@ def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
         for label in labels:
             if isinstance(label, float) and label == label and not label.is_integer():
                 raise DataError(
-                    f"{where}, row {row}: holds the fraction {label}; a label is an integer or a string"
+                    f"{where}, row {row}: got the fraction {label}, expected an integer or a string"
                 )
         if len(labels) > len(set(labels)):
             raise DataError(
-                f"{where}, row {row}: {labels[:10]} names a label twice; takes the labels that a text has, such as "
-                "[0, 3], not a 0 or 1 for each class"
+                f"{where}, row {row}: {labels[:10]} names a label twice; expected the labels that a "
+                "text has, such as [0, 3], not a 0 or 1 for each class"
             )
 
 
@@ -391,18 +393,19 @@ def is_gap(value: Any) -> bool:
 
 
 def check_several(train: Dataset, config: DataConfig) -> None:
-    """Raise a DataError if data.multi_label is set, and a column that is split has no text with two labels."""
+    """Raise a DataError if, with data.multi_label, cells are split and none holds two labels."""
     if not config.multi_label or holds_lists(train.features[config.label_column]):
         return
     if all(len(labels) < 2 for labels in label_lists(train, config)):
         raise DataError(
-            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave data.multi_label "
-            f"out, or name what stands between labels: data.label_separator=... (it is {config.label_separator!r})"
+            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave "
+            "data.multi_label out, or name what stands between labels: data.label_separator=... "
+            f"(it is {config.label_separator!r})"
         )
 
 
 def check_classes(corpus: Corpus, config: DataConfig) -> None:
-    """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one."""
+    """Raise a DataError if train has one class alone, an id for each row, or lacks a class."""
     labels = corpus.labels
     counts = {
         role: class_counts(numbers(split, "label"), len(labels))
@@ -414,12 +417,13 @@ def check_classes(corpus: Corpus, config: DataConfig) -> None:
     where = f"{config.path}, column {config.label_column!r}: train ({num_rows} rows) has"
     if len(present) < 2:
         found = f"one class only, {shown(present[0])}" if present else "no class"
-        raise DataError(f"{where} {found}; takes two or more")
+        raise DataError(f"{where} {found}; expected two or more")
     once = int((in_train == 1).sum())
     if not config.multi_label and once > num_rows / 2:
         raise DataError(
-            f"{where} {len(present)} labels, {once} of them once, such as {listed(present[:3])}; that looks like a "
-            "number of each row: name the column with the label, data.label_column=..."
+            f"{where} {len(present)} labels, {once} of them once, such as {listed(present[:3])}; "
+            "that looks like an id of each row: name the column with the label, "
+            "data.label_column=..."
         )
     for role, in_role in counts.items():
         unknown = np.flatnonzero((in_role > 0) & (in_train == 0))
@@ -427,12 +431,13 @@ def check_classes(corpus: Corpus, config: DataConfig) -> None:
             names = listed([f"'{shown(labels[c])}' ({in_role[c]} rows)" for c in unknown])
             source = config.file_of(getattr(config, f"{role}_split") or role)
             raise DataError(
-                f"{source}, column {config.label_column!r}: {role} has labels that train lacks: {names}"
+                f"{source}, column {config.label_column!r}: {role} has labels that train lacks: "
+                f"{names}"
             )
 
 
 def warn_of_similar_labels(labels: Sequence[str], config: DataConfig) -> dict[str, object]:
-    """Warn of labels that a reader would take for one: they differ in case, in Unicode form (NFKC) or as 1, 01 and 1.0.
+    """Warn of labels that differ in case, in Unicode form (NFKC), or as 1, 01 and 1.0 alone.
 
     Returns:
         These labels, as a fact, if there are any. They stay classes of their own.
@@ -452,7 +457,7 @@ def warn_of_similar_labels(labels: Sequence[str], config: DataConfig) -> dict[st
 
 
 def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str, object]:
-    """Warn of texts that stand, letter by letter, under different labels or in train and in another split too.
+    """Warn of texts that are in train and in another split, or under different labels.
 
     Returns:
         How many rows hold such texts.
@@ -475,8 +480,8 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
         all_texts = chain.from_iterable(values(split, "text") for split in splits.values())
         example = shown(next(islice(all_texts, int(conflicts.argmax()), None)))
         message = (
-            f"{config.path}: {conflicts.sum()} of {len(conflicts)} rows hold a text that stands under different "
-            f"labels, such as '{example}'"
+            f"{config.path}: {conflicts.sum()} of {len(conflicts)} rows hold a text that stands "
+            f"under different labels, such as '{example}'"
         )
         warnings.warn(UserWarningMessage(message), stacklevel=2)
     return {
@@ -486,7 +491,7 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
 
 
 def conflicting_labels(texts: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Tell for each row whether its text, given by a number from 0 on, [N], has other labels in another row."""
+    """Tell for each row whether its text, given by a number, has other labels in another row."""
     if labels.ndim > 1:
         labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
     different = np.unique(np.stack([texts, labels], axis=1), axis=0)

@@ -50,9 +50,13 @@ class TextDataModule(LightningDataModule):
     """
 
     def __init__(
-        self, config: DataConfig, tokenizer_config: TokenizerConfig, seed: int, tokenizer: Tokenizer | None = None,
+        self,
+        config: DataConfig,
+        tokenizer_config: TokenizerConfig,
+        seed: int,
+        tokenizer: Tokenizer | None = None,
         evidence: EvidenceVocabulary | bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.config = config
         self.seed = seed
@@ -78,7 +82,7 @@ class TextDataModule(LightningDataModule):
             self.encoded[role] = texts
 
     def groups(self) -> np.ndarray:
-        """Return the group of near-duplicates of each training text; where splits were cut they are known."""
+        """Return the group of near-duplicates of each training text, known after a cut."""
         if self.corpus.groups is None:
             return groups_of(self.corpus.splits["train"])
         return self.corpus.groups
@@ -89,11 +93,11 @@ class TextDataModule(LightningDataModule):
         return 2 if self.config.text_pair_column else 1
 
     def labels(self, role: str) -> np.ndarray:
-        """Return the class of each text of a split, [N], or, with multi_label, 1 at each class it has, [N, C]."""
+        """Return the class of each text, [N], or, with multi_label, 1 at each class, [N, C]."""
         return numbers(self.corpus.splits[role], "label")
 
     def ratios(self, classes: np.ndarray) -> np.ndarray:
-        """Return what each known n-gram says about each class, [K + 1, n, C]; see `log_count_ratios`.
+        """Return the log-count ratios of the known n-grams, [K + 1, n, C]; see `log_count_ratios`.
 
         Args:
             classes: [N, C], True where a training text has a class.
@@ -115,13 +119,14 @@ class TextDataModule(LightningDataModule):
         sampler = TokenBudgetSampler(self.encoded[role].lengths, budget, seed, rank, world_size)
         if role == "train" and not len(sampler):
             raise ConfigError(
-                f"trainer.devices: {world_size} processes share {len(sampler.cuts) - 1} batches, so some have none; "
+                f"trainer.devices: {world_size} processes share {len(sampler.cuts) - 1} batches, "
+                "so some have none; "
                 "take fewer, or lower data.tokens_per_batch"
             )
         return sampler
 
     def loader(self, role: str) -> BatchLoader:
-        """Return all batches of train, validation or test, whether or not other processes train too."""
+        """Return all batches of a split, whether or not other processes train too."""
         sampler = TokenBudgetSampler(self.encoded[role].lengths, self.config.tokens_per_batch)
         return BatchLoader(TextBatches(self.encoded[role], self.labels(role)), sampler)
 
@@ -187,7 +192,7 @@ def _write_encoded(
     folder: Path,
     with_words: bool,
 ) -> None:
-    """Fill a temporary folder and put it in place at the end, so that a half-written one is never read."""
+    """Fill a temporary folder, then put it in place: a half-written one is never read."""
     is_pair = len(columns) == 2
     vocabulary = Vocabulary()
     lengths = [np.zeros(1, np.int64)]

@@ -66,7 +66,7 @@ class Evidence(NamedTuple):
     folds: Int[Tensor, " B"]
 
     def repeated(self, times: int, length: int) -> "Evidence":
-        """Return the n-grams of the batch put `times` below itself, of texts of `length` positions."""
+        """Return the n-grams of the batch repeated `times`, of texts of `length` positions."""
         shift = torch.arange(times, device=self.ids.device)[:, None] * (len(self.folds) * length)
         return Evidence(
             self.ids.repeat(times), (self.places + shift).flatten(), self.folds.repeat(times)
@@ -74,7 +74,7 @@ class Evidence(NamedTuple):
 
 
 class Vocabulary:
-    """The different words of some texts, each with its number, in the order in which they were met."""
+    """The different words of some texts, numbered in the order of their first places."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -82,7 +82,7 @@ class Vocabulary:
         self._of_pieces: dict[str, int] = {}
 
     def number(self, piece: str) -> int:
-        """Return the number of the word that a piece of a text shows: in NFKC, lower case, without space around it."""
+        """Return the number of the word in a piece of text: NFKC, lower case, stripped."""
         number = self._of_pieces.get(piece)
         if number is None:
             word = unicodedata.normalize("NFKC", piece).lower().strip()
@@ -130,7 +130,7 @@ class EvidenceTexts:
     def of(
         self, rows: Sequence[int] | np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int
     ) -> Evidence:
-        """Return the n-grams of some rows, whose tokens begin at `starts`, in a batch of `width` positions."""
+        """Return the n-grams of rows, whose tokens begin at `starts`, in a batch of `width`."""
         tokens = _ranges(starts, lengths)
         places = _ranges(np.arange(len(lengths)) * width, lengths)
         is_word = self.word_ids[tokens] >= 0
@@ -154,7 +154,7 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 class _Keys(NamedTuple):
-    """N-grams by key, a hash of 64 bits: those of each word, and of each token those with its neighbours."""
+    """N-grams by key, a hash of 64 bits: of each word, and of each token with its neighbours."""
 
     words: np.ndarray  # [W]
     runs: np.ndarray  # of all words, end to end
@@ -192,14 +192,14 @@ def _key(text: str) -> int:
 
 
 def _joint_key(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return a key for two n-grams in this order: the first mixed by an odd factor and a shift, then the second."""
+    """Return a key for two n-grams in this order."""
     mixed: np.ndarray = (first ^ (first >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + second
     mixed = mixed ^ (mixed >> np.uint64(32))
     return mixed * np.uint64(0xD6E8FEB86659FD93)
 
 
 def character_ngrams(word: str) -> list[str]:
-    """Return the different runs of letters of a word, its ends marked; a character by itself has none."""
+    """Return the different runs of letters of a word, its ends marked; one character has none."""
     if len(word) < 2:
         return []
     marked = f"<{word}>"
@@ -248,7 +248,7 @@ class EvidenceVocabulary:
 
 
 def load_evidence(path: Path) -> EvidenceVocabulary:
-    """Read evidence.safetensors; RunError if the file is not one, or one of a version that finds other n-grams."""
+    """Read evidence.safetensors; RunError for another file, or one with other n-grams."""
     with reading(path):
         check_is_file(path)
         with safe_open(path, "numpy") as file:
@@ -265,7 +265,7 @@ def load_evidence(path: Path) -> EvidenceVocabulary:
 
 
 def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
-    """Return the n-grams that stand in two training texts or more, at most 262,144 of them, the most frequent ones.
+    """Return the n-grams of two training texts or more, at most 262,144, the most frequent ones.
 
     Runs of characters must stand in four.
     """
@@ -310,7 +310,7 @@ def merge_counts(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
 
 
 def assign_folds(groups: np.ndarray) -> np.ndarray:
-    """Return a fold for each training text, [N] of 0 to K - 1: near-duplicates, of one group, are in one.
+    """Return a fold for each training text, [N] of 0 to K - 1; near-duplicates share one.
 
     The same for the same groups, so that a resumed run counts what it has counted.
     """
@@ -321,7 +321,7 @@ def assign_folds(groups: np.ndarray) -> np.ndarray:
 def log_count_ratios(
     texts: EvidenceTexts, starts: np.ndarray, classes: np.ndarray, num_ngrams: int
 ) -> np.ndarray:
-    """Return what each n-gram says about each class, [K + 1, n, C]: without each fold, and last with all texts.
+    """Return each n-gram's log-count ratios, [K + 1, n, C]: without each fold, last with all texts.
 
     Args:
         texts: the training texts, with their folds.

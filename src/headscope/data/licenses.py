@@ -28,7 +28,7 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten
 
 
 def load_licenses(cache: Path) -> Dataset:
-    """Return the licence texts with the columns text and label, reading the package at first use (about 10 s).
+    """Return the licence texts, columns text and label, reading the package at first use (10 s).
 
     Repeated texts, texts under two categories, and categories with fewer than 100 texts are left
     out.
@@ -62,7 +62,8 @@ def _package_folder() -> Path:
     folder = Path(next(iter(places))) / "data" if places else None
     if folder is None or not (folder / "rules").is_dir():
         raise DataError(
-            "data.path=licenses: needs the package licensedcode-data: pip install 'headscope[demo]'; "
+            "data.path=licenses: needs the package licensedcode-data: pip install "
+            "'headscope[demo]'; "
             "or train on texts of your own: data=files data.path=reviews.csv"
         )
     return folder
@@ -75,7 +76,7 @@ def _front_matter(path: Path) -> tuple[dict[str, object], str]:
 
 
 def _read_rules(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield (text, category) of every rule that is an English licence text or notice under a single licence."""
+    """Yield (text, category) of every English licence text or notice under a single licence."""
     heads = (_front_matter(path)[0] for path in sorted((folder / "licenses").glob("*.LICENSE")))
     categories = {str(head["key"]): head.get("category") for head in heads}
     for path in sorted((folder / "rules").glob("*.RULE")):

@@ -1,4 +1,4 @@
-"""One file of rows, read from its beginning to its end: lines, csv, tsv, jsonl, json; for training and predict alike.
+"""One file of rows, read from beginning to end: lines, csv, tsv, jsonl, json.
 
 Python's own modules read it. `datasets` would read it by pandas, which takes the first cell of a
 row with too many cells as its index, so that `good, film,1` becomes the text " film"; and by
@@ -84,7 +84,8 @@ def read_rows(
                 number += 1
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{name}, after {number} rows: {error}; name the text encoding, such as {keys}encoding=cp1252 "
+            f"{name}, after {number} rows: {error}; name the text encoding, such as "
+            f"{keys}encoding=cp1252 "
             f"or {keys}encoding=shift_jis"
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -97,7 +98,7 @@ def read_rows(
 def open_text(
     path: str, encoding: str, before_waiting: Callable[[], object] = lambda: None
 ) -> Iterator[io.TextIOWrapper]:
-    """Open a file, or standard input for "-", as text whose line ends stay as they are, without its BOM."""
+    """Open a file, or standard input for "-", as text: line ends as they are, without a BOM."""
     raw: Any
     if path == "-":
         raw = io.BufferedReader(StandardInput(before_waiting))
@@ -111,7 +112,7 @@ def open_text(
 
 
 class StandardInput(io.RawIOBase):
-    """Standard input, which tells when it is about to wait. Whole lines are handed on before more is read."""
+    """Standard input, which tells when it is about to wait for more."""
 
     def __init__(self, before_waiting: Callable[[], object]) -> None:
         if sys.stdin is None:
@@ -137,7 +138,7 @@ class StandardInput(io.RawIOBase):
 
 
 def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
-    """Yield the rows of a csv or tsv file; empty cells beyond its columns, which spreadsheets leave, are dropped.
+    """Yield the rows of a csv or tsv file, without empty cells beyond its columns.
 
     Raises:
         ValueError: for a row with more cells than columns: a text with a comma and no quotes would
@@ -152,7 +153,8 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
     for row in reader:
         if any(row.pop(None, ())):
             raise ValueError(
-                f"has more cells than the first line, which has {len(names)}; put quotes around a text with a "
+                f"has more cells than the first line, which has {len(names)}; put quotes around a "
+                "text with a "
                 f"{delimiter!r} in it{separator_hint(names, keys)}"
             )
         yield row

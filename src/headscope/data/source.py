@@ -1,4 +1,4 @@
-"""Any source of texts as a DatasetDict: the default data, a Hub id, a folder, files, or your own function."""
+"""Any source of texts as a DatasetDict: default data, Hub id, folder, files, your own function."""
 
 import hashlib
 import re
@@ -74,7 +74,7 @@ def named_files(config: DataConfig) -> dict[str, Path]:
 
 
 def load_own(config: DataConfig) -> DatasetDict:
-    """Return what your function returns: split -> rows, a `datasets.Dataset` or dictionaries by column."""
+    """Return what your function does: split -> a `datasets.Dataset` or dictionaries by column."""
     splits = called("data.path", config.path, resolve("data.path", config.path), config)
     try:
         return DatasetDict(
@@ -126,7 +126,7 @@ def visible(path: Path, pattern: str) -> list[Path]:
 
 
 def load_hub_folder(path: Path, config: DataConfig) -> DatasetDict:
-    """Load a folder in Hub layout: `datasets` finds the files of each split, by names or the card."""
+    """Load a folder in Hub layout: `datasets` finds the files of each split by names or card."""
     if (path / "state.json").is_file():
         raise DataError(f"{path}: was written by save_to_disk; write it by dataset.to_parquet")
     builder = datasets.load_dataset_builder(str(path), config.name)
@@ -174,7 +174,7 @@ def load_parquet(path: Path) -> Dataset:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep `datasets` from logging errors that it also raises, and from showing bars for local files."""
+    """Keep `datasets` from logging errors that it also raises, and from showing bars."""
     verbosity = datasets.logging.get_verbosity()
     was_disabled = datasets.are_progress_bars_disabled()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
@@ -228,7 +228,8 @@ def load_rows(
         return dataset.add_column(config.label_column, pa.array(labels))
     except (pa.ArrowException, OverflowError) as error:
         raise DataError(
-            f"{path}: column {config.label_column!r} holds labels of several kinds: {reason(error)}; "
+            f"{path}: column {config.label_column!r} holds labels of several kinds: "
+            f"{reason(error)}; "
             "write all of them as strings, or as lists of strings"
         ) from error
 
@@ -277,7 +278,7 @@ def reason(error: BaseException | None) -> str:
 
 
 def labelled_lines(path: Path, config: DataConfig) -> Iterator[Row]:
-    """Yield text and label of each line `__label__name text` but blank ones; several labels are joined."""
+    """Yield text and label of each line `__label__name text`; several labels are joined."""
     for number, row in enumerate(read_rows(str(path), "lines", encoding=config.encoding), start=1):
         marks, text = LABELLED.fullmatch(row["text"]).groups()  # type: ignore[union-attr]
         labels = [mark.removeprefix("__label__") for mark in marks.split()]
@@ -286,7 +287,8 @@ def labelled_lines(path: Path, config: DataConfig) -> Iterator[Row]:
         if len(labels) != 1 and not config.multi_label:
             hint = " (for lines with several set data.multi_label=true)" if labels else ""
             raise DataError(
-                f"{path}, line {number}: expected one '__label__name' and a text, got '{shown(row['text'])}'{hint}"
+                f"{path}, line {number}: expected one '__label__name' and a text, got "
+                f"'{shown(row['text'])}'{hint}"
             )
         label = config.label_separator.join(labels)
         yield {config.text_column: text.strip(), config.label_column: label}

@@ -19,7 +19,7 @@ FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
 def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Give each row of texts a number, two the same if the texts are equal once lower-cased and stripped to letters.
+    """Give each row of texts a number, the same to texts that are equal in lower-cased letters.
 
     A pair repeats another one only if each of its texts does; a text without any letter is only
     equal to itself. Groups are numbered in the order of their first rows.
@@ -70,7 +70,7 @@ def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.n
 
 
 def limited_rows(labels: np.ndarray, limit: int | None, seed: int) -> np.ndarray:
-    """Return at most `limit` rows, in their order, drawn so that the shares of the labels are kept."""
+    """Return at most `limit` rows, in order, drawn so that the shares of the labels are kept."""
     rows = np.arange(len(labels))
     if limit is None or len(rows) <= limit:
         return rows
@@ -86,7 +86,7 @@ def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
 
 
 def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Return the rows that a side of this size may take: all, but for those with a label that is too rare to divide.
+    """Return the rows that a side of this size may take: all but those of too rare a label.
 
     A side is owed less than one text of a label that fewer than `_fewest` texts have. A random draw
     could still take most of them from training. Where a text has one class, classes keep two rows
@@ -112,7 +112,7 @@ def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 
 def strata(labels: np.ndarray, size: int) -> np.ndarray:
-    """Return a number for each text, [N], by which to stratify a side of this size: its class, where it has one.
+    """Return the stratum of each text, [N], for a side of this size: its class, where it has one.
 
     Where a text has any number of labels it is its combination of labels, if enough texts have the
     same one, else the rarest of its labels; what is still too small is one stratum together. So are
@@ -132,7 +132,7 @@ def strata(labels: np.ndarray, size: int) -> np.ndarray:
 
 
 def _with_one_rest(wanted: np.ndarray, fewest: int) -> np.ndarray:
-    """Return strata, those smaller than `fewest` as one together, or as part of the largest where that is too small."""
+    """Return strata; those below `fewest` become one, or join the largest if that is too small."""
     _, found, counts = np.unique(wanted, return_inverse=True, return_counts=True)
     rest = counts[found] < fewest
     found[rest] = len(counts) if rest.sum() >= fewest else counts.argmax()
@@ -145,7 +145,7 @@ def _fewest(total: int, size: int) -> int:
 
 
 def stratification(labels: np.ndarray, size: int) -> np.ndarray | None:
-    """Return the labels to stratify by for a side of this size, or None where not every class can be on both sides."""
+    """Return the labels to stratify by, or None where not every class can be on both sides."""
     classes, counts = np.unique(labels, return_counts=True)
     has_room = len(classes) <= size <= len(labels) - len(classes)
     return labels if has_room and counts.min() >= 2 else None
