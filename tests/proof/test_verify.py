@@ -107,7 +107,7 @@ def test_textbook_forms_that_give_every_head_the_first_heads_mask_are_found_out(
         reference, "mask_of_heads", lambda *given: right(*given)[:, :1].expand(given[1:])
     )
     failed = {claim.name for claim in module.form_claims(Precision()) if not claim.holds}
-    assert failed == {"the paper's form", "our layer", "torch's layer"}, "they have it in common"
+    assert {"the paper's form", "our layer", "torch's layer"} <= failed, "they have it in common"
 
 
 def test_a_mask_after_the_softmax_fails_where_there_are_masks_alone() -> None:
