@@ -1,9 +1,11 @@
 """The whole network, from token ids to logits: embedding, block, encoder, classifier; last, the attention layer.
 
-    token ids -> TokenEmbedding (+ TokenEvidence) -> Encoder of EncoderBlocks -> pooling -> dropout -> linear -> logits
+    token ids -> TokenEmbedding (+ TokenEvidence) -> Encoder of EncoderBlocks -> pooling -> dropout
+    -> linear -> logits
 
-Shape letters: B texts, T tokens, Q tokens whose vectors are made (T, or 1 where [CLS] alone is read), D model width,
-H heads, C classes, n known n-grams, M n-grams of a batch, K folds of the training texts.
+Shape letters: B texts, T tokens, Q tokens whose vectors are made (T, or 1 where [CLS] alone is
+read), D model width, H heads, C classes, n known n-grams, M n-grams of a batch, K folds of the
+training texts.
 """
 
 import math
@@ -36,8 +38,8 @@ class TokenEmbedding(nn.Module):
         vocab_size: number of token ids; id 0 is padding and stays zero.
         d_model: D, width of a vector.
         max_length: most tokens of a text.
-        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the attention
-            layer turns queries and keys instead).
+        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the
+            attention layer turns queries and keys instead).
         num_segments: 2 for pairs of texts, else 1.
         dropout: share of numbers dropped in training.
         num_classes: C, where tokens carry evidence about so many classes; else 0.
@@ -103,17 +105,21 @@ def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
 class TokenEvidence(nn.Module):
     """e_jc = sum_g w_gc r_gc over the n-grams g of token j: what they say about class c.
 
-    r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the n-gram is
-    (`headscope.data.evidence`). w, how much the n-gram is to be believed, is learned and starts at 1. Two classes share
-    it: what speaks for one speaks against the other. Where r is near 0, w hardly learns (Wang and Manning 2012,
-    Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of another classifier).
+    r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the
+    n-gram is (`headscope.data.evidence`). w, how much the n-gram is to be believed, is learned and
+    starts at 1. Two classes share
+    it: what speaks for one speaks against the other. Where r is near 0, w hardly learns (Wang and
+        Manning 2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of
+        another classifier).
 
-    In training, what a text is told was counted in the other folds of the texts; elsewhere in all of them.
+    In training, what a text is told was counted in the other folds of the texts; elsewhere in all
+    of them.
 
     Args:
         num_ngrams: n, how many n-grams are known.
         num_classes: C.
-        dropout: share of a batch's n-grams that are left out in training, so that a token does not rest on one.
+        dropout: share of a batch's n-grams that are left out in training, so that a token does not
+            rest on one.
 
     Attributes:
         weight: w, [n, C], or [n, 1] for two classes.
@@ -159,16 +165,17 @@ class TokenEvidence(nn.Module):
 class EncoderBlock(nn.Module):
     """Attention between tokens, then a feed-forward network on each token, both as additions to what comes in.
 
-    x <- x + MultiHeadAttention(LayerNorm(x)), x <- x + W_2 GELU(W_1 LayerNorm(x) + b_1) + b_2.
-    The norm stands inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On Layer
-    Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel 2016).
+    x <- x + MultiHeadAttention(LayerNorm(x)), x <- x + W_2 GELU(W_1 LayerNorm(x) + b_1) + b_2. The
+    norm stands inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On
+    Layer Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel
+    2016).
 
-    Where tokens carry evidence e, the heads' values are made of LayerNorm(x) + U e: the norm makes a token that says
-    much and one that says little alike, and U e does not.
+    Where tokens carry evidence e, the heads' values are made of LayerNorm(x) + U e: the norm makes
+    a token that says much and one that says little alike, and U e does not.
 
     Args:
-        attention: makes each token's vector a mix of the tokens' vectors; called with query, key, value,
-            key_padding_mask, need_weights and attn_mask.
+        attention: makes each token's vector a mix of the tokens' vectors; called with query, key,
+            value, key_padding_mask, need_weights and attn_mask.
         d_model: D, width of a token's vector.
         feedforward_size: width of the hidden layer.
         dropout: on the output of either branch, as in the paper.
@@ -199,7 +206,7 @@ class EncoderBlock(nn.Module):
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         attn_mask: Bool[Tensor, "Q T"] | None = None,
         evidence: Float[Tensor, "B T C"] | None = None,
-        rank_zero_first: bool = False,
+        only_first: bool = False,
     ) -> Float[Tensor, "B Q D"]:
         """Return the tokens' new vectors.
 
@@ -208,7 +215,8 @@ class EncoderBlock(nn.Module):
             key_padding_mask: True at padding.
             attn_mask: True where a query may not look at a key, such as at far tokens.
             evidence: e, what each token says about each class.
-            first_alone: return the first token's vector alone, where nothing else is asked of the last block.
+            only_first: return the first token's vector only, where the last block's others are not
+                read.
         """
         normed = self.attention_norm(tokens)  # [B, T, D]
         values = (
@@ -216,9 +224,10 @@ class EncoderBlock(nn.Module):
             if self.evidence is None or evidence is None
             else normed + self.evidence(evidence)
         )
-        query, tokens = (
-            (normed[:, :1], tokens[:, :1]) if rank_zero_first else (normed, tokens)
-        )  # [B, T, D] -> [B, Q, D]
+        query = normed
+        if only_first:  # [B, T, D] -> [B, 1, D]
+            query = normed[:, :1]
+            tokens = tokens[:, :1]
         attended, _ = self.attention(
             query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask
         )
@@ -229,10 +238,12 @@ class EncoderBlock(nn.Module):
 class Encoder(nn.Module):
     """num_layers blocks and a last norm, which pre-norm blocks need since nothing else bounds their sum.
 
-    Where the first token alone is read, the last block makes no other's vector, unless somebody watches its heads.
+    Where the first token alone is read, the last block makes no other's vector, unless somebody
+    watches its heads.
 
     Args:
-        config: width, heads, layers, kind of attention, which tokens may look at which, and what is read.
+        config: width, heads, layers, kind of attention, which tokens may look at which, and what is
+            read.
         max_length: most tokens of a text.
         num_classes: C, where tokens carry evidence about so many classes; else 0.
     """
@@ -273,10 +284,10 @@ class Encoder(nn.Module):
         assert isinstance(last, EncoderBlock)
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
-        rank_zero_first = self.reads_first and last.attention.observer is None
-        if rank_zero_first and attn_mask is not None:
+        only_first = self.reads_first and last.attention.observer is None
+        if only_first and attn_mask is not None:
             attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
-        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, rank_zero_first))  # type: ignore[no-any-return]
+        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, only_first))  # type: ignore[no-any-return]
 
     def attention_mask(
         self, length: int, device: torch.device
@@ -291,8 +302,8 @@ class Encoder(nn.Module):
 class TextClassifier(nn.Module):
     """logits = W pool(Encoder(Embedding(ids))) + b.
 
-    By default the first token, [CLS], is read, whose own vector is the same in every text: nothing of a text reaches
-    the logits but through an attention head.
+    By default the first token, [CLS], is read, whose own vector is the same in every text: nothing
+    of a text reaches the logits but through an attention head.
 
     Args:
         config: width, heads, layers and the like.
@@ -300,8 +311,9 @@ class TextClassifier(nn.Module):
         num_classes: C, number of logits.
         max_length: most tokens of a text.
         num_segments: 2 for pairs of texts, else 1.
-        architecture: of an encoder that is trained already; None for one from scratch. It decides about embedding and
-            encoder, and so about every size; of `config`, pooling and dropout remain.
+        architecture: of an encoder that is trained already; None for one from scratch. It decides
+            about embedding and encoder, and so about every size; of `config`, pooling and dropout
+            remain.
         num_ngrams: n, how many n-grams are known; without config.evidence tokens carry none.
     """
 
@@ -357,8 +369,8 @@ class TextClassifier(nn.Module):
             evidence: the tokens' n-grams.
 
         Raises:
-            ValueError: without evidence, or without segment_ids, where the network was trained with them: its logits
-                would be wrong.
+            ValueError: without evidence, or without segment_ids, where the network was trained with
+                them: its logits would be wrong.
         """
         if self.num_segments > 1 and segment_ids is None:
             raise ValueError(
