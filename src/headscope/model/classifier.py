@@ -1,4 +1,4 @@
-"""The whole network, from token ids to logits: embedding, block, encoder, classifier; last, the attention layer.
+"""The whole network, from token ids to logits: embedding, block, encoder, classifier.
 
     token ids -> TokenEmbedding (+ TokenEvidence) -> Encoder of EncoderBlocks -> pooling -> dropout
     -> linear -> logits
@@ -32,7 +32,7 @@ EvidenceInputs = tuple[
 
 
 class TokenEmbedding(nn.Module):
-    """Sum the vectors of token, position, what it says about the classes and, for pairs, the text that it belongs to.
+    """Sum the vectors of token, position, evidence about the classes and, for pairs, segment.
 
     Args:
         vocab_size: number of token ids; id 0 is padding and stays zero.
@@ -82,9 +82,7 @@ class TokenEmbedding(nn.Module):
         """Return one vector for each token; that of [CLS] is the same in every text."""
         vectors = self.token(token_ids)  # [B, T] -> [B, T, D]
         if self.position is not None:
-            vectors = (
-                vectors + self.position[: token_ids.shape[1]]
-            )  # [T, D], the same in every text
+            vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], of every text
         if self.segment is not None and segment_ids is not None:
             vectors = vectors + self.segment(segment_ids)
         if self.evidence is not None and evidence is not None:
@@ -133,9 +131,8 @@ class TokenEvidence(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(num_ngrams, num_classes if num_classes > 2 else 1))
         self.register_buffer("ratio", torch.zeros(num_ngrams, num_classes))
-        self.fold_ratios: Tensor | None = (
-            None  # no buffer: it is large, and an average of weights would average it too
-        )
+        # Not a buffer: it is large, and an average of weights would average it too.
+        self.fold_ratios: Tensor | None = None
         self.dropout = Dropout(dropout)
 
     def set_ratios(self, ratios: Float[Tensor, "folds_and_all n C"]) -> None:
@@ -149,16 +146,14 @@ class TokenEvidence(nn.Module):
         if self.training and self.fold_ratios is not None:
             self.fold_ratios = self.fold_ratios.to(ids.device)
             fold = folds[places // length]  # [M], of the text that each n-gram stands in
-            ratios = F.embedding(
-                fold * len(self.ratio) + ids, self.fold_ratios.flatten(0, 1)
-            )  # [K * n, C] -> [M, C]
+            rows = fold * len(self.ratio) + ids  # [M]
+            ratios = F.embedding(rows, self.fold_ratios.flatten(0, 1))  # [K * n, C] -> [M, C]
         else:
             ratios = F.embedding(ids, self.ratio)  # [n, C] -> [M, C]
-        said = F.embedding(ids, self.weight) * ratios  # [M, C]
-        said = said * self.dropout(said.new_ones(len(ids), 1))  # an n-gram is left out whole
-        tokens: Tensor = said.new_zeros(len(folds) * length, said.shape[1]).index_add_(
-            0, places, said
-        )
+        ngrams = F.embedding(ids, self.weight) * ratios  # [M, C]
+        ngrams = ngrams * self.dropout(ngrams.new_ones(len(ids), 1))  # an n-gram is dropped whole
+        tokens: Tensor = ngrams.new_zeros(len(folds) * length, ngrams.shape[1])
+        tokens = tokens.index_add_(0, places, ngrams)
         return tokens.view(len(folds), length, -1)  # [B * T, C] -> [B, T, C]
 
 
@@ -219,11 +214,9 @@ class EncoderBlock(nn.Module):
                 read.
         """
         normed = self.attention_norm(tokens)  # [B, T, D]
-        values = (
-            normed
-            if self.evidence is None or evidence is None
-            else normed + self.evidence(evidence)
-        )
+        values = normed
+        if self.evidence is not None and evidence is not None:
+            values = normed + self.evidence(evidence)
         query = normed
         if only_first:  # [B, T, D] -> [B, 1, D]
             query = normed[:, :1]
@@ -250,8 +243,10 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig, max_length: int, num_classes: int = 0) -> None:
         super().__init__()
-        D, is_rotary = config.d_model, config.positions == "rotary"
-        rotary = RotaryPositions(D // config.num_heads, max_length) if is_rotary else None
+        D = config.d_model
+        rotary = None
+        if config.positions == "rotary":
+            rotary = RotaryPositions(D // config.num_heads, max_length)
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 build_attention(config, rotary),
@@ -263,7 +258,8 @@ class Encoder(nn.Module):
             for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(D)
-        self.causal, self.window = config.causal, config.window
+        self.causal = config.causal
+        self.window = config.window
         self.reads_first = config.pooling in ("first", "pooler")
 
     def forward(
@@ -325,15 +321,12 @@ class TextClassifier(nn.Module):
         self.num_segments = num_segments
         self.embedding: TokenEmbedding | NormedEmbedding
         self.encoder: Encoder | PostNormEncoder
-        D, told_classes = (
-            config.d_model,
-            num_classes if config.evidence and architecture is None else 0,
-        )
-        self.evidence = (
-            TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
-            if told_classes
-            else None
-        )
+        D = config.d_model
+        has_evidence = config.evidence and architecture is None
+        evidence_classes = num_classes if has_evidence else 0
+        self.evidence: TokenEvidence | None = None
+        if has_evidence:
+            self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
         if architecture is None:
             self.embedding = TokenEmbedding(
                 vocab_size,
@@ -342,9 +335,9 @@ class TextClassifier(nn.Module):
                 config.positions,
                 num_segments,
                 config.dropout,
-                told_classes,
+                evidence_classes,
             )
-            self.encoder = Encoder(config, max_length, told_classes)
+            self.encoder = Encoder(config, max_length, evidence_classes)
         else:
             D = architecture.d_model
             self.embedding = NormedEmbedding(architecture, config.dropout)
@@ -376,22 +369,17 @@ class TextClassifier(nn.Module):
             raise ValueError(
                 "this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`"
             )
-        if self.evidence is None:
-            tokens = self.encoder(
-                self.embedding(token_ids, segment_ids), key_padding_mask
-            )  # [B, T] -> [B, Q, D]
-        elif evidence is None:
-            raise ValueError(
-                "this network reads n-grams beside token ids: call it with a batch's `inputs`"
-            )
-        else:
-            said = self.evidence(evidence, token_ids.shape[1])  # [B, T, C]
-            tokens = self.encoder(
-                self.embedding(token_ids, segment_ids, said), key_padding_mask, said
-            )
-        logits: Tensor = self.head(
-            self.dropout(self.pool(tokens, key_padding_mask))
-        )  # [B, Q, D] -> [B, D] -> [B, C]
+        token_evidence = ()
+        if self.evidence is not None:
+            if evidence is None:
+                raise ValueError(
+                    "this network reads n-grams beside token ids: call it with a batch's `inputs`"
+                )
+            token_evidence = (self.evidence(evidence, token_ids.shape[1]),)  # [B, T, C]
+        vectors = self.embedding(token_ids, segment_ids, *token_evidence)  # [B, T] -> [B, T, D]
+        tokens = self.encoder(vectors, key_padding_mask, *token_evidence)  # [B, Q, D]
+        text = self.dropout(self.pool(tokens, key_padding_mask))  # [B, D]
+        logits: Tensor = self.head(text)  # [B, C]
         return logits
 
 
@@ -403,21 +391,25 @@ def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) 
     """
     if is_import_path(config.attention):
         return _own_attention(config, rotary)
-    D, H, dropout = config.d_model, config.num_heads, config.attention_dropout
+    sizes = (config.d_model, config.num_heads, config.attention_dropout)
     if config.attention == "shared_projection":
-        return SharedProjectionAttention(D, H, dropout, rotary)
+        return SharedProjectionAttention(*sizes, rotary)
     return MultiHeadAttention(
-        D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads
+        *sizes, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads
     )
 
 
 def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
-    """Return a layer of the user's own class, once two texts of three tokens, one of them padding, went through it."""
-    key, path, D, H = "model.attention", config.attention, config.d_model, config.num_heads
+    """Return a layer of the user's own class, tried on two texts of three tokens, one padding."""
+    key = "model.attention"
+    path = config.attention
+    D = config.d_model
+    H = config.num_heads
     kind = resolve(key, path)
     if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
         raise ConfigError(
-            f"{key}={path}: takes a subclass of headscope.attention.HeadedAttention, whose heads can be seen"
+            f"{key}={path}: takes a subclass of headscope.attention.HeadedAttention, whose heads "
+            "can be seen"
         )
     settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
     if issubclass(kind, MultiHeadAttention):
@@ -425,37 +417,39 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
     elif config.num_kv_heads is not None:
         settings["num_kv_heads"] = config.num_kv_heads
     layer: HeadedAttention = called(key, path, kind, embed_dim=D, num_heads=H, **settings)
-    shown: list[AttentionCall] = []
-    sums: list[Tensor] = []  # of the heads, before the output projection
+    calls: list[AttentionCall] = []
+    head_outputs: list[Tensor] = []
 
-    def note(of_heads: Tensor) -> Tensor:
-        sums.append(of_heads)
-        return of_heads
+    def keep(outputs: Tensor) -> Tensor:
+        head_outputs.append(outputs)
+        return outputs
 
     tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, -1)
     padding = torch.tensor([[False] * 3, [False, False, True]])
-    layer.eval().observer, layer.intervention = shown.append, note
+    layer.eval()
+    layer.observer = calls.append
+    layer.intervention = keep
     with torch.no_grad():
         inputs = (tokens[:, :1], tokens, tokens, padding)
-        given = called(key, path, layer.forward, *inputs, need_weights=False, attn_mask=None)
-    layer.train().observer = layer.intervention = None
-    shape = (
-        given[0].shape
-        if isinstance(given, tuple) and given and isinstance(given[0], Tensor)
-        else type(given)
-    )
+        result = called(key, path, layer.forward, *inputs, need_weights=False, attn_mask=None)
+    layer.train()
+    layer.observer = None
+    layer.intervention = None
+    is_pair = isinstance(result, tuple) and len(result) > 0
+    output = result[0] if is_pair else None
+    shape = output.shape if isinstance(output, Tensor) else type(result)
     wrong = None
     if shape != (2, 1, D):
         wrong = f"returns (output, weights or None); output must be [2, 1, {D}], got {shape}"
-    elif len(shown) != 1 or shown[0].shape != (2, H, 1, 3):
+    elif len(calls) != 1 or calls[0].shape != (2, H, 1, 3):
         wrong = "its heads cannot be seen: forward must call self.attend_heads once"
-    elif shown[0].weights()[1, :, :, 2].any():
+    elif calls[0].weights()[1, :, :, 2].any():
         wrong = "looks at padding: hand key_padding_mask on (headscope.attention.merge_masks)"
     else:
         with torch.no_grad():
-            joined = sums[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
-            projected = called(key, path, lambda: layer.output_projection(joined))
-        if not torch.allclose(projected, given[0], atol=1e-5):
+            merged = head_outputs[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
+            projected = called(key, path, lambda: layer.output_projection(merged))
+        if not torch.allclose(projected, output, atol=1e-5):
             wrong = "its output is not self.output_projection of what self.attend_heads returns"
     if wrong is not None:
         raise ConfigError(f"{key}={path}: {wrong}")
