@@ -18,13 +18,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 21215,
+    "lines of Python": 20728,
     "lines of JavaScript and CSS": 4355,
-    "nodes": 149471,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 144403,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 9.8,
-    "packed assignments": 244,  # a, b = x, y
-    "nested ternaries": 6,
-    "lines over 100 characters": 1194,
+    "packed assignments": 189,  # a, b = x, y
+    "nested ternaries": 3,
+    "lines over 100 characters": 913,
     "files over 500 lines": 6,
     "folders of more than 12 files": 2,
 }
