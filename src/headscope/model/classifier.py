@@ -369,7 +369,7 @@ class TextClassifier(nn.Module):
             raise ValueError(
                 "this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`"
             )
-        token_evidence = ()
+        token_evidence: tuple[Tensor, ...] = ()
         if self.evidence is not None:
             if evidence is None:
                 raise ValueError(
@@ -449,7 +449,7 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
         with torch.no_grad():
             merged = head_outputs[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
             projected = called(key, path, lambda: layer.output_projection(merged))
-        if not torch.allclose(projected, output, atol=1e-5):
+        if not torch.allclose(projected, result[0], atol=1e-5):
             wrong = "its output is not self.output_projection of what self.attend_heads returns"
     if wrong is not None:
         raise ConfigError(f"{key}={path}: {wrong}")

@@ -269,7 +269,8 @@ def _compare_with_torch(
     precision: Precision, name: str, options: Options, mask: Options, is_batch: bool = True
 ) -> Claim:
     torch.manual_seed(11)
-    options = {"batch_first": True} | options
+    options = dict(options)
+    options.setdefault("batch_first", True)
     theirs = precision.draw_weights(nn.MultiheadAttention(D, H, **options))
     ours = precision.layer(D, H, **options).to(precision.device, precision.dtype)
     ours.load_state_dict(theirs.state_dict(), strict=True)
@@ -310,8 +311,8 @@ def form_claims(precision: Precision) -> Iterator[Claim]:
     def compare(name: str, reference: str, source: nn.Module, target: nn.Module) -> Claim:
         copy_weights(precision.draw_weights(source), target.double())
         target.to(precision.device, precision.dtype)
-        computed = []
-        expected = []
+        computed: list[Tensor] = []
+        expected: list[Tensor] = []
         for mask in masks:
             our_mask = None if mask is None else precision.cast(mask)
             computed += run_form(target, precision.cast(query), precision.cast(key), our_mask)
@@ -414,7 +415,8 @@ def score_claims(precision: Precision) -> Iterator[Claim]:
     padding = torch.arange(K) >= torch.tensor([[7], [4]])
     inputs = [precision.draw(B, Q, D), precision.draw(B, K, D), precision.draw(B, K, V)]
     for name, layer, score in _scored_layers(precision, D):
-        expected = _attend_by_hand(score, *(tensor.detach() for tensor in inputs), padding)
+        query, key, value = (tensor.detach() for tensor in inputs)
+        expected = _attend_by_hand(score, query, key, value, padding)
         layer.to(precision.device, precision.dtype)
         context, weights = layer(*map(precision.cast, [*inputs, padding]))
         title = f"{name}: context and weights, padded"
