@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
     "lines of Python": 20900,
-    "lines of JavaScript and CSS": 4355,
+    "lines of JavaScript and CSS": 4332,
     "nodes": 145000,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 9.8,
     "packed assignments": 189,  # a, b = x, y

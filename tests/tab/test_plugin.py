@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import pickle
-import re
 import struct
 import subprocess
 import sys
@@ -50,7 +49,6 @@ from headscope.record.writer import HeadRecorder
 from headscope.tab import plugin
 from headscope.tab import plugin as records
 from headscope.tab.loader import HeadsLoader
-from headscope.tab.page import STATIC
 from headscope.tab.plugin import HeadsPlugin
 from headscope.tab.summaries import marker_summary, write_marker
 from pages import texts_of
@@ -285,14 +283,6 @@ def test_series_are_left_out_where_the_files_list_too_much(
         "no lines over the steps",
         "the files of 2 list more than 30 arrays",
     )
-
-
-def test_the_page_has_the_bounds_of_the_reader() -> None:
-    (line,) = re.findall(
-        "^export const MOST = {(.*)};$", (STATIC / "api.js").read_text("utf-8"), re.MULTILINE
-    )
-    found = {name: int(most) for name, most in re.findall(r"(\w+): ([\d_]+)", line)}
-    assert found == bounds.MOST | {"tokens": bounds.TOKENS, "heads": bounds.HEADS}
 
 
 def test_the_recorder_keeps_no_more_steps_than_are_read(
