@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headscope.errors import UserError as UserError
     from headscope.heads.capture import capture as capture
     from headscope.heads.lightning_callback import RecordHeads as RecordHeads
+    from headscope.heads.show import HeadView as HeadView
     from headscope.heads.show import Shown as Shown
     from headscope.heads.show import show as show
     from headscope.heads.trainer_callback import HeadsCallback as HeadsCallback
@@ -45,13 +46,13 @@ _MODULES = {
     "model.classifier": ("TextClassifier",),
     "run": ("Explanation", "Prediction", "Run", "load"),
     "heads.lightning_callback": ("RecordHeads",),
-    "heads.show": ("Shown", "show"),
+    "heads.show": ("HeadView", "Shown", "show"),
     "heads.trainer_callback": ("HeadsCallback",),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadedAttention", "HeadsCallback", "MultiHeadAttention",
+    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention", "HeadsCallback", "MultiHeadAttention",
     "Prediction", "RecordHeads", "Run", "RunError", "Shown", "Text", "TextClassifier", "UserError", "__version__",
     "capture", "load", "show",
 ]  # fmt: skip

@@ -61,7 +61,7 @@ from headscope.settings import described, read_config, structured
 from headscope.training.predict import probabilities
 
 if TYPE_CHECKING:
-    from headscope.heads.show import Shown
+    from headscope.heads.show import HeadView
 
 CONFIG, TOKENIZER, LABELS, WEIGHTS = (
     "config.yaml",
@@ -230,25 +230,19 @@ class Run:
             label, prediction.probabilities, tokens, put, found.said(weights, label, tokens)
         )
 
-    def show(self, text: TextOrPair) -> "Shown":
+    def show(self, text: TextOrPair) -> "HeadView":
         """Show what every head does with a text; last in a notebook's cell, its page. Errors as in `predict`."""
-        from headscope.heads.report import (  # brings Lightning, which predicting does without
-            make_probe,
-            readout_position,
-        )
-        from headscope.heads.show import shown
+        # They bring what predicting does without.
+        from headscope.heads.report import make_probe, readout_position, run_probe
+        from headscope.heads.show import head_view
 
         (parts,) = self._parts([text])
-        probe = make_probe(
-            self.tokenizer,
-            parts,
-            None,
-            self.config.data.max_length,
-            self.evidence,
-            readout_position(self.model),
+        length, readout = self.config.data.max_length, readout_position(self.model)
+        probe = make_probe(self.tokenizer, parts, None, length, self.evidence, readout)
+        output = run_probe(
+            self.model, probe, self.labels, self.objective, self.temperature, with_ablations=True
         )
-        notes = {"run": str(self.folder)}
-        return shown(self.model, probe, self.labels, self.objective, None, notes, self.temperature)
+        return head_view(output, None, {"run": str(self.folder)})
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
         count = 2 if self.config.data.text_pair_column else 1

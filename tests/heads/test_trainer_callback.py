@@ -149,8 +149,8 @@ def test_without_labelled_texts_maps_and_numbers_are_recorded_and_no_effects(
 
 def test_what_it_is_made_of_is_checked_at_once() -> None:
     for shown, options, message in [
-        ("one text", {}, "takes a list of texts"),
-        (SHOWN, {"texts": TEXTS}, "takes both, or neither"),
+        ("one text", {}, "expected a list of texts"),
+        (SHOWN, {"texts": TEXTS}, "expected both or neither"),
     ]:
         with pytest.raises(ValueError, match=message):
             headscope.HeadsCallback(None, shown, **options)

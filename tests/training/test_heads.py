@@ -139,8 +139,8 @@ def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
     )
     with capture(run.model) as maps:
         probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16, run.evidence)
-        run.model(probe.token_ids, None, None, probe.evidence)
-    assert probe.tokens == index.texts[1].tokens
+        run.model(*probe.batch.inputs)
+    assert probe.text.tokens == index.texts[1].tokens
     for layer, weights in enumerate(maps.values()):
         name = f"text_1/layer_{layer}"
         found = weights_from(arrays[f"{name}/levels"], arrays[f"{name}/scales"])

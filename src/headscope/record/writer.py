@@ -1,5 +1,6 @@
 """Recording maps while something trains, within a budget of bytes."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -117,28 +118,51 @@ class HeadRecorder:
                 the values. How a map is stored adds to it: in 8 bits, up to 1/510 of its row's largest weight.
             extra: other small arrays, by name.
         """
-        self._check(maps)
-        self.index.layers = list(maps[0])
-        self.index.heads = [len(weights) for weights in maps[0].values()]
-        arrays: Arrays = {}
+        if len(maps) != len(self.index.texts) or not maps:
+            raise ValueError(
+                f"{len(maps)} texts have maps, {len(self.index.texts)} texts were announced"
+            )
+        arrays = _members(numbers or {}) | dict(extra or {})
         for place, layers in enumerate(maps):
-            rounding = 0.0
             for number, weights in enumerate(layers.values()):
-                exact = np.asarray(weights, dtype=np.float32)
-                stored = self._stored(exact, self.index.texts[place])
-                rounding = max(rounding, _rounding(exact, stored))
-                arrays |= {
-                    f"text_{place}/layer_{number}/{name}": values for name, values in stored.items()
-                }
-            arrays[f"text_{place}/rounding"] = np.array(rounding, dtype=np.float32)
-        for name, values in (
-            ("pooling", pooling),
-            ("probabilities", probabilities),
-            ("check", checks),
-        ):
-            arrays |= {f"text_{place}/{name}": np.asarray(value, dtype=np.float32)
-                       for place, value in enumerate(values) if value is not None}  # fmt: skip
-        self._keep(step, arrays | _members(numbers or {}) | dict(extra or {}))
+                arrays[f"text_{place}/layer_{number}/weights"] = weights
+        per_text = {"pooling": pooling, "probabilities": probabilities, "check": checks}
+        for name, values in per_text.items():
+            for place, value in enumerate(values):
+                if value is not None:
+                    arrays[f"text_{place}/{name}"] = np.asarray(value, dtype=np.float32)
+        self.write(step, arrays, list(maps[0]))
+
+    def write(
+        self, step: int, arrays: Mapping[str, np.ndarray], layers: Sequence[str] | None = None
+    ) -> None:
+        """Write one step of arrays that are named as in docs/record-format.md.
+
+        Every map is given in full, as text_t/layer_l/weights [H, T, T]; it is stored as this record stores maps.
+        A map that does not fit its text is a ValueError. Layers without a name are called layer 0, layer 1 ...
+        """
+        if layers is None:
+            maps = [name for name in arrays if re.fullmatch(r"text_0/layer_\d+/weights", name)]
+            layers = [f"layer {number}" for number in range(len(maps))]
+        stored: Arrays = {}
+        others = dict(arrays)
+        for place, text in enumerate(self.index.texts):
+            rounding = 0.0
+            for number, layer in enumerate(layers):
+                name = f"text_{place}/layer_{number}"
+                weights = _checked_map(others.pop(f"{name}/weights", None), text, layer)
+                if text.segments is not None and f"{name}/quadrants" not in others:
+                    shares = quadrants(weights, text.segments)
+                    stored[f"{name}/quadrants"] = shares.astype(np.float32)
+                parts = self._stored(weights)
+                rounding = max(rounding, _rounding(weights, parts))
+                stored |= {f"{name}/{part}": values for part, values in parts.items()}
+            stored[f"text_{place}/rounding"] = np.array(rounding, dtype=np.float32)
+        self.index.layers = list(layers)
+        self.index.heads = [
+            len(arrays[f"text_0/layer_{number}/weights"]) for number in range(len(layers))
+        ]
+        self._keep(step, stored | _in_single_precision(others))
 
     def amend(
         self,
@@ -155,42 +179,19 @@ class HeadRecorder:
             return False
         old = self.index.steps[places[0]]
         arrays = read_step(self.folder / old.file) | _members(numbers) | dict(extra or {})
-        path = write_step(self.folder, step, arrays)
+        path = write_step(self.folder, step, _in_single_precision(arrays))
         self.index.steps[places[0]] = Step(step, path.name, path.stat().st_size, time.time())
         write_index(self.folder, self.index)
         return True
 
-    def _check(self, maps: Sequence[Mapping[str, np.ndarray]]) -> None:
-        if len(maps) != len(self.index.texts) or not maps:
-            raise ValueError(
-                f"{len(maps)} texts have maps, {len(self.index.texts)} texts were announced"
-            )
-        for text, layers in zip(self.index.texts, maps, strict=True):
-            if not layers:
-                raise ValueError(
-                    f"{text.name}: has no maps; give those of at least one layer, [H, T, T]"
-                )
-            for layer, weights in layers.items():
-                tokens = len(text.tokens)
-                if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens) or not len(weights):
-                    raise ValueError(
-                        f"{text.name}, {layer}: a map of shape {weights.shape} for {tokens} tokens"
-                    )
-                _check_weights(np.asarray(weights, dtype=np.float32), f"{text.name}, {layer}")
-
-    def _stored(self, weights: np.ndarray, text: Text) -> Arrays:
-        """Return what is kept of a layer's maps [H, Q, K]; of a pair of texts, the shares of its quadrants too."""
-        shares = (
-            {}
-            if text.segments is None
-            else {"quadrants": quadrants(weights, text.segments).astype(np.float32)}
-        )
+    def _stored(self, weights: np.ndarray) -> Arrays:
+        """Return what is kept of a layer's maps [H, Q, K]."""
         if weights.shape[-1] > self.max_tokens:
-            return shares | _summarized(weights)
+            return _summarized(weights)
         if self.exact:
-            return shares | {"weights": weights.astype(np.float16)}
+            return {"weights": weights.astype(np.float16)}
         levels, scales = levels_of(weights)
-        return shares | {"levels": levels, "scales": scales}
+        return {"levels": levels, "scales": scales}
 
     def _keep(self, step: int, arrays: Arrays) -> None:
         """Write the step, list it, and only then let go of what is no longer listed."""
@@ -226,6 +227,18 @@ class HeadRecorder:
             if len(kept) <= 2 or (size <= self.index.budget and len(kept) <= MOST["steps"]):
                 return
             self.index.every *= 2
+
+
+def _checked_map(given: np.ndarray | None, text: Text, layer: str) -> np.ndarray:
+    """Return a layer's maps in float32; ValueError unless they are [H, T, T] and each row sums to 1."""
+    if given is None:
+        raise ValueError(f"{text.name}: has no maps; give those of at least one layer, [H, T, T]")
+    tokens = len(text.tokens)
+    if given.ndim != 3 or given.shape[1:] != (tokens, tokens) or not len(given):
+        raise ValueError(f"{text.name}, {layer}: a map of shape {given.shape} for {tokens} tokens")
+    weights = np.asarray(given, dtype=np.float32)
+    _check_weights(weights, f"{text.name}, {layer}")
+    return weights
 
 
 def _check_weights(weights: np.ndarray, where: str) -> None:
@@ -266,6 +279,14 @@ def _members(numbers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Arrays:
         arrays[f"numbers/{measure}/mean"] = np.asarray(means, dtype=np.float32)
         arrays[f"numbers/{measure}/error"] = np.asarray(errors, dtype=np.float32)
     return arrays
+
+
+def _in_single_precision(arrays: Arrays) -> Arrays:
+    """Return the arrays with the numbers of heads in float32."""
+    return {
+        name: array.astype(np.float32) if name.startswith("numbers/") else array
+        for name, array in arrays.items()
+    }
 
 
 def _summarized(weights: np.ndarray) -> Arrays:

@@ -24,9 +24,14 @@ from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
 from headscope.heads.contributions import attributable
 from headscope.heads.effects import answer
-from headscope.heads.lightning_callback import HeadLogger, ProbeSet, new_recorder
-from headscope.heads.report import JOIN, choose_probes
-from headscope.heads.show import ablate_each_head
+from headscope.heads.lightning_callback import HeadLogger, ProbeSet, write_numbers
+from headscope.heads.report import (
+    JOIN,
+    beyond_the_usual,
+    choose_probes,
+    new_recorder,
+    record_study,
+)
 from headscope.heads.study import causes, doubling_samples, mean_contributions, special_tokens
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, load_weights
@@ -61,7 +66,6 @@ from headscope.training.report import (
     write_calibration,
     write_probes,
     write_scores,
-    write_study,
 )
 from headscope.training.resume import LAST, check_weights, steps_done
 from headscope.training.scores import best_thresholds
@@ -251,8 +255,10 @@ class Session:
         texts, *more = self._validation_texts(inspection.causes)
         found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective, more=more)
         probes = self.head_logger.subjects.probes
-        without = [ablate_each_head(self.module.model, probe, self.objective) for probe in probes]
-        write_study(self.writer, self.head_logger.recorder, self.kept_step, found, without)
+        recorder = self.head_logger.recorder
+        model = self.module.model
+        record_study(recorder, self.kept_step, found, model, probes, self.objective)
+        write_numbers(self.writer, beyond_the_usual(found), self.kept_step)
         return {
             ABLATION: {"texts": found.texts, "heads": found.without_heads()},
             ANSWER: answer(found.verdicts),
@@ -287,7 +293,6 @@ class Session:
                 subjects,
                 settings,
                 self.module.model,
-                self.device,
                 self.trainer.global_step,
             )
         self.writer.close()
