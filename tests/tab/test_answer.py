@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -131,19 +130,6 @@ def test_a_link_keeps_order_filter_colours_and_lock(open_tab: Opener, runs: Path
 
 
 @pytest.mark.slow
-def test_another_run_stands_in_the_same_order(open_tab: Opener, runs: Path) -> None:
-    tab = open_tab(runs, "#p.heads.compare=a_former%2Cnearest%2Cbeside%2Cown")
-    tab.drawn(200)
-    tab.wait("() => document.querySelectorAll('.other-grid .map .name').length === 8")
-    assert [
-        each.get_attribute("aria-label") for each in tab.find(".other-grid .map").all()
-    ] == RANKED
-    assert beneath(tab, "layer 1, head 3").startswith("● 1·3")
-    others = tab.find(".other-grid .under").all_inner_texts()
-    assert others[:2] == ["1·1", "1·3"]  # its effects are not known
-
-
-@pytest.mark.slow
 def test_arrows_go_through_the_maps_as_they_stand(open_tab: Opener, runs: Path) -> None:
     tab = open_tab(runs)
     tab.drawn(200)
@@ -182,37 +168,6 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
         tab.frame.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
         tab.says(".answer .matters", says)
         tab.drawn(step)
-
-
-RANK = """async (cases) => {
-    const url = new URL('static/ablation.js', document.baseURI);
-    const { headsOf, rankHeads } = await import(url);
-    return cases.map(({ mean, verdicts, nats }) => {
-        const measures = mean ? { loss_zeroed: { mean: [mean] } } : {};
-        const numbers = { step: 1, measures, extra: verdicts ? { verdicts: [verdicts] } : {} };
-        const maps = { contributionOf: (_, head) => nats?.[head] ?? null };
-        const heads = headsOf({ numbers, bestNumbers: null, shown: 1, index: { heads: [3] }, maps });
-        return rankHeads(heads)?.map(({ head }) => head) ?? null;
-    });
-}"""
-
-
-@pytest.mark.slow
-def test_what_matters_comes_first_whatever_is_known(open_tab: Opener, runs: Path) -> None:
-    cases: list[tuple[dict[str, Any], list[int] | None]] = [
-        ({"mean": [0.9, -0.2, 0.1], "verdicts": [-1, 1, 1]}, [1, 2, 0]),  # of harm, too
-        (
-            {"mean": [0.9, -0.2, 0.1], "verdicts": [0, -1, -1], "nats": [1, 2, -3]},
-            [2, 1, 0],
-        ),  # none is shown to matter
-        ({"mean": [0.1, -0.2, 0.1]}, [1, 0, 2]),  # not tested
-        ({"nats": [0.1, 0.1, -0.5]}, [2, 0, 1]),
-        ({}, None),
-    ]
-    tab = open_tab(runs)
-    assert tab.frame.evaluate(RANK, [case for case, _ in cases]) == [
-        expected for _, expected in cases
-    ]
 
 
 @pytest.mark.slow
@@ -269,8 +224,7 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [800, 1280])
-@pytest.mark.parametrize("order", ["importance", "place"])
+@pytest.mark.parametrize(("width", "order"), [(800, "importance"), (1280, "place")])
 def test_labels_of_many_heads_are_read_beneath_their_maps(
     open_tab: Opener, tmp_path: Path, width: int, order: str
 ) -> None:

@@ -274,19 +274,6 @@ def test_the_steps_can_be_played(open_tab: Opener, two_runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_thinned_out_is_said(open_tab: Opener, tmp_path: Path) -> None:
-    steps = [Step(step, [maps_of(step, 1, 2, 9)]) for step in range(40)]
-    text = Text("long", [f"t{n}" for n in range(9)], "t")
-    write_run(tmp_path, "thin", [text], steps, budget=16_000)
-    tab = open_tab(tmp_path)
-    tab.drawn(39)
-    assert re.fullmatch(r"\d+ of 40 recorded steps kept", tab.text(".kept"))
-    tab.find("input[type=range]").focus()
-    tab.page.keyboard.press("Home")
-    tab.drawn(0)
-
-
-@pytest.mark.slow
 def test_new_steps_and_runs_appear_by_themselves(open_tab: Opener, tmp_path: Path) -> None:
     text = Text("t", SHORT, "a film")
     write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 2, 4)])])
@@ -582,15 +569,6 @@ def test_a_link_opens_the_same_view(open_tab: Opener, two_runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_link_to_a_step_that_is_gone_opens_the_nearest(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(
-        two_runs, "#heads&p.heads.run=first&p.heads.step=120&p.heads.layer=7&p.heads.head=9"
-    )
-    tab.drawn(100)
-    assert tab.text(".head h2") == "layer 1, head 2"
-
-
-@pytest.mark.slow
 def test_a_link_to_a_run_that_is_gone_says_so(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs, "#heads&p.heads.run=%3Cimg%20src%3Dx%3E")
     tab.drawn(200)
@@ -750,24 +728,6 @@ def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path:
     edges = [int(count * place / 64) for place in range(65)]
     mean = maps[1][1][edges[10] : edges[11], edges[20] : edges[21]].sum(axis=1).mean()
     assert float(tab.text(".head .readout strong")) == pytest.approx(mean, abs=2e-3)
-
-
-@pytest.mark.slow
-def test_arabic_runs_from_the_right_and_each_token_is_isolated(
-    open_tab: Opener, tmp_path: Path
-) -> None:
-    text = Text("t", ["[CLS]", "كان", "القط", "cat"], "كان القط cat")
-    write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 1, 4)])])
-    tab = open_tab(tmp_path)
-    tab.drawn(0)
-    tokens = tab.find(".text .tokens >> nth=0").locator(".token")
-    boxes = [token.bounding_box()["x"] for token in tokens.all()]
-    assert boxes == sorted(boxes, reverse=True)
-    assert (
-        tab.find(".text .tokens >> nth=0 >> bdi").count()
-        == tab.find(".head .keys bdi").count()
-        == 4
-    )
 
 
 @pytest.mark.slow

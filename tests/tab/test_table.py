@@ -141,26 +141,6 @@ def test_groups_unfold_by_a_click_and_stay_so(
     assert tab.fits()
 
 
-@pytest.mark.slow
-def test_verdicts_and_roles_sort_and_a_row_chooses_its_head(
-    open_tab: Opener, tmp_path: Path
-) -> None:
-    answered_run(tmp_path / "mine")
-    tab = open_tab(tmp_path, KEPT)
-    tab.drawn(200)
-    header = tab.find(".table thead th[data-column=verdict]")
-    header.locator("button").click()
-    assert header.get_attribute("aria-sort") == "descending"
-    assert cells(tab, "verdict") == ["matters"] * 4 + ["inconclusive"] * 3 + ["no effect"]
-    header.locator("button").click()
-    assert cells(tab, "verdict")[0] == "no effect"
-    tab.find(".table thead th[data-column=role] button").click()
-    assert cells(tab, "role")[0] == "first-token sink"
-    tab.find(".table tbody tr").first.click()
-    assert tab.find(".table tbody tr[aria-current]").locator("th").inner_text() == "layer 0 · 0"
-    assert tab.text(".head h2").startswith("layer 0, head 0")
-
-
 def saved(tab: Tab) -> tuple[str, str]:
     """Return the name and the content of the file that the table is saved as."""
     with tab.page.expect_download() as waiting:

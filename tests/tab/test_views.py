@@ -212,23 +212,6 @@ def test_a_head_is_ablated_by_a_click_and_by_a_key(open_tab: Opener, runs: Path)
 
 
 @pytest.mark.slow
-def test_a_link_keeps_the_view(open_tab: Opener, runs: Path) -> None:
-    tab = open_tab(runs, f"#p.heads.view={HOSTILE}&p.heads.without=1")
-    tab.drawn(200)
-    assert tab.find(".head .large").is_visible()
-    assert tab.find(".without").is_hidden()
-    show(tab, "lines")
-    tab.press("o")
-    tab.page.wait_for_url(re.compile(r"view=lines.*without=shown"))
-    tab.page.reload()
-    tab.frame = tab.page.frames[1]
-    tab.drawn(200)
-    tab.says(".without", "head ablated")
-    assert tab.find(".head .lines canvas").is_visible()
-    assert tab.find(".head .views [aria-checked=true]").inner_text() == "lines"
-
-
-@pytest.mark.slow
 def test_special_tokens_and_the_read_out_are_marked_beside_the_map(
     open_tab: Opener, runs: Path
 ) -> None:
@@ -242,29 +225,3 @@ def test_special_tokens_and_the_read_out_are_marked_beside_the_map(
     assert tab.find(".text .token.special").all_text_contents() == ["[CLS]", "[SEP]"]
     tab.hover_cell(3, 0)
     assert tab.text(".head .readout").endswith("1.000 · a special token")
-
-
-@pytest.mark.slow
-def test_a_folded_table_is_as_wide_as_its_columns(open_tab: Opener, tmp_path: Path) -> None:
-    recorder = answered_run(tmp_path / "mine")
-    found = {"examples/rows": np.arange(2), "examples/texts": np.array(["one text", "another"])}
-    found |= {
-        "examples/focused/rows": np.tile(np.arange(2), (2, 4, 1)),
-        "examples/focused/scores": np.full((2, 4, 2), 0.5),
-    }
-    assert recorder.amend(200, {}, as_stored(found))
-    tab = open_tab(tmp_path)
-    tab.drawn(200)
-    tab.find(".table tbody tr").first.wait_for()
-    table, panel, texts = (
-        tab.find(name).bounding_box()
-        for name in (".table table", ".panel.table", ".panel.examples")
-    )
-    assert table["width"] > panel["width"] - 40  # no empty right part
-    assert panel["width"] < 700
-    assert texts["x"] > panel["x"] + panel["width"]
-    assert texts["x"] + texts["width"] > 1240  # the rest of the width
-    assert tab.fits()
-    tab.find(".text .token").first.focus()
-    tab.page.keyboard.press("End")
-    assert tab.text(".head .readout").startswith(f"query {TOKENS - 1} [SEP]")

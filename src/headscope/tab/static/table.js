@@ -59,7 +59,7 @@ const MEANINGS = new Map([
   ["loss_averaged", "change of the loss when the head's output is set to its mean, in nats"],
   ["accuracy_averaged", "change of the accuracy when the head's output is set to its mean"],
   ["gate_gradient", "size of the loss's gradient by a gate on the head (Michel et al. 2019)"],
-  ["nats", "contribution to the true class, in nats (direct logit attribution)"],
+  ["nats", "contribution to the predicted class, in nats (direct logit attribution)"],
   ["comprehensiveness", "how much the prediction falls without the tokens that the head points at"],
   ["sufficiency", "how much the prediction falls with those tokens alone: less is better"],
 ]);
