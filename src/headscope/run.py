@@ -52,7 +52,7 @@ from headscope.files import (
     replacing,
     write_atomic,
 )
-from headscope.heads.contributions import attribution, class_direction
+from headscope.heads.contributions import class_direction, logit_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
@@ -216,7 +216,9 @@ class Run:
         """
         (parts,) = self._parts([text])
         encoded = encode_texts(self.tokenizer, [parts], self.evidence)
-        found = attribution(self.model, *moved(TextBatches(encoded)[[0]], self.device).inputs)[0]
+        found = logit_contributions(
+            self.model, *moved(TextBatches(encoded)[[0]], self.device).inputs
+        )[0]
         label, weights = (
             self.labels[int(found.logits.argmax())],
             class_direction(found.logits, self.objective),
@@ -227,7 +229,7 @@ class Run:
         put = (found.tokens @ weights).numpy()  # [L, H, T, C] @ [C]
         (prediction,) = self.predict([text])
         return Explanation(
-            label, prediction.probabilities, tokens, put, found.said(weights, label, tokens)
+            label, prediction.probabilities, tokens, put, found.along(weights, label, tokens)
         )
 
     def show(self, text: TextOrPair) -> "HeadView":

@@ -14,7 +14,7 @@ import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.errors import DataError
 from headscope.heads.sequence_classifier import SequenceClassifier
-from headscope.heads.study import causes
+from headscope.heads.study import study
 
 TEXT = "the film was not bad"
 
@@ -88,7 +88,7 @@ def test_what_the_heads_put_sums_to_what_all_of_them_change() -> None:
 def test_all_that_is_measured_of_our_own_heads_is_measured_of_those_of_transformers() -> None:
     model, tokenizer = classifier()
     asked = SequenceClassifier(model, tokenizer, 64)
-    found = causes(asked, asked.batches(*made_up(12)), asked.special, (0.5,), asked.objective)
+    found = study(asked, [asked.batches(*made_up(12))], asked.special, (0.5,), asked.objective)
     assert len(found.numbers) == 3
     for measures in found.numbers.values():
         assert {

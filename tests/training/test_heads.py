@@ -22,7 +22,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.report import make_probe
-from headscope.heads.study import sample
+from headscope.heads.study import draw_samples
 from headscope.record.schema import read_index, read_step, weights_from
 from headscope.run import flat, load_run
 from headscope.tab.pictures import add_picture
@@ -255,9 +255,8 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
     data = TextDataModule(
         config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False
     )
-    chosen = sample(
-        TextBatches(data.encoded["validation"], data.labels("validation")), 10, 256, config.seed
-    )
+    texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+    chosen = draw_samples(texts, 10, 256, config.seed)[0]
     rows = {row for batch in chosen for row in batch.rows.tolist()}
     statistics = HeadStatistics()
     for batch in chosen:

@@ -19,10 +19,11 @@ from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, listed
+from headscope.heads.ablation import headline
 from headscope.heads.contributions import ONLY_FIRST
-from headscope.heads.effects import answer, role_arrays
 from headscope.heads.faithfulness import BINS
 from headscope.heads.lightning_callback import write_numbers, write_output
+from headscope.heads.measures import role_arrays
 from headscope.heads.report import (
     JOIN,
     Probe,
@@ -40,7 +41,7 @@ from headscope.heads.report import (
     text_numbers,
     text_summary,
 )
-from headscope.heads.study import Study, causes, doubling_samples, special_tokens
+from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.options import InspectConfig
 from headscope.record.bounds import Shapes
 from headscope.record.reader import read_members
@@ -232,22 +233,20 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     run.model.to(best_device(config.accelerator))
     data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
-    texts, *more = doubling_samples(
-        batches, config.texts, run.config.data.tokens_per_batch, run.config.seed
-    )
+    samples = draw_samples(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
     # The time left is shown as soon as it is known, and the line is gone at the end.
     bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn())
     with Progress(*bar, console=console, transient=True) as progress:
-        count = sum(len(batch.labels) for batch in texts)
+        count = sum(len(batch.labels) for batch in samples[0])
         task = progress.add_task(f"measuring every head on {count} texts", total=None)
         watch = partial(progress.track, task_id=task)
         special = special_tokens(run.tokenizer)
-        study = causes(run.model, texts, special, BINS, run.objective, watch, more)
+        found = study(run.model, samples, special, BINS, run.objective, watch)
     path = run.folder / HEADS
-    save_json(path, _content(study))
-    is_recorded = _record_study(run, data, study)
-    print_effects(console, study)
-    _print_study(console, study)
+    save_json(path, _content(found))
+    is_recorded = _record_study(run, data, found)
+    print_effects(console, found)
+    _print_study(console, found)
     say(console, f"kept in:    {path}{', and in the record of the run' if is_recorded else ''}")
     _print_next(console, run, ", tab Heads")
     return path
@@ -307,13 +306,13 @@ def _content(study: Study) -> dict[str, object]:
         for number, measures in enumerate(study.numbers.values())
     }
     return {
-        "answer": answer(study.verdicts),
+        "answer": headline(study.effects),
         "texts": study.texts,
         "heads": heads,
         "choosers": None if study.faithfulness is None else study.faithfulness.choosers,
         "likeness": {
-            "heads": [f"{layer} {head}" for layer, head in study.likeness.heads],
-            "divergence": study.likeness.divergence.tolist(),
+            "heads": [f"{layer} {head}" for layer, head in study.similarity.heads],
+            "divergence": study.similarity.divergence.tolist(),
         },
     }
 

@@ -17,7 +17,8 @@ from headscope.data.columns import texts_among
 from headscope.data.corpus import class_names, load_split
 from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
-from headscope.heads.effects import EFFECT_LABELS, answer, role
+from headscope.heads.ablation import headline
+from headscope.heads.measures import role
 from headscope.heads.report import head_report, new_recorder, record_study
 from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
 from headscope.heads.show import head_view
@@ -173,24 +174,24 @@ def say(console: Console, text: str) -> None:
 
 def print_effects(console: Console, study: Study) -> None:
     """Print which heads matter and their roles, the largest effect first; of many heads the first of them."""
-    say(console, answer(study.verdicts))
+    say(console, headline(study.effects))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("layer", "head", "loss without it", "error", "texts"):
         table.add_column(column, justify="right")
     for column in ("", "role"):
         table.add_column(column)
     layers = list(study.numbers)
-    heads = sorted(study.verdicts, key=lambda head: -abs(study.verdicts[head].rise))
+    heads = sorted(study.effects, key=lambda head: -abs(study.effects[head].loss_increase))
     for layer, head in heads[:MOST_HEADS]:
-        effect = study.verdicts[layer, head]
+        effect = study.effects[layer, head]
         name, score = role({name: mean[head] for name, (mean, _) in study.numbers[layer].items()})
         table.add_row(
             str(layers.index(layer)),
             str(head),
-            f"{effect.rise:+.4f}",
-            f"{effect.error:.4f}",
-            str(effect.texts),
-            EFFECT_LABELS[effect.verdict],
+            f"{effect.loss_increase:+.4f}",
+            f"{effect.standard_error:.4f}",
+            str(effect.num_texts),
+            effect.state,
             f"{name} {score:.2f}",
         )
     console.print(table)

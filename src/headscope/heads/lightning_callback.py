@@ -22,8 +22,7 @@ from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.heads.capture import ATTENTION, HEADED, Kind, capture, now, observe
-from headscope.heads.interventions import eval_mode
+from headscope.heads.capture import ATTENTION, HEADED, Kind, capture, eval_mode, now, observe
 from headscope.heads.measures import POOLING_MEASURES, Examples, HeadStatistics, Summary
 from headscope.heads.report import (
     Probe,
@@ -33,7 +32,7 @@ from headscope.heads.report import (
     run_probe,
     shortened,
 )
-from headscope.heads.study import SpecialTokens, sample
+from headscope.heads.study import SpecialTokens, draw_samples
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
@@ -202,7 +201,7 @@ class HeadLogger(AtValidation):
         if count == total:
             return data.loader("validation")
         texts = TextBatches(data.encoded["validation"], data.labels("validation"))
-        batches = sample(texts, count, data.config.tokens_per_batch, data.seed)
+        (batches,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed, 1)
         self._rows = torch.cat([batch.rows for batch in batches])
         return batches
 

@@ -26,20 +26,20 @@ from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
-from headscope.heads.capture import HEADED, observe
-from headscope.heads.contributions import (
-    attributable,
-    attribution,
-    class_direction,
-    gate_attribution,
-)
-from headscope.heads.effects import role_arrays
-from headscope.heads.interventions import (
+from headscope.heads.capture import (
+    HEADED,
     device_of,
     eval_mode,
     headed_layers,
     intervene_layers,
     logits_of,
+    observe,
+)
+from headscope.heads.contributions import (
+    class_direction,
+    has_contributions,
+    integrated_gradients,
+    logit_contributions,
 )
 from headscope.heads.measures import (
     MEASURES,
@@ -48,9 +48,10 @@ from headscope.heads.measures import (
     Examples,
     HeadStatistics,
     Summary,
+    role_arrays,
 )
 from headscope.heads.study import Study
-from headscope.heads.transformers_models import foreign_models
+from headscope.heads.transformers_models import transformers_models
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
 from headscope.record.bounds import LAYER, TEXT
@@ -283,11 +284,11 @@ def _contributions(
     model: nn.Module, batch: Batch, direction: Float[Tensor, " C"], name: str, tokens: Sequence[str]
 ) -> Contributions | None:
     """Return what every part contributes to logits @ direction: exactly where it is a sum, else by gates."""
-    if attributable(model):
-        return attribution(model, *batch.inputs)[0].said(direction, name, tokens)
-    if not foreign_models(model) or not headed_layers(model):
+    if has_contributions(model):
+        return logit_contributions(model, *batch.inputs)[0].along(direction, name, tokens)
+    if not transformers_models(model) or not headed_layers(model):
         return None
-    gates = gate_attribution(model, batch, direction)
+    gates = integrated_gradients(model, batch, direction)
     heads = stack_layers([values.numpy() for values in gates.heads], 0.0)
     by_key = np.zeros(
         (*heads.shape, 0)

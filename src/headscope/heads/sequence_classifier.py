@@ -9,10 +9,8 @@ Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 
 import inspect
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -21,11 +19,9 @@ from torch.nn.utils.rnn import pad_sequence
 from headscope.data.batching import Batch
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import DataError
-from headscope.heads.ablation import gate_gradient, losses, losses_without
-from headscope.heads.effects import ablation_effects, rises_of
-from headscope.heads.interventions import device_of, eval_mode, headed_layers
+from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
-from headscope.heads.study import SpecialTokens, Study, measure_attention
+from headscope.heads.study import SpecialTokens, Study, doubling_samples, quick_study
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.schema import Text
 
@@ -270,27 +266,11 @@ def study_texts(
     """Return which heads matter over labelled texts: measures, ablation effects, gates and similarity.
 
     Every head is ablated on FIRST_SAMPLE of the texts, drawn always the same; heads whose effect is inconclusive are
-    ablated on further ones. `headscope.heads.study.causes` also measures what takes much longer.
+    ablated on further ones. `headscope.heads.study.study` also measures what takes much longer.
     """
     classifier.batches(texts, labels)  # raises its errors before anything is measured
-    order = np.random.default_rng(0).permutation(len(texts))
-    ends = [0, FIRST_SAMPLE]
-    while ends[-1] < len(texts):
-        ends.append(2 * ends[-1])
-    first, *more = (
+    samples = [
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
-        for rows in (order[begin:end] for begin, end in pairwise(ends))
-    )
-    objective = classifier.objective
-    numbers, likeness = measure_attention(classifier, first, classifier.special)
-    heads = [
-        (name, head)
-        for name, layer in headed_layers(classifier).items()
-        for head in range(layer.num_heads)
+        for rows in doubling_samples(len(texts), FIRST_SAMPLE, 0, max_samples=len(texts))
     ]
-    whole = losses(classifier, first, objective)
-    rises = {head: losses_without(classifier, first, head, objective) - whole for head in heads}
-    verdicts = ablation_effects(classifier, rises, more, objective)
-    rise, gates = rises_of(verdicts), gate_gradient(classifier, first, objective)
-    numbers = {name: measures | rise[name] | gates[name] for name, measures in numbers.items()}
-    return Study(numbers, None, likeness, max(found.texts for found in verdicts.values()), verdicts)
+    return quick_study(classifier, samples, classifier.special, classifier.objective)

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
-from headscope.heads.effects import answer, role_arrays
-from headscope.heads.measures import Summary
+from headscope.heads.ablation import headline as headline_of
+from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.report import (
     ProbeOutput,
     page_text,
@@ -67,7 +67,7 @@ class HeadView:
 
     @property
     def roles(self) -> list[list[str]]:
-        """The role of each head of each layer in this text: see `headscope.heads.effects`."""
+        """The role of each head of each layer in this text: see `headscope.heads.measures`."""
         heads = [len(measures["self"][0]) for measures in self.numbers.values()]
         roles = role_arrays(self.numbers)["roles"].tolist()
         return [row[:count] for row, count in zip(roles, heads, strict=True)]
@@ -77,7 +77,7 @@ class HeadView:
         shares = ", ".join(f"{name} {share:.3f}" for name, share in self.probabilities.items())
         headline = "give labelled texts to measure which heads matter"
         if self.study is not None:
-            headline = answer(self.study.verdicts)
+            headline = headline_of(self.study.effects)
         return f"{len(self.tokens)} tokens; {shares}; {headline}"
 
     def save(self, path: str | Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from headscope.config import InspectionConfig
-from headscope.heads.interventions import eval_mode, logits_of
+from headscope.heads.capture import eval_mode, logits_of
 from headscope.heads.lightning_callback import HeadStatsHook, ProbeSet, record_probes
 from headscope.heads.report import JOIN, new_recorder, record_study
 from headscope.heads.sequence_classifier import (

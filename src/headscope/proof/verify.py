@@ -30,9 +30,8 @@ from headscope.attention.reference import FourLinearAttention, PackedAttention, 
 from headscope.attention.variants import ScoredAttention
 from headscope.config import ModelConfig
 from headscope.errors import ConfigError, ProofError
-from headscope.heads.capture import capture
-from headscope.heads.contributions import attribution
-from headscope.heads.interventions import headed_layers, intervene
+from headscope.heads.capture import capture, headed_layers, intervene
+from headscope.heads.contributions import logit_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.options import VerifyConfig
 from headscope.proof.copy_weights import copy_weights, read_weights
@@ -498,7 +497,7 @@ def classifier_claims(precision: Precision) -> Iterator[Claim]:
         is_equal = (logits[:, None] == logits).all(dim=-1).double()  # [TEXTS, TEXTS]
         title = f"{name}: with heads no two are"
         yield precision.claim(title, "the text itself alone", [is_equal], [torch.eye(TEXTS)], 0.0)
-        sums = [attribution(model, *text).total() for text in texts]
+        sums = [logit_contributions(model, *text).total() for text in texts]
         title = f"{name}: the contributions sum to the logits"
         yield precision.claim(title, "the logits", sums, list(logits.split(1)))
 
