@@ -110,7 +110,7 @@ def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_hea
     shown = headscope.show(model, tokenizer, TEXT, texts=texts, labels=labels)
     assert shown.study is not None
     assert shown.study.texts == 20
-    found, (mean, error) = shown.study.without_heads(), (0.0, 0.0)
+    found, (mean, error) = shown.study.loss_increases(), (0.0, 0.0)
     assert len(found) == 9
     weight = model.bert.encoder.layer[1].attention.output.dense.weight
 

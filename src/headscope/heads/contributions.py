@@ -114,10 +114,10 @@ def logit_contributions(
         torch.no_grad(),
         torch.autocast(device, enabled=False),
         _exact_products(),
-        _recording(model, by_key) as activations,
     ):
-        logits = _exact(model(*inputs))
-    return decompose_logits(model, activations, logits)
+        with _recording(model, by_key) as activations:
+            logits = _exact(model(*inputs))
+        return decompose_logits(model, activations, logits)
 
 
 def class_direction(logits: Float[Tensor, "*B C"], objective: Objective) -> Float[Tensor, "*B C"]:
