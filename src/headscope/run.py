@@ -56,7 +56,8 @@ from headscope.heads.contributions import class_direction, logit_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
-from headscope.record.schema import Contributions, label_text
+from headscope.record.contributions import Contributions
+from headscope.record.schema import label_text
 from headscope.settings import described, read_config, structured
 from headscope.training.predict import probabilities
 

@@ -85,8 +85,8 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     words = " ".join(shown.getvalue().split())
     if pooling == "first":
         assert "layer 0 head " in words
-        assert "; whatever the text says (constant) " in words
-        assert "what spoke for it" in html
+        assert "; bias (input-independent) " in words
+        assert "\"contributions\"" in html
         assert " last share nats " in words
     else:
         assert f"nats: {ONLY_FIRST}" in words

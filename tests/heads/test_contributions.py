@@ -24,7 +24,12 @@ from headscope.heads.contributions import (
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel
 from headscope.model.pretrained import Architecture
-from headscope.record.schema import KEPT_TOKENS, nats, recorded, spoken
+from headscope.record.contributions import (
+    TOKENS_KEPT,
+    recorded_contributions,
+    signed,
+    strongest_tokens,
+)
 
 B, T, H, L, C, VOCABULARY = 2, 11, 3, 5, 7, 53  # primes, all different: a swapped axis cannot pass
 D, LENGTHS = 2 * 13 * H, (11, 7)  # rotary positions turn pairs
@@ -233,11 +238,12 @@ BY_KEY = np.array(
 
 
 def test_it_is_said_in_a_sentence() -> None:
-    said = spoken("Copyleft", WORDS, HEADS, BY_KEY, np.array([0.5, -0.1]), -0.2)
+    said = strongest_tokens("Copyleft", WORDS, HEADS, BY_KEY, np.array([0.5, -0.1]), -0.2)
     assert said.sentence() == (
-        'layer 1 head 0 put +3.1 nats for Copyleft, most of it from "LGPL"; layer 0 head 1 -1.0, most of it from "the"; '
-        'layer 1 head 1 +0.30, most of it from "[CLS]"; the other head +0.04; the feed-forward blocks +0.40; '
-        "whatever the text says (constant) -0.20; together +2.7"
+        'layer 1 head 0 contributes +3.1 nats to Copyleft, mostly from "LGPL"; '
+        'layer 0 head 1 -1.0, mostly from "the"; layer 1 head 1 +0.30, mostly from "[CLS]"; '
+        "the other head +0.04; feed-forward blocks +0.40; "
+        "bias (input-independent) -0.20; total +2.7"
     )
 
 
@@ -245,30 +251,30 @@ def test_a_token_is_named_only_for_what_it_gave() -> None:
     little = np.array([[[1.0, 0, 1.1, 0, 1.0]]])
     assert (
         ', +1.1 from "LGPL";'
-        in spoken("A", WORDS, np.array([[3.1]]), little, np.zeros(1), 0.0).sentence()
+        in strongest_tokens("A", WORDS, np.array([[3.1]]), little, np.zeros(1), 0.0).sentence()
     )
     against = np.array([[[-1.0, -2.0, 0, 0, 0]]])
-    words = spoken("A", WORDS, np.array([[0.5]]), against, np.zeros(1), 0.0).sentence()
-    assert words.startswith("layer 0 head 0 put +0.50 nats for A; the feed-forward")
+    words = strongest_tokens("A", WORDS, np.array([[0.5]]), against, np.zeros(1), 0.0).sentence()
+    assert words.startswith("layer 0 head 0 contributes +0.50 nats to A; feed-forward")
 
 
 def test_what_is_recorded_says_the_same() -> None:
     words = [f"word {number}" for number in range(9)]
     by_key = np.random.default_rng(0).standard_normal((2, 3, 9))
-    said = spoken("A", words, by_key.sum(axis=-1), by_key, np.array([0.5, -0.1]), -0.2)
+    said = strongest_tokens("A", words, by_key.sum(axis=-1), by_key, np.array([0.5, -0.1]), -0.2)
     arrays = said.arrays()
-    assert said.keys.shape == said.by_key.shape == (2, 3, KEPT_TOKENS)
-    again = recorded(arrays, "A", words)
+    assert said.keys.shape == said.by_key.shape == (2, 3, TOKENS_KEPT)
+    again = recorded_contributions(arrays, "A", words)
     assert again is not None
     assert again.sentence() == said.sentence()
-    assert recorded({}, "A", words) is None
+    assert recorded_contributions({}, "A", words) is None
 
 
 @pytest.mark.parametrize(
     ("value", "words"), [(3.14, "+3.1"), (-0.254, "-0.25"), (0.999, "+1.0"), (-0.001, "+0.00")]
 )
 def test_nats_have_a_sign_and_two_digits(value: float, words: str) -> None:
-    assert nats(value) == words
+    assert signed(value) == words
 
 
 # --- by gates, for any model ---

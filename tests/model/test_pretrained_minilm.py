@@ -74,7 +74,9 @@ def vectors_of_theirs(peer: transformers.BertModel, folder: Path, texts: list[st
 
 
 def vectors_of_ours(model: TextClassifier, folder: Path, texts: list[str]) -> Tensor:
-    encoded = concat_encodings(pretrained_tokenizer(folder, 512, 30522).encode_batch(texts), pairs=False)
+    encoded = concat_encodings(
+        pretrained_tokenizer(folder, 512, 30522).encode_batch(texts), pairs=False
+    )
     batches, vectors = TextBatches(encoded), torch.empty(len(texts), 384)
     for rows in TokenBudgetSampler(encoded.lengths, 1024, seed=3):
         batch = batches[rows]

@@ -10,7 +10,8 @@ import pytest
 from heads_browser import expected_pixels
 
 from chromium import colours_of, contrast, watch
-from headscope.record.schema import Text, levels_of, numbers_of_pair, quadrants
+from headscope.record.pairs import numbers_of_pair, quadrants
+from headscope.record.schema import Text, levels_of
 from headscope.tab.page import STATIC, PageText, bundled, page, write_page
 from headscope.tab.pictures import colors
 from pages import texts_of

@@ -11,7 +11,8 @@ from heads_browser import Opener, Tab, expected_pixels, pixels_of, stored
 from heads_server import Step, maps_of, write_run
 
 from chromium import colours_of, contrast
-from headscope.record.schema import Text, between, quadrants
+from headscope.record.pairs import between, quadrants
+from headscope.record.schema import Text
 from headscope.tab.pictures import colors
 
 LAYERS, HEADS = 2, 3

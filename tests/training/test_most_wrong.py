@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from headscope.config import TrainConfig
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.report import JOIN, make_probe, run_probe
-from headscope.record.schema import quadrants
+from headscope.record.pairs import quadrants
 from headscope.run import load_run
 from headscope.training import most_wrong as module
 from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
@@ -124,8 +124,8 @@ def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
     for one in texts_on(report.folder / "most_wrong.html"):
         shares, text = one.probabilities, one.text
         given = max(shares, key=lambda name: shares[name])
-        said = text["notes"]["what spoke for it"]
-        assert f" nats for {given} against {text['label']}" in said
+        said = text["notes"]["contributions"]
+        assert f" nats to {given} against {text['label']}" in said
         temperature = 1.0 if report.calibration is None else report.calibration.temperature
         together = temperature * (np.log(shares[given]) - np.log(shares[text["label"]]))
         assert float(said.split("together ")[1]) == pytest.approx(together, abs=0.051)

@@ -43,15 +43,22 @@ from headscope.heads.report import (
 )
 from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.options import InspectConfig
-from headscope.record.bounds import Shapes
 from headscope.record.reader import read_members
-from headscope.record.schema import FOLDER, INDEX, Arrays, RecordError, Text, label_text, read_index
+from headscope.record.schema import (
+    FOLDER,
+    INDEX,
+    Arrays,
+    MemberCheck,
+    RecordError,
+    Text,
+    label_text,
+    read_index,
+)
 from headscope.record.writer import HeadRecorder
 from headscope.run import HEADS, Run, best_device, load_run, read_metric, save_json
 from headscope.tab.page import page, write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
-from headscope.training.report import write_labelled
 
 # Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
 ATTENTION = [
@@ -105,7 +112,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output or f"{folder}.html")
     _write_text_page(path, run, output, effects)
-    _write_text_events(folder, run, output, config.font)
+    _write_text_events(folder, run, output)
     settings = replace(run.config.inspection, max_tokens=len(probe.text.tokens))
     notes = {"dropout": "off", "precision": "32-true"}
     recorder = new_recorder(folder, [probe], run.labels, settings, notes)
@@ -126,7 +133,7 @@ def _effects_of(run: Run) -> Arrays:
 
     try:
         index = read_index(run.folder / FOLDER)
-        check = Shapes(index.heads, len(run.labels)).check
+        check = MemberCheck(index.heads, len(run.labels)).check
         for step in index.steps:
             if step.step == index.kept:
                 return read_members(run.folder / FOLDER / step.file, known, check)
@@ -148,13 +155,11 @@ def _write_text_page(path: Path, run: Run, output: ProbeOutput, effects: Arrays)
     write_page(path, page("Attention heads", layers, run.labels, [page_text(output, step, notes)]))
 
 
-def _write_text_events(folder: Path, run: Run, output: ProbeOutput, font: str | None) -> None:
-    """Write pictures and scalars; pictures show the first tokens, since they grow with the square."""
-    font = font or run.config.inspection.font
+def _write_text_events(folder: Path, run: Run, output: ProbeOutput) -> None:
+    """Write the first tokens of the text, and scalars."""
     shown = shortened(output, run.config.inspection.max_tokens)
     with SummaryWriter(str(folder)) as writer:
-        write_output(writer, "text", shown, 0, font)
-        write_labelled(writer, "text", shown, 0, font)
+        write_output(writer, "text", shown, 0)
         write_numbers(writer, text_summary(output), 0)
         add_summary(writer, marker_summary(), 0)
 

@@ -44,7 +44,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, Objective
 from headscope.model.pooling import first_pooling
 from headscope.model.pretrained import PostNormEncoder
-from headscope.record.schema import Contributions, spoken
+from headscope.record.contributions import Contributions, strongest_tokens
 
 ONLY_FIRST = (
     "contributions of heads are known only where the read-out is [CLS]: model.pooling=first"
@@ -83,7 +83,7 @@ class LogitContributions:
         assert self.tokens is not None
         parts = (self.heads, self.tokens, self.feedforward, self.bias)
         heads, by_key, feedforward, bias = ((part @ direction).numpy() for part in parts)
-        return spoken(answer, tokens, heads, by_key[..., : len(tokens)], feedforward, bias)
+        return strongest_tokens(answer, tokens, heads, by_key[..., : len(tokens)], feedforward, bias)
 
 
 def has_contributions(model: nn.Module) -> TypeGuard[TextClassifier]:

@@ -36,7 +36,6 @@ from headscope.heads.study import SpecialTokens, draw_samples
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
-from headscope.tab.pictures import add_picture, head_grid
 from headscope.tab.summaries import add_summary, marker_summary, probe_markdown, write_marker
 
 MAX_WEIGHTS = 2**22  # measured at once: 16 MiB, so that memory does not depend on the batch
@@ -261,7 +260,7 @@ class HeadLogger(AtValidation):
         outputs = record_probes(self.recorder, step, model, self.subjects, self._hook)
         for place, output in enumerate(outputs):
             shown = shortened(output, self.config.max_tokens)
-            write_output(writer, f"probe_{place}", shown, step, self.config.font)
+            write_output(writer, f"probe_{place}", shown, step)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
@@ -367,12 +366,8 @@ def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
                 writer.add_scalar(f"heads/layer_{number}/head_{head}/{name}", mean, step)
 
 
-def write_output(
-    writer: SummaryWriter, name: str, output: ProbeOutput, step: int, font: str | None = None
-) -> None:
-    """Write a probe's grid of maps and its text."""
-    picture = head_grid(output.maps, font, output.arrays.get("pooling"))
-    add_picture(writer, f"attention/{name}", picture, step)
+def write_output(writer: SummaryWriter, name: str, output: ProbeOutput, step: int) -> None:
+    """Write a probe's text and prediction."""
     text = output.text
     markdown = probe_markdown(
         text.text, text.tokens, text.label, output.prediction, output.probabilities

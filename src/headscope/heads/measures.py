@@ -151,7 +151,7 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are of neither text. So 1 if
     each token looks at the other text alone; if all keys are looked at alike, 2 n_A n_B / ((n_A + n_B) n) with n the
     tokens of both texts and the special ones, about a half. A pair in which a text has no token has 0. Our own;
-    `headscope.record.schema.quadrants` has both directions apart.
+    `headscope.record.pairs.quadrants` has both directions apart.
 
     Raises:
         ValueError: if it is not known which text each token is of.

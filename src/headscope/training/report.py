@@ -23,8 +23,6 @@ from headscope.run import METRICS, flat, save_json
 from headscope.tab.pictures import (
     add_picture,
     confusion_picture,
-    labelled_heads,
-    labelled_pooling,
     reliability,
     reliability_picture,
 )
@@ -182,27 +180,3 @@ def write_calibration(writer: SummaryWriter, report: Report) -> None:
         confidence, prediction = (report.logits.double() / divisor).softmax(dim=-1).max(dim=-1)
         panels[title] = reliability(confidence.numpy(), (prediction == report.targets).numpy())
     add_picture(writer, "test/reliability", reliability_picture(panels), step)
-
-
-def write_probes(
-    writer: SummaryWriter, subjects: ProbeSet, config: InspectionConfig, model: nn.Module, step: int
-) -> None:
-    """Write the best model's maps of every probe, layer by layer, large, with the tokens on both axes."""
-    for number, probe in enumerate(subjects.probes):
-        output = run_probe(model, probe, subjects.labels, subjects.objective)
-        shown = shortened(output, config.max_tokens)
-        write_labelled(writer, f"probe_{number}", shown, step, config.font)
-
-
-def write_labelled(
-    writer: SummaryWriter, name: str, output: ProbeOutput, step: int, font: str | None = None
-) -> None:
-    """Write a probe's maps, a picture for each layer, and what the pooling gives to each token if it attends."""
-    tokens = output.text.tokens
-    outcome = f"label {output.text.label or 'unknown'}, prediction {output.prediction}"
-    for number, maps in enumerate(output.maps):
-        picture = labelled_heads(maps, tokens, f"layer {number}, {outcome}", font)
-        add_picture(writer, f"tokens/{name}/layer_{number}", picture, step)
-    if "pooling" in output.arrays:
-        picture = labelled_pooling(output.arrays["pooling"], tokens, f"pooling, {outcome}", font)
-        add_picture(writer, f"tokens/{name}/pooling", picture, step)

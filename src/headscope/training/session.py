@@ -64,7 +64,6 @@ from headscope.training.report import (
     PUT,
     Report,
     write_calibration,
-    write_probes,
     write_scores,
 )
 from headscope.training.resume import LAST, check_weights, steps_done
@@ -285,16 +284,6 @@ class Session:
         """Write TensorBoard's closing entries."""
         write_scores(self.writer, report)
         write_calibration(self.writer, report)
-        if self.head_logger is not None:
-            subjects = replace(self.head_logger.subjects, objective=self.objective)
-            settings = self.config.inspection
-            write_probes(
-                self.writer,
-                subjects,
-                settings,
-                self.module.model,
-                self.trainer.global_step,
-            )
         self.writer.close()
 
 
