@@ -86,7 +86,7 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     if pooling == "first":
         assert "layer 0 head " in words
         assert "; bias (input-independent) " in words
-        assert "\"contributions\"" in html
+        assert '"contributions"' in html
         assert " last share nats " in words
     else:
         assert f"nats: {ONLY_FIRST}" in words

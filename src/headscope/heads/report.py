@@ -54,11 +54,19 @@ from headscope.heads.study import Study
 from headscope.heads.transformers_models import transformers_models
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
-from headscope.record.schema import LAYER_ARRAYS, TEXT_ARRAYS
-from headscope.record.reader import nested
 from headscope.record.contributions import Contributions, notes_of
 from headscope.record.pairs import between, quadrants
-from headscope.record.schema import Arrays, Text, encodable, label_text, levels_of, weights_from
+from headscope.record.reader import nested
+from headscope.record.schema import (
+    LAYER_ARRAYS,
+    TEXT_ARRAYS,
+    Arrays,
+    Text,
+    encodable,
+    label_text,
+    levels_of,
+    weights_from,
+)
 from headscope.record.writer import HeadRecorder
 from headscope.tab.page import PageText
 
@@ -332,7 +340,9 @@ def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
         return output
     arrays = {}
     for name, array in output.arrays.items():
-        _, dims = (LAYER_ARRAYS | TEXT_ARRAYS)[name.partition("/")[2] if "layer_" in name else name].split(" ")
+        _, dims = (LAYER_ARRAYS | TEXT_ARRAYS)[
+            name.partition("/")[2] if "layer_" in name else name
+        ].split(" ")
         # A copy, so that the whole maps can be let go.
         arrays[name] = array[tuple(slice(tokens if dim == "T" else None) for dim in dims)].copy()
     cut = replace(

@@ -10,14 +10,12 @@ from typing import Any
 from jaxtyping import Float, Int
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from headscope.config import InspectionConfig, TrainConfig
+from headscope.config import TrainConfig
 from headscope.files import read_json
-from headscope.heads.lightning_callback import ProbeSet
-from headscope.heads.report import ProbeOutput, run_probe, shortened
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.run import METRICS, flat, save_json
 from headscope.tab.pictures import (

@@ -1,4 +1,4 @@
-/* The answer of `maps`, arrays in one buffer. The server has checked them (record/bounds.py). */
+/* The answer of `maps`, arrays in one buffer. The server has checked them (record/schema.py). */
 
 const TYPES = { uint8: Uint8Array, int32: Int32Array, float32: Float32Array };
 
