@@ -83,7 +83,9 @@ class LogitContributions:
         assert self.tokens is not None
         parts = (self.heads, self.tokens, self.feedforward, self.bias)
         heads, by_key, feedforward, bias = ((part @ direction).numpy() for part in parts)
-        return strongest_tokens(answer, tokens, heads, by_key[..., : len(tokens)], feedforward, bias)
+        return strongest_tokens(
+            answer, tokens, heads, by_key[..., : len(tokens)], feedforward, bias
+        )
 
 
 def has_contributions(model: nn.Module) -> TypeGuard[TextClassifier]:
