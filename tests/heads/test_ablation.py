@@ -352,7 +352,7 @@ def test_an_effect_has_one_of_three_states(
 
 def test_more_tests_ask_for_more() -> None:
     values = increases(0.1, 0.4, 101)  # 2.26 errors beyond what counts
-    assert (ablation_effect(values).state, ablation_effect(values, tests=100).state) == (
+    assert (ablation_effect(values).state, ablation_effect(values, num_tests=100).state) == (
         MATTERS,
         INCONCLUSIVE,
     )
@@ -361,7 +361,7 @@ def test_more_tests_ask_for_more() -> None:
 def test_chance_alone_rarely_makes_a_head_matter() -> None:
     alarms = sum(
         any(
-            ablation_effect(RANDOM.normal(0.01, 0.3, 60).tolist(), tests=8).state != INCONCLUSIVE
+            ablation_effect(RANDOM.normal(0.01, 0.3, 60).tolist(), num_tests=8).state != INCONCLUSIVE
             for _ in range(8)
         )
         for _ in range(200)
