@@ -192,8 +192,8 @@ def test_what_killed_processes_left_is_cleared_and_what_is_being_written_stays(
     code = """
 import os, sys
 from pathlib import Path
-from headscope.files import write_whole
-write_whole(Path(sys.argv[1]), lambda temporary: (temporary.write_text("half"), os.kill(os.getpid(), 9)))
+from headscope.files import write_atomic
+write_atomic(Path(sys.argv[1]), lambda temporary: (temporary.write_text("half"), os.kill(os.getpid(), 9)))
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "below/file")], check=False)
     assert len(list(tmp_path.glob(f"below/{PARTIAL}*/file"))) == 1

@@ -151,7 +151,7 @@ def test_what_every_head_put_sums_to_the_logit(folder: Path) -> None:
     lines = str(told).splitlines()
     assert lines[0] == f"{told.label} {told.probabilities[told.label]:.4f}"
     strongest = divmod(int(np.abs(told.spoken.heads).argmax()), 2)
-    assert lines[2].startswith(f"layer {strongest[0]} head {strongest[1]} put ")
+    assert lines[2].startswith(f"layer {strongest[0]} head {strongest[1]} contributes ")
     assert len(lines) == 6  # a line for each head
 
 
@@ -291,7 +291,7 @@ class _Nothing(headscope.RecordHeads):
 @pytest.mark.parametrize(
     ("make", "rows", "message"),
     [
-        (lambda: _Mean(), 2, "Foreign: has no attention that is known here"),
+        (lambda: _Mean(), 2, "Foreign: expected attention layers"),
         (LAYERS["headscope"], 1, "2 texts, but inputs of another number of rows: {'attention': 1}"),
     ],
 )

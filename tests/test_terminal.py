@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headscope.cli import main
+from headscope.cli.main import main
 from headscope.terminal import terminal
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31mred\r\x00\x7f"

@@ -537,7 +537,6 @@ def test_a_head_is_like_itself_and_disjoint_heads_are_ln_2_apart() -> None:
     ln2 = math.log(2)
     expected = torch.tensor([[0, ln2, 0], [ln2, 0, ln2], [0, ln2, 0]], dtype=torch.float64)
     torch.testing.assert_close(found.divergence, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(found.distance(), expected.sqrt(), rtol=0, atol=1e-6)
 
 
 def test_divergence_is_the_formula_summed_by_hand() -> None:
@@ -569,8 +568,6 @@ def test_batches_add_up_and_errors_are_over_texts() -> None:
     torch.testing.assert_close(found.divergence, each.mean(0))
     torch.testing.assert_close(found.error, each.std(0) / math.sqrt(5))
     assert torch.equal(found.divergence, found.divergence.T)
-    with pytest.raises(ValueError, match="expected the maps of"):
-        likeness.update({"a": maps})
 
 
 def test_of_one_text_the_error_is_zero() -> None:

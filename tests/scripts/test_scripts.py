@@ -144,7 +144,7 @@ def test_inspect_writes_a_page_and_tensorboard_for_any_text(
     assert json.dumps("日本語")[1:-1] in html
     assert list((trained / "inspect").glob("*/events.out.tfevents.*"))
     done = script("inspect", f"run={trained}", "text=a", "text_pair=b", code=2)
-    assert "trained on single texts" in done.stderr
+    assert "text_pair: expected none" in done.stderr
 
 
 def test_a_text_that_was_inspected_is_in_the_heads_tab(script: Command, trained: Path) -> None:

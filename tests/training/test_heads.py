@@ -59,9 +59,6 @@ def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Tr
             for number in ("entropy", "mean_distance", "self", "previous", "next", "first"):
                 scalars = events.Scalars(f"heads/layer_{layer}/head_{head}/{number}")
                 assert [scalar.step for scalar in scalars] == steps
-    assert [image.step for image in events.Images("attention/probe_1")] == steps
-    assert events.Images("attention/probe_0")[0].encoded_image_string.startswith(b"\x89PNG")
-    assert [image.step for image in events.Images("tokens/probe_0/layer_1")] == steps[-1:]
     assert [tensor.step for tensor in events.Tensors("probe_0/text_summary")] == steps
     assert {"test/confusion"} <= set(tags["images"])
     assert {"test/accuracy", "validation/macro_f1", "train/loss"} <= set(tags["scalars"])
@@ -236,9 +233,8 @@ def test_a_pooling_that_attends_is_shown_beside_the_heads(
     folder = train(config, Console(file=output, width=200)).folder
     events, arrays = events_of(folder), arrays_of(folder)
     steps = [scalar.step for scalar in events.Scalars("pooling/entropy")]
-    assert steps == [image.step for image in events.Images("attention/probe_0")] == [0, 2]
+    assert steps == [0, 2]
     assert 0 <= events.Scalars("pooling/first")[-1].value <= 1
-    assert len(events.Images("tokens/probe_1/pooling")) == 1
     assert arrays["text_1/pooling"].sum() == pytest.approx(1)
     # Tokens reach the answer past the last heads: what these put is not all that there is, and is not said.
     assert not [name for name in arrays if "nats" in name]
@@ -293,11 +289,6 @@ def test_probes_of_ones_own_are_shown_safely_and_of_a_long_one_the_largest_weigh
     assert tokens > 20
     assert arrays_of(folder)["text_0/layer_0/top_keys"].shape == (3, tokens, 16)
     events = events_of(folder)
-    assert (
-        events.Images("attention/probe_0")[-1].height
-        == events.Images("attention/probe_0")[0].height
-    )
-    assert events.Images("tokens/probe_0/layer_0")[0].width < 2 * (17 * 15 + 120)
     assert b"a lovely day" in events.Tensors("probe_0/text_summary")[0].tensor_proto.string_val[0]
     assert b"<b>" not in events.Tensors("probe_1/text_summary")[0].tensor_proto.string_val[0]
     # Of too many classes no picture of a confusion matrix is drawn.

@@ -128,7 +128,7 @@ def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
         assert f" nats to {given} against {text['label']}" in said
         temperature = 1.0 if report.calibration is None else report.calibration.temperature
         together = temperature * (np.log(shares[given]) - np.log(shares[text["label"]]))
-        assert float(said.split("together ")[1]) == pytest.approx(together, abs=0.051)
+        assert float(said.split("total ")[1]) == pytest.approx(together, abs=0.051)
         assert text["answer"] == f"{given} against {text['label']}"
         np.testing.assert_allclose(one.numbers["nats"], one.arrays["nats/heads"], atol=1e-5)
 
