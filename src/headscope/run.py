@@ -32,12 +32,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from omegaconf import OmegaConf
 from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.config import TrainConfig, absolute
+from headscope.config import TrainConfig, absolute, flatten, read_config, to_yaml
 from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
@@ -58,7 +57,6 @@ from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
 from headscope.record.contributions import Contributions
 from headscope.record.schema import label_text
-from headscope.settings import described, read_config, structured
 from headscope.training.predict import probabilities
 
 if TYPE_CHECKING:
@@ -337,7 +335,7 @@ def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
     Raises:
         RunError: if there is none, it does not fit this version, or it names code that is not allowed.
     """
-    config: TrainConfig = read_config(folder / CONFIG, TrainConfig)
+    config = read_config(folder / CONFIG)
     check_allowed(config, folder, allow_code)
     return config
 
@@ -554,7 +552,7 @@ def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = wr
         model=anywhere(config.model, "path"),
         inspection=anywhere(config.inspection, "font"),
     )
-    put(folder / CONFIG, lambda path: OmegaConf.save(structured(kept), path))
+    put(folder / CONFIG, lambda path: path.write_text(to_yaml(kept), encoding="utf-8"))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
@@ -603,5 +601,5 @@ def flat(config: TrainConfig) -> dict[str, Any]:
     kinds = (bool, int, float, str)
     return {
         key: value if isinstance(value, kinds) else str(value)
-        for key, value, _ in described(config)
+        for key, value in flatten(asdict(config)).items()
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from datasets import Dataset
 from rich.console import Console
 
-from headscope.config import absolute
+from headscope.config import absolute, check
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
@@ -25,7 +25,6 @@ from headscope.errors import (
 from headscope.files import cache_folder, content_key
 from headscope.options import EvaluateConfig
 from headscope.run import Run, best_device, load_run, read_metric, save_json
-from headscope.settings import check
 from headscope.terminal import terminal
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.predict import split_logits
