@@ -8,30 +8,30 @@ torch, so that `--help` and mistakes are answered at once.
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, is_dataclass
-from functools import cache
+from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
-from reprlib import repr as short_repr
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import (
-    ConfigDict,
-    Field,
-    Strict,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, Strict
 from pydantic.dataclasses import dataclass
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from headscope.errors import ConfigError, RunError, did_you_mean, os_message, shown
+from headscope.errors import ConfigError, RunError
 from headscope.extension import IMPORT_PATH_KEYS, is_import_path
 from headscope.files import TRY_ANOTHER, read_text, reading
+from headscope.validation import (
+    MOST,
+    STRICT,
+    Conflicts,
+    Settings,
+    flatten,
+    literal,
+    message,
+    validate,
+)
 
 EMBEDDED = "licenses"
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
@@ -44,42 +44,11 @@ Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
 METRICS = get_args(Metric)
 LESS_IS_BETTER = ("loss",)
-MOST = 10**9  # of integers without a bound of their own: more is a slip, or does not fit 64 bits
 Integer = Annotated[int, Strict()]  # true is no 1
 Count = Annotated[Integer, Field(ge=1, le=MOST)]
 Seed = Annotated[Integer, Field(ge=0, lt=2**32)]  # numpy's seeds
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, lt=0.5)]
-Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
-STRICT = ConfigDict(
-    extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False, defer_build=True
-)
-T = TypeVar("T")
-
-
-@dataclass(config=STRICT)
-class Settings:
-    """A group of settings; `conflicts` and `absent` yield what is wrong with it."""
-
-    def conflicts(self) -> Conflicts:
-        """Yield values that exclude each other."""
-        yield from ()
-
-    def absent(self) -> Iterator[str]:
-        """Yield a message for each file or package that is not on this machine; for `check`."""
-        yield from ()
-
-    @model_validator(mode="after")
-    def _no_conflicts(self) -> "Settings":
-        faults: list[InitErrorDetails] = []
-        for key, expected, *remedy in self.conflicts():
-            fault = PydanticCustomError(
-                "conflict", "expected {expected}", {"expected": expected, "remedy": remedy}
-            )
-            faults.append({"type": fault, "loc": (key,), "input": getattr(self, key)})
-        if faults:
-            raise ValidationError.from_exception_data(type(self).__name__, faults)
-        return self
 
 
 def is_local(path: str) -> bool:
@@ -508,137 +477,6 @@ def choice_conflicts(group: Settings, key: str) -> Conflicts:
     choices = group.__pydantic_fields__[key].examples  # type: ignore[attr-defined]
     if getattr(group, key) not in choices and not is_import_path(getattr(group, key)):
         yield key, f"one of {', '.join(choices)} or an import path"
-
-
-# Checking: dictionaries become settings, and every mistake is one line.
-
-
-def validate(schema: type[T], content: Mapping[str, Any]) -> T:
-    """Return settings of class `schema`; a ConfigError with a line for each wrong key."""
-    try:
-        return TypeAdapter(schema).validate_python(content)
-    except ValidationError as error:
-        raise ConfigError("\n".join(validation_errors(error, schema))) from None
-
-
-def check(config: Any) -> None:
-    """Raise a ConfigError with a line for each wrong value and each file that does not exist."""
-    validate(type(config), asdict(config))
-    try:
-        lines = [*config.absent()]
-    except OSError as error:  # such as for a name that no file system can hold
-        raise ConfigError(os_message(error)) from error
-    if lines:
-        raise ConfigError("\n".join(lines))
-
-
-def message(key: str, expected: str, value: Any, *remedy: str) -> str:
-    """Return one line for a wrong value."""
-    return "; ".join([f"{key}: expected {expected}, got {literal(value)}", *remedy])
-
-
-def literal(value: Any) -> str:
-    """Return a value as it is written on the command line; a long one is cut."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if is_dataclass(value):
-        return "some of its keys"
-    return shown(short_repr(value) if isinstance(value, list | dict) else repr(value), 200)
-
-
-def validation_errors(error: ValidationError, schema: type) -> Iterator[str]:
-    """Yield `key: expected Y, got X` for everything that pydantic rejects."""
-    known = keys(schema)
-    for fault in error.errors(include_url=False):
-        key = ".".join(part for part in fault["loc"] if isinstance(part, str))
-        context = fault.get("ctx", {})
-        if fault["type"] == "conflict":
-            yield message(key, context["expected"], fault["input"], *context["remedy"])
-        elif key not in known:
-            yield unknown_key(key, schema)
-        elif fault["type"] == "missing":
-            yield f"{key}: missing ({known[key]['description']}); give it as {key}=..."
-        else:
-            value = message(key, takes(known[key]), fault["input"])
-            yield f"{value} ({known[key]['description']})"
-
-
-@cache
-def keys(schema: type) -> dict[str, dict[str, Any]]:
-    """Return the JSON schema of each key, those of a group after the group itself."""
-    document = TypeAdapter(schema).json_schema()
-    entries: dict[str, dict[str, Any]] = {}
-    for name, entry in document["properties"].items():
-        entries[name] = entry
-        if group := re.search(r"#/\$defs/(\w+)", str(entry)):
-            members = document["$defs"][group[1]]["properties"]
-            entries |= {f"{name}.{key}": member for key, member in members.items()}
-    return entries
-
-
-def takes(entry: Mapping[str, Any]) -> str:
-    """Say which values a key takes, by its JSON schema."""
-    options = entry.get("anyOf", [entry])
-    return " or ".join(_takes(option) for option in options)
-
-
-def _takes(entry: Mapping[str, Any]) -> str:
-    choices = entry.get("enum") or entry.get("examples") or [entry.get("const")]
-    if choices[0] is not None:
-        return (
-            "one of " + ", ".join(choices) + (" or an import path" if "examples" in entry else "")
-        )
-    if "items" in entry:
-        return f"a list, each {_takes(entry['items'])}"
-    kind = KINDS.get(entry.get("type", ""), "a group of keys")
-    bounds = [f"{words} {entry[name]}" for name, words in BOUNDS.items() if name in entry]
-    return f"{kind} {' and '.join(bounds)}".strip().replace(str(MOST), "10^9")
-
-
-KINDS = {
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "string": "text",
-    "null": "null",
-}
-BOUNDS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "above",
-    "maximum": "at most",
-    "exclusiveMaximum": "below",
-}
-
-
-def unknown_key(key: str, schema: type) -> str:
-    """Return the message for a key that does not exist, with the keys that are named nearly so."""
-    known = keys(schema)
-    group, _, name = key.rpartition(".")
-    close = did_you_mean(name, {entry.rpartition(".")[2] for entry in known})
-    similar = [entry for entry in known if entry.rpartition(".")[2] == close]
-    similar = [entry for entry in similar if entry.rpartition(".")[0] == group] or similar
-    hint = f"did you mean {' or '.join(similar)}? " if similar else ""
-    return f"{key}: unknown key; {hint}--help lists all keys"
-
-
-def override(config: T, values: Mapping[str, Any]) -> T:
-    """Return a configuration with some keys, such as model.d_model, changed; checked anew."""
-    content: dict[str, Any] = asdict(config)  # type: ignore[call-overload]
-    for key, value in values.items():
-        if key not in keys(type(config)):
-            raise ConfigError(unknown_key(key, type(config)))
-        group, _, name = key.rpartition(".")
-        (content[group] if group else content)[name] = value
-    return validate(type(config), content)
-
-
-def flatten(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings, given as the dictionary of a configuration, with dotted keys."""
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        members = value if isinstance(value, dict) else {"": value}
-        flat |= {f"{name}.{key}".rstrip("."): member for key, member in members.items()}
-    return flat
 
 
 # config.yaml of a run. In OmegaConf's YAML, which Hydra reads too, "${" is written as "\${".

@@ -8,20 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from headscope.config import (
-    MOST,
-    STRICT,
-    Accelerator,
-    Conflicts,
-    Count,
-    DataConfig,
-    Integer,
-    Settings,
-    TrainConfig,
-    format_conflicts,
-    message,
-    override,
-)
+from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig, format_conflicts
+from headscope.validation import MOST, STRICT, Conflicts, Settings, message, override
 
 Dtype = Literal["float64", "float32", "bfloat16"]
 

@@ -25,7 +25,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.config import TrainConfig, absolute, flatten, read_config, to_yaml
+from headscope.config import TrainConfig, absolute, read_config, to_yaml
 from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
@@ -58,6 +58,7 @@ from headscope.model.pretrained import Architecture, architecture_json, load_arc
 from headscope.record.contributions import Contributions
 from headscope.record.schema import label_text
 from headscope.training.predict import probabilities
+from headscope.validation import flatten
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView

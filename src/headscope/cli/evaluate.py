@@ -9,7 +9,7 @@ from pathlib import Path
 from datasets import Dataset
 from rich.console import Console
 
-from headscope.config import absolute, check
+from headscope.config import absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
@@ -30,6 +30,7 @@ from headscope.training.console import show_confusion, show_scores
 from headscope.training.predict import split_logits
 from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
+from headscope.validation import check
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:

@@ -14,7 +14,7 @@ import yaml
 
 from headscope.cli.compose import CommandLine, checked, compose, groups, parse
 from headscope.cli.sweep import run_sweep
-from headscope.config import TrainConfig, flatten, keys, literal, takes
+from headscope.config import TrainConfig
 from headscope.errors import (
     ConfigError,
     UserError,
@@ -33,6 +33,7 @@ from headscope.options import (
     VerifyConfig,
 )
 from headscope.signals import end, signals_taken
+from headscope.validation import flatten, keys, literal, takes
 
 
 class Command(NamedTuple):

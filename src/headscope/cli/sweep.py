@@ -35,12 +35,14 @@ from headscope.cli.compose import (
     CommandLine,
     checked,
     explain,
+    groups,
     quote,
     resolved,
     store_defaults,
+    unknown_choice,
 )
 from headscope.config import METRICS as SCORES
-from headscope.config import TrainConfig, check, read_config, validate
+from headscope.config import TrainConfig, read_config
 from headscope.errors import (
     ConfigError,
     RunError,
@@ -54,6 +56,7 @@ from headscope.errors import (
 from headscope.files import read_json, write_atomic
 from headscope.signals import end, signals_taken
 from headscope.training.resume import JOB
+from headscope.validation import check, validate
 
 PLAN, FAILURE, METRICS, TABLE, BEST = (
     "jobs.json",
@@ -112,7 +115,9 @@ def run_sweep(line: CommandLine) -> int:
         )
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
-    folder, fixed = _sweep_folder(line.overrides), fixed_of(line.overrides)
+    _check_choices(line)
+    folder = _sweep_folder(line.overrides)
+    fixed = fixed_of(line.overrides)
     _check_same(folder, fixed)
     store_defaults(line.schema)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
@@ -132,6 +137,18 @@ def run_sweep(line: CommandLine) -> int:
     # A job may have failed here because another process was at it, which has finished it since.
     failures = [path for path in folder.glob(f"*/{FAILURE}") if score_of(path.parent) is None]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
+
+
+def _check_choices(line: CommandLine) -> None:
+    """Raise a ConfigError for a file of a group that does not exist, before anything is written."""
+    choices = {} if "--config-dir" in line.options else groups(line.schema)
+    for entry in line.overrides:
+        value: Any = entry.value()
+        values = value.list if entry.is_choice_sweep() else [value]
+        known = choices.get(entry.key_or_group, [])
+        for name in [str(getattr(value, "text", value)) for value in values if known]:
+            if name not in known:
+                raise ConfigError(unknown_choice(entry.key_or_group, name, known))
 
 
 class Job:

@@ -37,7 +37,7 @@ from headscope.cli.sweep import (
     score_of,
     write_table,
 )
-from headscope.config import LESS_IS_BETTER, TrainConfig, check, flatten, override
+from headscope.config import LESS_IS_BETTER, TrainConfig
 from headscope.errors import ConfigError, RunError, UserError, first_line, message_of, shown
 from headscope.files import read_json, write_atomic
 from headscope.options import TuneConfig
@@ -46,6 +46,7 @@ from headscope.signals import Stopped
 from headscope.terminal import terminal
 from headscope.training.console import show_sweep
 from headscope.training.resume import JOB, RunLock
+from headscope.validation import check, flatten, override
 
 try:
     import optuna

@@ -13,9 +13,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from headscope.config import TrainConfig, absolute, flatten, is_local
+from headscope.config import TrainConfig, absolute, is_local
 from headscope.errors import ConfigError, RunError, UserWarningMessage, first_line, listed
 from headscope.files import clear_partial, read_json, reading
+from headscope.validation import flatten
 
 NEW_RUN = "leave it out, or start a new run"
 JOB = "job.json"  # of a job of a sweep: what was overridden, and what of it all jobs have in common
