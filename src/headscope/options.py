@@ -1,6 +1,7 @@
 """The settings of the commands that use a finished run, or explain attention."""
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig, format_conflicts
+from headscope.errors import ConfigError
 from headscope.validation import MOST, STRICT, Conflicts, Settings, message, override
 
 Dtype = Literal["float64", "float32", "bfloat16"]
@@ -67,7 +69,10 @@ class OtherDataConfig(DataConfig):
         """Return the same, with what was not given taken from the run's own data."""
         columns = ("text_column", "text_pair_column", "label_column", "label_separator")
         inherited = {name: getattr(own, name) for name in columns if getattr(self, name) is None}
-        return override(self, {"multi_label": own.multi_label, **inherited})
+        try:
+            return override(self, {"multi_label": own.multi_label, **inherited})
+        except ConfigError as error:
+            raise ConfigError(re.sub("^", "data.", str(error), flags=re.M)) from None
 
 
 @dataclass(config=STRICT)

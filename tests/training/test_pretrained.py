@@ -109,7 +109,7 @@ def test_training_begins_with_the_checkpoints_weights_and_tokenizer(tmp_path: Pa
 
 @pytest.mark.parametrize("frozen", [0, 2])
 def test_frozen_layers_stay_as_they_are_and_the_others_learn(frozen: int, tmp_path: Path) -> None:
-    config = quick(from_checkpoint(tmp_path, model=ModelConfig(frozen_layers=frozen)))
+    config = quick(from_checkpoint(tmp_path, frozen_layers=frozen))
     model, checkpoint = (
         load_run(train(config).folder).model,
         find_checkpoint(str(tmp_path / "checkpoint")),
@@ -163,7 +163,7 @@ def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
     options: dict[str, int], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as refusal:
-        train(from_checkpoint(tmp_path, model=ModelConfig(**options)))
+        train(from_checkpoint(tmp_path, **options))
     assert str(refusal.value).startswith(words)
     assert not (tmp_path / "outputs").exists()
 
@@ -172,7 +172,7 @@ def test_what_contradicts_the_checkpoint_is_refused_with_its_key(
     ("options", "words"),
     [
         ({"path": ""}, "path\n.*expected a directory or a Hub id"),
-        ({"path": "./nowhere"}, "model.path: expected a directory that exists, got './nowhere'"),
+        ({"path": "./nowhere", "evidence": False}, "model.path: expected a directory that exists, got './nowhere'"),
         ({"frozen_layers": 1}, "frozen_layers\n.*expected null without model.path"),
         ({"revision": "v1"}, "revision\n.*expected null without model.path"),
         (

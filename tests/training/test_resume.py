@@ -108,7 +108,7 @@ def test_a_second_ctrl_c_ends_at_once(
     ("key", "value"),
     [
         ("model.num_heads", 2),
-        ("model.causal", True),
+        ("model.evidence", False),
         ("tokenizer.vocab_size", 400),
         ("data.text_column", "other"),
         ("data.multi_label", True),
@@ -134,7 +134,7 @@ def test_what_the_weights_were_trained_with_is_kept(
     [
         ("model.num_heads", 3),
         ("model.dropout", 0.3),
-        ("model.frozen_layers", 1),
+        ("model.attention_dropout", 0.3),
         ("data.tokens_per_batch", 512),
         ("data.cache_dir", None),
         ("optimizer.learning_rate", 0.5),
