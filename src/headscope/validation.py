@@ -110,7 +110,7 @@ def validation_errors(error: ValidationError, schema: type) -> Iterator[str]:
 
 
 @cache
-def keys(schema: type) -> dict[str, dict[str, Any]]:
+def keys(schema: Any) -> dict[str, dict[str, Any]]:
     """Return the JSON schema of each key, those of a group after the group itself."""
     document = TypeAdapter(schema).json_schema()
     entries: dict[str, dict[str, Any]] = {}

@@ -224,7 +224,8 @@ def test_settings_that_do_not_go_together_fail_with_their_reason(
     job = claimed(search)
     said = search.finish(job, search.run(job))
     assert (
-        "failed: space: model.num_heads: expected a divisor of model.d_model=12, got 5; 1 of 1 trials" in said
+        "failed: space: model.num_heads: expected a divisor of model.d_model=12, got 5; 1 of 1 trials"
+        in said
     )
     assert search.study.trials[0].state == TrialState.FAIL
     assert search.claim() is None
