@@ -24,10 +24,9 @@ from headscope.heads.measures import HeadStatistics
 from headscope.heads.report import make_probe
 from headscope.heads.study import sample
 from headscope.record.schema import read_index, read_step, weights_from
-from headscope.run import flat, load_run
+from headscope.run import flat, load_run, split_logits
 from headscope.tab.pictures import add_picture
 from headscope.training.module import chosen_precision
-from headscope.training.predict import split_logits
 from headscope.training.report import write_scores
 from headscope.training.train import train
 from training_runs import Trained, events_of

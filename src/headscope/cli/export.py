@@ -21,7 +21,7 @@ from headscope.files import replacing_folder, write_atomic
 from headscope.heads.study import special_tokens
 from headscope.model.export import POOLINGS, bert_config, bert_tensors
 from headscope.options import ExportConfig
-from headscope.run import kept_architecture, load_run, save_json, save_tokenizer
+from headscope.run import load_encoder, load_run, save_json, save_tokenizer
 from headscope.terminal import terminal
 
 # What checkpoints of BERT's family call these; those around a text are asked of the tokenizer itself.
@@ -40,7 +40,7 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     """
     output, run = Path(config.output), load_run(Path(config.run))
     model, multi_label = run.config.model, run.config.data.multi_label
-    architecture = kept_architecture(run.folder, run.config)
+    architecture = load_encoder(run.folder, run.config)
     if architecture is None:
         raise RunError(
             f"run={run.folder}: was trained from scratch, as a network that transformers lacks (norms before each "

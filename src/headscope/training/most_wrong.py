@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
 
 from headscope.data.columns import texts_among
+from headscope.data.datamodule import TextDataModule
+from headscope.heads.interventions import device_of
 from headscope.heads.report import (
     Probe,
     ProbeOutput,
@@ -25,34 +28,35 @@ from headscope.run import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
 from headscope.tab.summaries import table_markdown
 from headscope.training.report import Report
-from headscope.training.session import Session
 
 MOST_BYTES = 10 * 2**20  # of all maps on the page
 ON_THE_PAGE, IN_THE_TABLE = 4_000, 160  # characters of a text that are shown
 COLUMNS = ("", "loss", "label", "its probability", "prediction", "its probability", "text")
 
 
-def write_most_wrong(session: Session, report: Report) -> Path | None:
+def write_most_wrong(
+    report: Report, model: nn.Module, data: TextDataModule, writer: SummaryWriter
+) -> Path | None:
     """Write most_wrong.html and TensorBoard's table; None where there is no such text or none is asked for.
 
     The model reads each text anew, whole as in the test; of its maps the first `inspection.max_tokens` tokens are
     shown, or fewer where the page would be larger than about 10 MiB.
     """
-    settings, temperature = session.config.inspection, report.temperature
+    settings, temperature = report.config.inspection, report.temperature
     if not settings.enabled or not settings.most_wrong:
         return None
     found = most_wrong(
         report.logits.double() / temperature, report.targets, settings.most_wrong, report.objective
     )
-    texts = [_read(session, report, row, loss, len(found)) for row, loss in found.items()]
+    texts = [_read(report, model, data, row, loss, len(found)) for row, loss in found.items()]
     if not texts:
         return None
-    session.writer.add_text("test/most_wrong", _table(texts), report.facts_of_training["steps"])
+    writer.add_text("test/most_wrong", _table(texts), report.facts_of_training["steps"])
     title = f"{report.folder.name}: the {len(texts)} of {len(report.targets)} test texts that it is most wrong about"
     path = report.folder / MOST_WRONG
     layers = [f"layer {number}" for number in range(len(texts[0].reading.maps))]
     shown = [_on_the_page(wrong, report.folder) for wrong in texts]
-    write_page(path, page(title, layers, session.data.corpus.labels, shown))
+    write_page(path, page(title, layers, data.corpus.labels, shown))
     return path
 
 
@@ -90,23 +94,24 @@ class Wrong:
     )
 
 
-def _read(session: Session, report: Report, row: int, loss: float, texts: int) -> Wrong:
-    data = session.data
+def _read(
+    report: Report, model: nn.Module, data: TextDataModule, row: int, loss: float, texts: int
+) -> Wrong:
     found = data.corpus.splits["test"][row]
     columns = texts_among(found)
-    classes = session.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
-    (label,) = session.objective.names(classes, data.corpus.labels)
-    both, model = tuple(found[column] for column in columns), session.module.model
+    classes = report.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
+    (label,) = report.objective.names(classes, data.corpus.labels)
+    both = tuple(found[column] for column in columns)
     probe = encoded_probe(
         data.tokenizer, both, label_text(label), data.evidence, readout_position(model)
     )
     reading = run_probe(
-        model, probe, data.corpus.labels, session.device, session.objective, report.temperature
+        model, probe, data.corpus.labels, device_of(model), report.objective, report.temperature
     )
     reading = replace(reading, spoken=_against_the_label(probe, reading, label), attribution=None)
     numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
     fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
-    shown = shortened(probe, reading, min(session.config.inspection.max_tokens, fitting))
+    shown = shortened(probe, reading, min(report.config.inspection.max_tokens, fitting))
     segments = probe.segments
     shares = (
         None if segments is None else [quadrants(maps, segments) for maps in reading.maps.values()]
