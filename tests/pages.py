@@ -2,14 +2,28 @@
 
 import base64
 import json
+import math
 import re
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from headscope.record.reader import unpack
+from headscope.record.reader import ALIGNMENT, TYPES
 from headscope.record.schema import weights_from
+
+
+def unpack(bundle: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a bundle, as JavaScript reads it."""
+    (length,) = struct.unpack_from("<I", bundle)
+    start = 4 + length + -(4 + length) % ALIGNMENT
+    arrays = {}
+    for entry in json.loads(bundle[4 : 4 + length]):
+        kind, size = TYPES[entry["type"]], math.prod(entry["shape"])
+        values = np.frombuffer(bundle, kind, size, start + entry["offset"])
+        arrays[entry["name"]] = values.reshape(entry["shape"])
+    return arrays
 
 
 @dataclass

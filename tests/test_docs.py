@@ -9,8 +9,7 @@ import torch
 
 from headscope.attention.multi_head import MultiHeadAttention
 from headscope.heads.capture import capture
-from headscope.proof.claims import Precision
-from headscope.proof.verify import GROUPS
+from headscope.proof.verify import GROUPS, Precision
 from headscope.record.schema import read_index, read_step, weights_from
 from headscope.record.writer import HeadRecorder
 

@@ -225,8 +225,8 @@ def test_what_is_wrong_with_a_read_out_is_said(name: str, message: str, package:
     ("name", "error", "message"),
     [
         ("fails", ConfigError, r"called with \(DataConfig\): OSError: disk gone"),
-        ("list_of_rows", DataError, "returned a list; takes a mapping split -> rows"),
-        ("odd_rows", DataError, r"split train: takes rows such as \{'text': ..., 'label': ...\}"),
+        ("list_of_rows", DataError, "expected a mapping split -> rows .*, got list"),
+        ("odd_rows", DataError, r"rows such as \{'text': ..., 'label': ...\}"),
     ],
 )
 def test_what_is_wrong_with_a_loader_is_said(

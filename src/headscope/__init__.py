@@ -6,19 +6,7 @@
     headscope.RecordHeads(...)                the weights of any LightningModule, at every validation, for TensorBoard
     headscope.HeadsCallback(...)              the heads of a classifier that transformers.Trainer fine-tunes
 
-The folders are stages, and each imports only what stands above it in this list:
-
-    settings, errors  how a configuration is written and checked; what a user is told
-    signals           what asks a process to end
-    files, extension  atomic writes; your own code, named by an import path
-    attention         the verified layer: softmax(Q K^T / sqrt(d)) V, written once
-    model             embedding -> encoder -> pooling -> logits; from scratch or from a checkpoint
-    data              any source -> checked texts -> token ids -> batches
-    inspection        maps and numbers of every head, their record, and the page that shows them
-    tensorboard       pictures and text for TensorBoard's tabs, and the Heads tab
-    proof, tracing    what verify.py claims, and what trace.py sees of the attention while it runs
-    training          configuration, LightningModule, run folder, train(config)
-    commands          what the scripts hand over to
+CONTRIBUTING.md has a map of the folders.
 
 The public names are imported when they are first asked for, so that `import headscope` and `--help` are quick.
 """
@@ -35,6 +23,7 @@ if TYPE_CHECKING:
     from headscope.errors import UserError as UserError
     from headscope.heads.capture import capture as capture
     from headscope.heads.lightning_callback import RecordHeads as RecordHeads
+    from headscope.heads.show import HeadView as HeadView
     from headscope.heads.show import Shown as Shown
     from headscope.heads.show import show as show
     from headscope.heads.trainer_callback import HeadsCallback as HeadsCallback
@@ -57,13 +46,13 @@ _MODULES = {
     "model.classifier": ("TextClassifier",),
     "run": ("Explanation", "Prediction", "Run", "load"),
     "heads.lightning_callback": ("RecordHeads",),
-    "heads.show": ("Shown", "show"),
+    "heads.show": ("HeadView", "Shown", "show"),
     "heads.trainer_callback": ("HeadsCallback",),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadedAttention", "HeadsCallback", "MultiHeadAttention",
+    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention", "HeadsCallback", "MultiHeadAttention",
     "Prediction", "RecordHeads", "Run", "RunError", "Shown", "Text", "TextClassifier", "UserError", "__version__",
     "capture", "load", "show",
 ]  # fmt: skip

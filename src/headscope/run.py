@@ -54,15 +54,16 @@ from headscope.files import (
     replacing,
     write_atomic,
 )
-from headscope.heads.contributions import attribution, class_direction
+from headscope.heads.contributions import class_direction, logit_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
-from headscope.record.schema import Contributions, label_text
+from headscope.record.contributions import Contributions
+from headscope.record.schema import label_text
 from headscope.settings import described, read_config, structured
 
 if TYPE_CHECKING:
-    from headscope.heads.show import Shown
+    from headscope.heads.show import HeadView
 
 CONFIG = "config.yaml"
 TOKENIZER = "tokenizer.json"
@@ -208,30 +209,34 @@ class Run:
         """
         (parts,) = self._parts([text])
         encoded = encode_texts(self.tokenizer, [parts], self.evidence)
-        found = attribution(self.model, *moved(TextBatches(encoded)[[0]], self.device).inputs)[0]
+        inputs = moved(TextBatches(encoded)[[0]], self.device).inputs
+        found = logit_contributions(self.model, *inputs)[0]
         label = self.labels[int(found.logits.argmax())]
         direction = class_direction(found.logits, self.objective)  # [C]
         tokens = shown_tokens(self.tokenizer, self.tokenizer.encode(*parts), parts)
         assert found.tokens is not None
         by_token = (found.tokens @ direction).numpy()  # [L, H, T, C] @ [C] -> [L, H, T]
         (prediction,) = self.predict([text])
-        contributions = found.said(direction, label, tokens)
+        contributions = found.along(direction, label, tokens)
         return Explanation(label, prediction.probabilities, tokens, by_token, contributions)
 
-    def show(self, text: TextOrPair) -> "Shown":
+    def show(self, text: TextOrPair) -> "HeadView":
         """Show every head on a text: the last line of a notebook's cell displays the page.
 
         Raises:
             ValueError: as in `predict`.
         """
-        from headscope.heads.report import make_probe, readout_position  # these import lightning
-        from headscope.heads.show import shown
+        # Imported here: predicting does without what they import.
+        from headscope.heads.report import make_probe, readout_position, run_probe
+        from headscope.heads.show import head_view
 
         (parts,) = self._parts([text])
-        max_length, readout = self.config.data.max_length, readout_position(self.model)
-        probe = make_probe(self.tokenizer, parts, None, max_length, self.evidence, readout)
-        notes = {"run": str(self.folder)}
-        return shown(self.model, probe, self.labels, self.objective, None, notes, self.temperature)
+        length, readout = self.config.data.max_length, readout_position(self.model)
+        probe = make_probe(self.tokenizer, parts, None, length, self.evidence, readout)
+        output = run_probe(
+            self.model, probe, self.labels, self.objective, self.temperature, with_ablations=True
+        )
+        return head_view(output, None, {"run": str(self.folder)})
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
         if isinstance(texts, str):

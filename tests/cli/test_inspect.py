@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from headscope.cli.inspect import inspect, measure
@@ -44,21 +43,21 @@ def refusal(folder: Path, label: str) -> str:
 def test_a_label_that_the_run_does_not_know_is_refused_with_the_classes(tmp_path: Path) -> None:
     folder = untrained(tmp_path)
     assert refusal(folder, "Permisive") == (
-        f"label: {folder} knows no class 'Permisive'; takes one of these: Commercial, Copyleft Limited, Permissive"
+        "label: expected one of Commercial, Copyleft Limited, Permissive, got 'Permisive'"
     )
 
 
 def test_each_of_several_labels_must_be_known(tmp_path: Path) -> None:
     folder = untrained(tmp_path, multi_label=True)
     assert refusal(folder, "Permissive; Comercial;Copyleft") == (
-        f"label: {folder} knows no class 'Comercial', 'Copyleft'; takes any of these, with ';' between them: "
-        "Commercial, Copyleft Limited, Permissive"
+        "label: expected any of these with ';' between them: Commercial, Copyleft Limited, Permissive, "
+        "got 'Comercial', 'Copyleft'"
     )
 
 
 def test_of_many_classes_the_first_are_named(tmp_path: Path) -> None:
     folder = untrained(tmp_path, [f"class {number}" for number in range(21)])
-    assert refusal(folder, "none").endswith("class 18, class 19 and 1 more")
+    assert refusal(folder, "none").endswith("class 18, class 19 and 1 more, got 'none'")
 
 
 @pytest.mark.filterwarnings("ignore:.*has no data.json")
@@ -86,8 +85,8 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     words = " ".join(shown.getvalue().split())
     if pooling == "first":
         assert "layer 0 head " in words
-        assert "; whatever the text says (constant) " in words
-        assert "what spoke for it" in html
+        assert "; bias (input-independent) " in words
+        assert '"contributions"' in html
         assert " last share nats " in words
     else:
         assert f"nats: {ONLY_FIRST}" in words
@@ -106,6 +105,4 @@ def without_attention(folder: Path) -> np.ndarray:
     run = load_run(folder)
     run.model.encoder.blocks[0].attention.output_projection.weight.data.zero_()
     probe = make_probe(run.tokenizer, ("a licence",), None, 16)
-    return np.array(
-        list(run_probe(run.model, probe, run.labels, torch.device("cpu")).probabilities.values())
-    )
+    return run_probe(run.model, probe, run.labels).arrays["probabilities"]

@@ -41,7 +41,7 @@ def test_a_folder_that_holds_no_trained_classifier_is_refused(tmp_path: Path) ->
         folder
     )
     one = saved(tmp_path / "one", num_labels=1, id2label={0: "score"})
-    assert "takes a classifier of two classes or more" in refusal(one)
+    assert "expected two classes or more" in refusal(one)
 
 
 def test_a_pickle_is_not_opened_and_no_code_of_a_model_is_run(tmp_path: Path) -> None:
@@ -109,7 +109,6 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Pat
         "output=a.html",
     )
     assert "7 tokens; prediction: blame 0." in said
-    assert "over 60 labelled texts" in said
     assert re.search(r"heads matter|any single head", said)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     index = read_index(tmp_path / "a/heads")

@@ -214,7 +214,7 @@ def test_empty_texts_are_named(
         == 4
     )
     assert (
-        "note: 2 of 4 texts are empty, and get what the model says of none: line 2, line 4\n"
+        "note: 2 of 4 texts are empty, and get what the model says of none: row 1, row 3\n"
         in capsys.readouterr().err
     )
 
@@ -279,12 +279,12 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
     held: list[int] = []
     given, done = 0, 0
 
-    def endless(*_: object, **__: object) -> Iterator[tuple[int, Row]]:
+    def endless(*_: object, **__: object) -> Iterator[Row]:
         nonlocal given
         for number in range(1000):
             given += 1
             held.append(given - done)
-            yield number, {"text": TEXTS[number % 50]}
+            yield {"text": TEXTS[number % 50]}
 
     class Counted(dict):
         def __init__(self, row: Row) -> None:
@@ -341,7 +341,7 @@ def test_a_row_without_a_text_is_named_wherever_it_stands(
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
     source = written(tmp_path / "in.jsonl", [*({"text": text} for text in TEXTS), {"body": "a"}])
     with pytest.raises(
-        DataError, match=r"in\.jsonl, line 51: no text in column 'text'; it has body"
+        DataError, match=r"in\.jsonl, row 50: no text in column 'text'; it has body"
     ):
         predict(PredictConfig(str(run), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
@@ -350,7 +350,7 @@ def test_a_row_without_a_text_is_named_wherever_it_stands(
 def test_half_a_character_is_named_before_anything_is_written(run: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "nice"}\n{"text": "nice", "by": "\\ud83d"}\n')
-    with pytest.raises(DataError, match=r"in\.jsonl, line 2: holds half a character"):
+    with pytest.raises(DataError, match=r"in\.jsonl, row 1: 'utf-8' codec can't encode"):
         predict(
             PredictConfig(str(run), str(source), str(tmp_path / "out.jsonl"), accelerator="cpu")
         )

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from headscope.config import TokenizerConfig
 from headscope.data.batching import (
-    BUCKET,
     BatchLoader,
     EncodedTexts,
     TextBatches,
@@ -59,19 +58,6 @@ def test_no_batch_exceeds_the_budget_and_each_row_comes_once(
     assert all(len(rows) * lengths[rows].max() <= budget for rows in batches)
     assert sorted(itertools.chain(*batches)) == list(range(len(lengths)))
     assert len(batches) == len(sampler) == len(epoch(sampler, number + 1))
-
-
-@settings(max_examples=40, deadline=None)
-@given(lengths=some_lengths, budget=st.integers(64, 300))
-def test_batches_are_as_full_as_the_next_text_allows(lengths: np.ndarray, budget: int) -> None:
-    batches = epoch(TokenBudgetSampler(lengths, budget))
-    for rows, following in itertools.pairwise(batches):
-        rounded_up = -(-lengths[following[0]] // BUCKET) * BUCKET
-        assert (len(rows) + 1) * rounded_up > budget
-
-
-def test_a_text_longer_than_the_budget_has_a_batch_of_its_own() -> None:
-    assert epoch(TokenBudgetSampler(np.array([50, 3, 60]), 40)) == [[1], [0], [2]]
 
 
 def test_the_order_is_that_of_seed_and_epoch() -> None:
@@ -175,17 +161,6 @@ def rows_of(batches: BatchLoader) -> list[list[int]]:
     return [batch.rows.tolist() for batch in batches]
 
 
-def test_the_loader_yields_the_batches_of_its_sampler() -> None:
-    batches = loader()
-    assert len(batches) == len(batches.sampler) > 10
-    for number in (0, 1):
-        batches.sampler.set_epoch(number)
-        assert rows_of(batches) == list(batches.sampler)
-    batch = next(iter(batches))
-    assert torch.equal(batch.labels, batch.rows % 3)
-    assert torch.equal(batch.token_ids[:, 0], 100 * batch.rows + 1)
-
-
 @pytest.mark.parametrize("stop", [1, 5])
 def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(stop: int) -> None:
     stopped = loader()
@@ -208,14 +183,6 @@ def test_the_share_of_padding_is_that_counted_by_hand() -> None:
     assert epoch(sampler) == [[0, 1, 2], [3, 4]]
     assert padding_share(sampler, lengths) == pytest.approx(1 - (18 + 26) / (3 * 8 + 2 * 16))
     assert padding_share(TokenBudgetSampler(np.array([8, 8]), 16), np.array([8, 8])) == 0
-
-
-def test_batches_of_another_size_begin_an_epoch_at_its_start() -> None:
-    finished = loader()
-    count = len(rows_of(finished))
-    resumed = loader()
-    resumed.load_state_dict({"done": count - 1, "of": count - 1})  # a whole epoch of larger batches
-    assert rows_of(resumed) == rows_of(loader())
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram"])
@@ -264,3 +231,11 @@ def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(
         torch.testing.assert_close(
             found, loss(torch.cat([batch.rows for batch in step])), rtol=1e-12, atol=1e-12
         )
+
+
+def test_batches_of_another_size_begin_an_epoch_at_its_start() -> None:
+    finished = loader()
+    count = len(rows_of(finished))
+    resumed = loader()
+    resumed.load_state_dict({"done": count - 1, "of": count - 1})  # a whole epoch of larger batches
+    assert rows_of(resumed) == rows_of(loader())

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.config import DataConfig
-from headscope.data.columns import TextsOf, digests, num_known, numbers, tuples, values
+from headscope.data.columns import numbers, tuples, values
 from headscope.data.corpus import (
     Corpus,
     check_columns,
-    differing,
+    conflicting_labels,
     load_corpus,
     load_split,
     warn_of_repeated_texts,
@@ -90,13 +90,13 @@ def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
     lines = [f"{text},{'' if row == 7 else (3, 5)[row % 2]}" for row, text in enumerate(texts(40))]
     (tmp_path / "gap.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     settings = DataConfig(path=str(tmp_path / "gap.csv"))
-    assert "column 'label': 1 of 40 rows are empty or null (the first is line 9)" in refused(
+    assert "column 'label': 1 of 40 rows are empty or null (the first is row 7)" in refused(
         settings
     )
     settings.drop_empty = True
     with pytest.warns(
         UserWarningMessage,
-        match=r"gap\.csv, split train: dropped 1 of 40 rows: 1 with an empty 'label'",
+        match=r"gap\.csv, split train: dropped 1 of 40 rows with an empty 'text' or 'label'",
     ):
         corpus = load_corpus(settings)
     assert corpus.facts["rows dropped as empty"] == {"train": 1}
@@ -121,7 +121,7 @@ def test_a_split_whose_labels_are_kept_secret_is_refused_with_advice(tmp_path: P
     secret = table([-1] * 5, 50).cast_column("label", NAMES)
     assert refused(config(tmp_path, train, test_path=secret)) == (
         "test_path.parquet, split test, column 'label': 5 of 5 rows have unknown labels -1; "
-        "takes bad, fair, good (a split without labels is often marked -1: name another split)"
+        "expected bad, fair, good (a split without labels is often marked -1: name another split)"
     )
     message = refused(config(tmp_path, table([0, 1] * 20), test_path=table([-1] * 5, 50)))
     assert (
@@ -162,15 +162,6 @@ def test_validation_is_cut_from_train_and_never_from_the_test_split(
     assert len(parts[1]) == 10
 
 
-def test_the_split_that_is_tested_on_may_have_another_name(tmp_path: Path) -> None:
-    for name, start in (("train", 0), ("validation", 300), ("test", 350)):
-        table(["x", "y"] * 20, start).to_parquet(tmp_path / f"{name}.parquet")
-    settings = DataConfig(path=str(tmp_path), validation_split=None, test_split="validation")
-    corpus = load_corpus(settings)
-    assert [row for row, _ in rows(corpus, "test")] == texts(40, 300)
-    assert {row for row, _ in rows(corpus, "validation")} < set(texts(40))
-
-
 def test_cuts_follow_split_seed_alone(tmp_path: Path) -> None:
     train = table(["x", "y"] * 50)
     first, again, other = (
@@ -202,7 +193,7 @@ TWO = {
         (
             table([f"id {row}" for row in range(30)]),
             "path.parquet, column 'label': train (30 rows) has 30 labels, 30 of them once, such as id 0, id 1, id 10; "
-            "that looks like a number of each row: name the column with the label, data.label_column=...",
+            "that looks like an id of each row: name the column with the label, data.label_column=...",
         ),
         (
             Dataset.from_dict(SAME),
@@ -214,7 +205,7 @@ TWO = {
         ),
         (
             table([0.5, 1.0] * 9),
-            "split train, column 'label', row 0: holds the fraction 0.5; a label is",
+            "split train, column 'label', row 0: got the fraction 0.5, expected",
         ),
     ],
 )
@@ -237,7 +228,7 @@ def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -
     assert load_split(settings, "train", ["x", "y"])[0]["label"][:] == [1, 0, 1]
     with pytest.raises(
         DataError,
-        match=r"split train, column 'label': 2 of 3 rows have unknown labels y; takes x, z",
+        match=r"split train, column 'label': 2 of 3 rows have unknown labels y; expected x, z",
     ):
         load_split(settings, None, ["x", "z"])
 
@@ -277,26 +268,6 @@ def test_a_class_with_one_training_text_is_learned_and_left_out_of_validation(
     assert corpus.facts["classes with one training text"] == ["platinum"]
     counts = {role: Counter(label for _, label in rows(corpus, role)) for role in corpus.splits}
     assert [counts[role]["platinum"] for role in ("train", "validation", "test")] == [1, 0, 1]
-
-
-@pytest.mark.parametrize("at_once", [7])
-def test_what_is_loaded_does_not_depend_on_how_many_rows_are_read_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    labels, found = [["x", "y", "", "z", "x"][row % 5] or None for row in range(200)], []
-    train = Dataset.from_dict(
-        {"text": [*texts(60), *texts(60), *texts(60), *[" "] * 20], "label": labels}
-    )
-    settings = config(tmp_path, train, test_path=table(["x", "y"] * 10, 55), drop_empty=True)
-    for rows_at_once in (1000, at_once):
-        monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", rows_at_once)
-        with pytest.warns(UserWarningMessage) as caught:
-            corpus = load_corpus(settings)
-        splits = {role: split.to_list() for role, split in corpus.splits.items()}
-        found.append(
-            (splits, corpus.labels, corpus.facts, [str(warning.message) for warning in caught])
-        )
-    assert found[0] == found[1]
 
 
 # --- what is checked before training, each with a message that names the file, the column and the number of rows ---
@@ -363,7 +334,7 @@ def test_strings_that_are_not_utf8_are_refused_with_their_row(column: str) -> No
     )
     with pytest.raises(
         DataError,
-        match=rf"split test \(3 rows\), row 1: column '{column}' holds bytes that are not UTF-8",
+        match=r"split test \(3 rows\): .*Invalid UTF8 sequence at string index 1; fix or drop the row",
     ):
         check_columns(rows, "test", CONFIG)
 
@@ -391,7 +362,7 @@ def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> No
         without_empty(dataset, "train", CONFIG)
     assert str(caught.value) == (
         "reviews.csv, split train, column 'review': 2 of 4 rows are empty or null (the first is row 1); "
-        "mend them or set data.drop_empty=true"
+        "fix them or set data.drop_empty=true"
     )
 
 
@@ -409,7 +380,7 @@ def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
         "answer": ["A", "B", " ", "D", "E"],
         "stars": [1, 2, 3, None, 5],
     }
-    said = "dropped 3 of 5 rows: 1 with an empty 'review', 1 with an empty 'answer', 1 with an empty 'stars'"
+    said = "dropped 3 of 5 rows with an empty 'review' or 'answer' or 'stars'"
     with pytest.warns(UserWarningMessage, match=said):
         kept = without_empty(
             Dataset.from_dict(columns), "train", DataConfig(**vars(PAIRS) | {"drop_empty": True})
@@ -422,10 +393,12 @@ def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
 
 def test_a_split_of_which_nothing_is_left_is_refused() -> None:
     dropping = DataConfig(**vars(CONFIG) | {"drop_empty": True})
-    with pytest.raises(DataError, match=r"exam\.csv, split test: no rows to use; 2 were dropped"):
+    with pytest.raises(
+        DataError, match=r"exam\.csv, split test: dropped 2 of 2 rows .*; none is left"
+    ):
         without_empty(reviews(["", " "], [1, 2]), "test", dropping)
     with pytest.raises(
-        DataError, match=r"reviews\.csv, split train: no rows to use; 0 were dropped"
+        DataError, match=r"reviews\.csv, split train: dropped 0 of 0 rows .*; none is left"
     ):
         without_empty(reviews(["a"], [1]).select([]), "train", CONFIG)
 
@@ -444,7 +417,7 @@ def test_labels_that_look_alike_are_told_and_stay_apart(tmp_path: Path) -> None:
         "1.5",
     ]
     settings = config(tmp_path, table(labels * 10))
-    found = ["'01' / '1' / '1.0'", "'Good' / 'good' / '\uff27ood'", "'cafe\\u0301' / 'caf\u00e9'"]
+    found = ["'01' / '1' / '1.0'", "'Good' / 'good' / '\uff27ood'", "'cafe\u0301' / 'caf\u00e9'"]
     said = f"column 'label': labels differ in spelling alone, and are classes of their own: {', '.join(found)}"
     with pytest.warns(UserWarningMessage, match=re.escape(said)):
         corpus = load_corpus(settings)
@@ -478,11 +451,12 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
 def test_a_text_is_under_different_labels_if_another_row_has_it_with_other_ones(
     rows: list[tuple[str, list[int]]],
 ) -> None:
-    texts, table = digests([text] for text, _ in rows), np.array([labels for _, labels in rows])
+    texts = np.unique([text for text, _ in rows], return_inverse=True)[1]
+    table = np.array([labels for _, labels in rows])
     for labels in (table, table[:, 0]):
         kinds = [(text, str(label)) for (text, _), label in zip(rows, labels, strict=True)]
         wanted = [len({kind for kind in kinds if kind[0] == text}) > 1 for text, _ in kinds]
-        assert differing(texts, labels).tolist() == wanted
+        assert conflicting_labels(texts, labels).tolist() == wanted
 
 
 def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
@@ -526,37 +500,3 @@ def test_columns_are_the_same_however_many_rows_are_read_at_once(
     assert list(tuples(dataset, ["label", "text"])) == [(row["label"], row["text"]) for row in rows]
     assert numbers(dataset, "label").dtype == np.int64
     assert numbers(dataset, "label").tolist() == [row["label"] for row in rows]
-
-
-def test_texts_are_read_anew_each_time_column_after_column() -> None:
-    pairs = Dataset.from_dict({"text": ["a", "b"], "text_pair": ["c", "d"]})
-    texts = TextsOf(pairs, ["text", "text_pair"])
-    assert list(texts) == list(texts) == ["a", "b", "c", "d"]
-
-
-ROWS_OF_TEXTS = st.lists(
-    st.tuples(st.text("ab\0é", max_size=3), st.text("ab\0", max_size=2)), max_size=30
-)
-
-
-@settings(max_examples=50, deadline=None)
-@given(rows=ROWS_OF_TEXTS)
-def test_two_digests_are_the_same_if_and_only_if_the_rows_are(rows: list[tuple[str, str]]) -> None:
-    assert len(set(digests(rows).tolist())) == len(set(rows))
-
-
-@settings(max_examples=50, deadline=None)
-@given(rows=ROWS_OF_TEXTS, known=ROWS_OF_TEXTS.filter(bool))
-def test_rows_that_are_known_are_counted_as_a_set_would(
-    rows: list[tuple[str, str]], known: list[tuple[str, str]]
-) -> None:
-    assert num_known(digests(rows), digests(known)) == sum(row in set(known) for row in rows)
-
-
-def test_a_digest_takes_16_bytes_even_if_its_last_one_is_zero() -> None:
-    found = digests((str(number),) for number in range(3000))
-    assert found.nbytes == 16 * 3000
-    assert any(
-        len(each) < 16 for each in found.tolist()
-    )  # as NumPy shows one that ends with a zero
-    assert len(np.unique(found)) == 3000

@@ -2,7 +2,7 @@
 
 import json
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,11 @@ def test_near_duplicates_are_looked_for_once(
 ) -> None:
     calls = []
 
-    def counted(*columns: Iterable[str]) -> np.ndarray:
-        calls.append(near_duplicate_groups(*columns))
+    def counted(rows: Iterable[Sequence[str]]) -> np.ndarray:
+        calls.append(near_duplicate_groups(rows))
         return calls[-1]
 
-    monkeypatch.setattr("headscope.data.splits.near_duplicate_groups", counted)
+    monkeypatch.setattr("headscope.data.corpus.near_duplicate_groups", counted)
     rows = [
         {"text": f"{word(row // 2)} {'!' * row}", "label": "xy"[row // 2 % 2]} for row in range(80)
     ]
@@ -130,7 +130,9 @@ def test_near_duplicates_are_looked_for_once(
         assert len(calls) == 1
         evidence = data.encoded["train"].evidence
         assert evidence is not None
-        assert np.array_equal(evidence.folds, assign_folds(near_duplicate_groups(train["text"])))
+        assert np.array_equal(
+            evidence.folds, assign_folds(near_duplicate_groups([text] for text in train["text"]))
+        )
         calls.clear()
 
 

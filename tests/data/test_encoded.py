@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from headscope.config import TOKENIZERS, TokenizerConfig
 from headscope.data.batching import EncodedTexts
-from headscope.data.encoded import encode
+from headscope.data.datamodule import encode
 from headscope.data.tokenizer import train_tokenizer
 from headscope.files import cache_folder, content_key
 
@@ -43,7 +43,7 @@ def ids_of(texts: EncodedTexts) -> list[list[int]]:
 def test_texts_are_encoded_as_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, at_once: int
 ) -> None:
-    monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", at_once)
+    monkeypatch.setattr("headscope.data.datamodule.TEXTS_AT_ONCE", at_once)
     tokenizer = make_tokenizer(kind)
     texts = encode(tokenizer, DATASET, tmp_path)
     wanted = [tokenizer.encode(text) for text in TEXTS]
@@ -57,7 +57,7 @@ def test_texts_are_encoded_as_one_by_one(
 def test_pairs_are_encoded_with_the_text_that_each_token_belongs_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", at_once)
+    monkeypatch.setattr("headscope.data.datamodule.TEXTS_AT_ONCE", at_once)
     tokenizer = make_tokenizer(max_length=30)
     texts = encode(tokenizer, PAIRS, tmp_path)
     wanted = [tokenizer.encode(*pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
@@ -120,7 +120,7 @@ def test_the_name_is_that_of_the_texts_however_they_are_stored(
     ]
     assert all(dataset["text"][:] == dataset["text_pair"][::-1] == TEXTS for dataset in stored)
     names = {name_of(dataset, tmp_path, tokenizer) for dataset in stored}
-    monkeypatch.setattr("headscope.data.encoded.HASHED_AT_ONCE", 2)
+    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 2)
     names |= {name_of(dataset, tmp_path, tokenizer) for dataset in stored}
     assert len(names) == 1
 
@@ -146,7 +146,7 @@ def test_files_are_the_same_however_many_texts_are_encoded_at_once(
 ) -> None:
     found = []
     for at_once in (1, 3, 100):
-        monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", at_once)
+        monkeypatch.setattr("headscope.data.datamodule.TEXTS_AT_ONCE", at_once)
         encode(make_tokenizer(), dataset, tmp_path / str(at_once))
         (folder,) = (tmp_path / str(at_once) / "encoded").iterdir()
         found.append({file.name: file.read_bytes() for file in folder.iterdir()})
@@ -165,7 +165,7 @@ def test_what_was_encoded_is_read_again_and_what_was_half_written_is_not(
             if len(passes) == 2:  # the first names the files by what is in the texts
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("headscope.data.encoded.TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr("headscope.data.datamodule.TEXTS_AT_ONCE", 3)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Dataset, "iter", stopped)
         encode(tokenizer, DATASET, tmp_path)

@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import save_file
 
 from headscope.config import TokenizerConfig
-from headscope.data.batching import encode_texts, joined, units_of
+from headscope.data.batching import concat_encodings, encode_texts, word_ids
 from headscope.data.evidence import (
     FOLDS,
     Vocabulary,
@@ -243,8 +243,8 @@ def test_any_tokenizer_gives_tokens_with_evidence(tmp_path: Path, kind: str, is_
         tokenizer.encode_batch(list(given) if is_pair else [text for (text,) in given]),
         Vocabulary(),
     )
-    ids = joined(encodings, is_pair)
-    vocabulary = known_ngrams(WordTexts(units.words, units_of(encodings, given, units), ids.starts))
+    ids = concat_encodings(encodings, is_pair)
+    vocabulary = known_ngrams(WordTexts(units.words, word_ids(encodings, given, units), ids.starts))
     encoded = encode_texts(tokenizer, given, vocabulary)
     assert encoded.evidence is not None
     found = encoded.evidence.of(

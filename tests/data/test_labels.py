@@ -63,18 +63,6 @@ def test_lists_of_names_become_a_one_at_each_class(tmp_path: Path, kind: Any) ->
     assert corpus.facts["share of texts without a label"] == pytest.approx(0.2)
 
 
-def test_lists_of_integers_are_named_by_their_numbers_in_order(tmp_path: Path) -> None:
-    corpus = load_corpus(written(tmp_path, [[10, 9], [], [9], [2]] * 20))
-    assert corpus.labels == ["2", "9", "10"]
-    assert corpus.splits["train"].features["label"] == List(Value("int8"), length=3)
-    assert set(map(tuple, corpus.splits["train"]["label"])) == {
-        (0, 1, 1),
-        (0, 0, 0),
-        (0, 1, 0),
-        (1, 0, 0),
-    }
-
-
 @pytest.mark.parametrize(
     ("ending", "separator"), [("csv", ";"), ("tsv", " | "), ("csv", ","), ("jsonl", ";")]
 )
@@ -106,7 +94,7 @@ def test_lines_as_fasttext_writes_them_may_have_any_number_of_labels(tmp_path: P
     assert found(load_corpus(config)) == wanted()
     config.multi_label = False
     assert refused(config).endswith(
-        "lines.txt, line 1: takes lines of one '__label__name' and a text, got '__label__x __label__z text aa' "
+        "lines.txt, line 1: expected one '__label__name' and a text, got '__label__x __label__z text aa' "
         "(for lines with several set data.multi_label=true)"
     )
 
@@ -139,7 +127,7 @@ def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_wh
         ([["x"], ["y", None], []], "1 of 3 rows are empty or null (the first is row 1)"),
         ([["x"], ["y", " "], []], "1 of 3 rows are empty or null (the first is row 1)"),
         ([[1, 0, 0], [0, 1, 1]], "column 'label', row 0: [1, 0, 0] names a label twice"),
-        ([[1.0], [1.0, 0.5]], "row 1: holds the fraction 0.5; a label is an integer or a string"),
+        ([[1.0], [1.0, 0.5]], "row 1: got the fraction 0.5, expected an integer or a string"),
         ([[["x"]], [["y"]]], "column 'label' holds List"),
         ([[], []], "no text has a label"),
         (["", "", ""], "no text has a label"),
@@ -157,7 +145,9 @@ def test_what_cannot_be_trained_on_is_refused_with_what_to_do(
 def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not(
     tmp_path: Path,
 ) -> None:
-    with pytest.warns(UserWarningMessage, match="dropped 20 of 80 rows: 20 with an empty 'label'"):
+    with pytest.warns(
+        UserWarningMessage, match="dropped 20 of 80 rows with an empty 'text' or 'label'"
+    ):
         corpus = load_corpus(written(tmp_path, [["x", "y"], None, [], ["y"]] * 20, drop_empty=True))
     assert corpus.facts["rows dropped as empty"] == {"train": 20}
     assert sum(corpus.facts["sizes"].values()) == 60
@@ -168,20 +158,12 @@ def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not
     }
 
 
-@pytest.mark.parametrize("row", range(3))
-def test_a_label_of_one_text_is_trained_on(tmp_path: Path, row: int) -> None:
-    labels = [["x", "y"], ["x"], ["y"]] * 4
-    corpus = load_corpus(written(tmp_path, [*labels[:row], ["z", "y"], *labels[row:]]))
-    assert corpus.facts["classes with one training text"] == ["z"]
-    assert np.array(corpus.splits["train"]["label"]).sum(axis=0)[2] == 1
-
-
 def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -> None:
     config = written(tmp_path, [["y", "x"], [], ["y"]])
     dataset, _ = load_split(config, None, ["z", "y", "x"])
     assert dataset["label"][:] == [[0, 1, 1], [0, 0, 0], [0, 1, 0]]
     with pytest.raises(
-        DataError, match=r"column 'label': 2 of 3 rows have unknown labels y; takes x, z"
+        DataError, match=r"column 'label': 2 of 3 rows have unknown labels y; expected x, z"
     ):
         load_split(config, None, ["x", "z"])
 

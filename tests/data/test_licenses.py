@@ -151,7 +151,7 @@ def test_its_near_duplicates_are_on_one_side_of_each_cut() -> None:
     assert corpus.facts["near-duplicates kept on one side"] == 614
     assert corpus.facts["texts also in train"] == 0
     groups = near_duplicate_groups(
-        text for split in corpus.splits.values() for text in split["text"]
+        (text,) for split in corpus.splits.values() for text in split["text"]
     )
     sides = [
         set(side)

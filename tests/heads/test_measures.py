@@ -22,9 +22,12 @@ from headscope.heads.measures import (
     TopTexts,
     crossing_mass,
     position_only,
+    role,
+    role_arrays,
 )
 from headscope.heads.study import HeadSimilarity, divergences
-from headscope.record.schema import between, check_segments, numbers_of_pair, quadrants
+from headscope.record.pairs import between, numbers_of_pair, quadrants
+from headscope.record.schema import Text
 
 B, H, T = 5, 2, 7
 
@@ -460,20 +463,12 @@ def test_a_text_without_tokens_has_no_shares_and_nothing_goes_between() -> None:
     assert between(weights, [None] * 5).tolist() == [0, 0, 0]
 
 
-def test_segments_become_plain_numbers() -> None:
-    found = check_segments([None, np.int64(0), 1.0, True], 4, "t")
-    assert found == [None, 0, 1, 1]
-    assert [type(segment) for segment in found[1:]] == [int, int, int]
-
-
-@pytest.mark.parametrize(
-    "segments", [[0], [0, 1, 1], [0, 2], [0, -1], ["0", 1], "01", [[0], 1], [0, 0.5], [0, 10**400]]
-)
+@pytest.mark.parametrize("segments", [[0], [0, 1, 1], [0, 2], [0, -1], [0, 10**400]])
 def test_segments_that_do_not_fit_are_named(segments: Sequence[object]) -> None:
     with pytest.raises(
-        ValueError, match="probe_0: segments has to be 0, 1 or None for each of the 2 tokens"
+        ValueError, match="probe_0: segments: expected 0, 1 or None for each of 2 tokens"
     ):
-        check_segments(segments, 2, "probe_0")
+        Text("probe_0", ["a", "b"], "", segments=segments)
 
 
 # --- rollout and received mass, by hand ---
@@ -582,3 +577,35 @@ def test_of_one_text_the_error_is_zero() -> None:
     likeness = HeadSimilarity()
     likeness.update({"a": drawn(1, 2).float()})
     assert not likeness.summary().error.any()
+
+
+# --- roles ---
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"first": 0.5, "previous": 0.9, "entropy_share": 0.95}, ("first-token sink", 0.5)),
+        ({"first": 0.1, "previous": 0.45, "entropy_share": 0.8}, ("previous token", 0.45)),
+        ({"first": 0.1, "entropy_share": 0.95}, ("broad", 0.95)),
+        ({"first": 0.1, "entropy_share": 0.2}, ("focused", 0.8)),
+        (
+            {"first": 0.3, "entropy_share": 0.6},
+            ("no clear pattern", 0.3),
+        ),  # 0.75 of its rule; broad 0.67
+        ({}, ("no clear pattern", 0.0)),
+    ],
+)
+def test_a_role_is_never_left_blank(numbers: dict[str, float], expected: tuple[str, float]) -> None:
+    assert role(numbers) == (expected[0], pytest.approx(expected[1]))
+
+
+def test_roles_of_layers_with_different_numbers_of_heads() -> None:
+    summary = {"a": {"first": ([0.9, 0.1], [0.0, 0.0])}, "b": {"first": ([0.2], [0.0])}}
+    arrays = role_arrays(summary)  # type: ignore[arg-type]
+    assert arrays["roles"].tolist() == [
+        ["first-token sink", "no clear pattern"],
+        ["no clear pattern", ""],
+    ]
+    np.testing.assert_allclose(arrays["roles/score"], [[0.9, 0.1], [0.2, np.nan]], rtol=1e-6)
+    assert role_arrays({}) == {}

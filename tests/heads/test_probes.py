@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from headscope.config import ModelConfig
-from headscope.heads.report import Probe, run_probe
-from headscope.heads.show import ablate_each_head
+from headscope.data.batching import Batch
+from headscope.heads.report import Probe, ablate_each_head, run_probe
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS
+from headscope.record.schema import Text
 
 T, H, E, L, C = 7, 3, 4, 2, 5
-PROBE = Probe(("a b",), list("abcdefg"), torch.arange(2, 2 + T)[None], None, None)
+BATCH = Batch(torch.arange(2, 2 + T)[None], None, None, torch.tensor([-1]), torch.tensor([0]))
+PROBE = Probe(Text("text", list("abcdefg"), "a b"), BATCH)
 LABELS = list("vwxyz")
 
 
@@ -42,9 +44,9 @@ def test_value_norms_are_the_lengths_of_what_the_keys_add(options: dict[str, Any
             module.register_forward_pre_hook(
                 lambda _, args, name=name: inputs.update({name: args[0]})
             )
-    reading = run_probe(model, PROBE, LABELS, torch.device("cpu"))
-    assert list(reading.norms) == list(reading.maps)
-    for name, found in reading.norms.items():
+    output = run_probe(model, PROBE, LABELS)
+    for number, name in enumerate(output.layers):
+        found = output.arrays[f"layer_{number}/value_norms"]
         layer: Any = model.get_submodule(name)
         with torch.no_grad():
             projected = inputs[name][0] @ layer.in_proj_weight.T + layer.in_proj_bias
@@ -74,7 +76,7 @@ def test_without_a_head_or_a_layer_is_without_its_columns_of_the_output_projecti
         kept = weight.data.clone()
         weight.data[:, columns] = 0
         with torch.no_grad():
-            found: np.ndarray = (model(PROBE.token_ids)[0] / 1.5).softmax(-1).numpy()
+            found: np.ndarray = (model(BATCH.token_ids)[0] / 1.5).softmax(-1).numpy()
         weight.data.copy_(kept)
         return found
 

@@ -14,7 +14,7 @@ import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.errors import DataError
 from headscope.heads.sequence_classifier import SequenceClassifier
-from headscope.heads.study import causes
+from headscope.heads.study import study
 
 TEXT = "the film was not bad"
 
@@ -88,7 +88,7 @@ def test_what_the_heads_put_sums_to_what_all_of_them_change() -> None:
 def test_all_that_is_measured_of_our_own_heads_is_measured_of_those_of_transformers() -> None:
     model, tokenizer = classifier()
     asked = SequenceClassifier(model, tokenizer, 64)
-    found = causes(asked, asked.batches(*made_up(12)), asked.special, (0.5,), asked.objective)
+    found = study(asked, [asked.batches(*made_up(12))], asked.special, (0.5,), asked.objective)
     assert len(found.numbers) == 3
     for measures in found.numbers.values():
         assert {
@@ -110,7 +110,7 @@ def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_hea
     shown = headscope.show(model, tokenizer, TEXT, texts=texts, labels=labels)
     assert shown.study is not None
     assert shown.study.texts == 20
-    found, (mean, error) = shown.study.without_heads(), (0.0, 0.0)
+    found, (mean, error) = shown.study.loss_increases(), (0.0, 0.0)
     assert len(found) == 9
     weight = model.bert.encoder.layer[1].attention.output.dense.weight
 
@@ -185,8 +185,8 @@ def test_pairs_are_read_with_their_segments() -> None:
     )
     assert list(shown.probabilities.values()) == pytest.approx(own, abs=1e-6)
     probe = SequenceClassifier(model, tokenizer).probe(("good", "the film was bad"))
-    assert probe.segments == [None, 0, None, 1, 1, 1, 1, None]
-    assert (probe.special, probe.readout) == ([0, 2, 7], 0)
+    assert probe.text.segments == [None, 0, None, 1, 1, 1, 1, None]
+    assert (probe.text.special, probe.text.readout) == ([0, 2, 7], 0)
 
 
 def test_where_the_answer_is_read_from_is_found() -> None:
@@ -194,7 +194,7 @@ def test_where_the_answer_is_read_from_is_found() -> None:
     options = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     config = transformers.GPT2Config(n_embd=24, n_head=3, n_layer=2, vocab_size=120, **options)
     wrapped = SequenceClassifier(transformers.GPT2ForSequenceClassification(config), tokenizer)
-    assert wrapped.probe(TEXT).readout == 6  # the last of seven tokens
+    assert wrapped.probe(TEXT).text.readout == 6  # the last of seven tokens
     assert [len(batch.rows) for batch in wrapped.batches([TEXT, TEXT])] == [
         1,
         1,
@@ -213,18 +213,16 @@ def test_where_a_text_may_have_several_classes_each_has_its_own_probability() ->
 
 def test_what_cannot_be_shown_is_refused_with_what_to_do() -> None:
     model, tokenizer = classifier()
-    with pytest.raises(ValueError, match="takes a classifier of two classes or more, such as Bert"):
+    with pytest.raises(ValueError, match="expected two classes or more, as Bert"):
         headscope.show(model.bert, tokenizer, TEXT)
-    with pytest.raises(ValueError, match="takes both, or neither"):
+    with pytest.raises(ValueError, match="expected both or neither"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT])
-    with pytest.raises(ValueError, match="text: is empty"):
+    with pytest.raises(ValueError, match="text: expected a text, got an empty one"):
         headscope.show(model, tokenizer, " ")
     for label in ("paise", 2, -1, 0.5, None):
-        with pytest.raises(
-            DataError, match=r"knows no class .*; takes blame, praise, or a number from 0 on"
-        ):
+        with pytest.raises(DataError, match="expected blame, praise, or a number from 0 on, got"):
             headscope.show(model, tokenizer, TEXT, texts=[TEXT], labels=[label])
-    with pytest.raises(DataError, match="there are 1, and 2 texts"):
+    with pytest.raises(DataError, match="expected one for each of 2 texts, got 1"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0])
-    with pytest.raises(DataError, match="some are single texts and some are pairs"):
+    with pytest.raises(DataError, match="expected single texts or pairs, got both"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT, (TEXT, TEXT)], labels=[0, 1])

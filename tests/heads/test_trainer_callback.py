@@ -108,7 +108,7 @@ def test_the_record_has_maps_numbers_and_what_depends_on_each_head(tmp_path: Pat
     assert first["numbers/entropy/mean"].shape == (3, 3)
     assert "numbers/loss_zeroed/mean" not in first
     assert recorded.study is not None
-    effects = [mean for mean, _ in recorded.study.without_heads().values()]
+    effects = [mean for mean, _ in recorded.study.loss_increases().values()]
     np.testing.assert_allclose(last["numbers/loss_zeroed/mean"].ravel(), effects, rtol=1e-5)
     assert (last["numbers/loss_zeroed/error"] > 0).all()
     assert "48 texts" in index.notes["causes"]
@@ -149,8 +149,8 @@ def test_without_labelled_texts_maps_and_numbers_are_recorded_and_no_effects(
 
 def test_what_it_is_made_of_is_checked_at_once() -> None:
     for shown, options, message in [
-        ("one text", {}, "takes a list of texts"),
-        (SHOWN, {"texts": TEXTS}, "takes both, or neither"),
+        ("one text", {}, "expected a list of texts"),
+        (SHOWN, {"texts": TEXTS}, "expected both or neither"),
     ]:
         with pytest.raises(ValueError, match=message):
             headscope.HeadsCallback(None, shown, **options)

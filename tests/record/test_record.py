@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from headscope.record.pairs import quadrants
 from headscope.record.schema import (
     FOLDER,
     INDEX,
     RecordError,
     Text,
     levels_of,
-    quadrants,
     read_index,
     read_step,
     weights_from,
@@ -219,10 +219,10 @@ def test_half_a_file_is_never_listed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_maps_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     recorder = HeadRecorder(tmp_path, TEXTS)
-    with pytest.raises(ValueError, match="1 texts have maps, 2 texts were announced"):
+    with pytest.raises(ValueError, match="expected the maps of 2 texts, got those of 1"):
         recorder.record(0, maps()[:1])
     with pytest.raises(
-        ValueError, match=r"first, layer 0: a map of shape \(3, 2, 2\) for 4 tokens"
+        ValueError, match=r"first, layer 0: expected a map \[H, 4, 4\], got \(3, 2, 2\)"
     ):
         recorder.record(0, maps()[::-1])
     assert not (tmp_path / FOLDER).exists()
@@ -242,10 +242,10 @@ def test_what_is_no_softmax_is_refused_with_its_place(
 ) -> None:
     recorder, wrong = HeadRecorder(tmp_path, TEXTS), maps()
     wrong[1]["layer 1"][1, 0] = change(wrong[1]["layer 1"][1, 0])
-    words = f"second, layer 1, head 1: the row of query 0 has {said}; takes weights that sum to 1"
+    words = f"second, layer 1, head 1, query 0: expected weights that sum to 1, got {said}"
     with pytest.raises(ValueError, match=words):
         recorder.record(0, wrong)
-    with pytest.raises(ValueError, match="second: has no maps; give those of at least one layer"):
+    with pytest.raises(ValueError, match="second: expected maps of at least one layer"):
         recorder.record(0, [maps()[0], {}])
     assert not (tmp_path / FOLDER).exists()
     right = maps()
@@ -295,14 +295,14 @@ def test_a_broken_step_is_named(tmp_path: Path, damage: str) -> None:
         (lambda _: "null", "cannot be read"),
         (
             lambda content: content.replace('"version": 1', '"version": 99'),
-            "is of version 99, this headscope reads 1",
+            "version: .*upgrade headscope",
         ),
         (
             lambda content: content.replace('"file": "step', '"file": "../step'),
-            "names a file that no step has",
+            "expected the file of each step",
         ),
-        (lambda content: content.replace('"recorded"', '"unknown"'), "cannot be read"),
-        (lambda content: content.replace('"step": 0', '"step": "zero"'), "cannot be read"),
+        (lambda content: content.replace('"recorded"', '"unknown"'), "unknown: "),
+        (lambda content: content.replace('"step": 0', '"step": "zero"'), "steps.0.step: "),
         (lambda _: "[" * 100_000, "cannot be read"),
     ],
     ids=["cut", "list", "null", "version", "outside", "key", "word", "deep"],
@@ -381,12 +381,10 @@ def test_a_record_from_before_pairs_is_read_and_gone_on_with(tmp_path: Path) -> 
 
 
 def test_segments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="t: segments has to be 0, 1 or None for each of the 2 tokens"
-    ):
+    with pytest.raises(ValueError, match="t: segments: expected 0, 1 or None for each of 2 tokens"):
         Text("t", ["a", "b"], "a b", segments=[0, 1, 1])
     HeadRecorder(tmp_path, [PAIR]).record(0, maps(0, [PAIR]))
     path = tmp_path / FOLDER / INDEX
     path.write_text(path.read_text().replace('"segments": [null, 0', '"segments": [null, 7'))
-    with pytest.raises(RecordError, match="cannot be read: pair: segments has to be"):
+    with pytest.raises(RecordError, match="texts.0.segments.1: "):
         read_index(tmp_path / FOLDER)

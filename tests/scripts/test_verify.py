@@ -8,9 +8,9 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 def test_the_table_says_what_was_checked_and_that_it_holds(script: Command) -> None:
     shown = script("verify", "dtype=float32", "style=markdown").stdout
-    assert "104 of 104 properties hold: float32 on cpu" in shown
-    assert shown.count("pass") == 104
-    assert sum(line.startswith("|") for line in shown.splitlines()) == 104 + 2 * 6
+    assert "79 of 79 properties hold: float32 on cpu" in shown
+    assert shown.count("pass") == 79
+    assert sum(line.startswith("|") for line in shown.splitlines()) == 79 + 2 * 6
     for words in (
         "seed 55",
         "printed to 4 decimals",

@@ -14,6 +14,10 @@ from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
 
 CLASSES = ["bad", "good"]
+HEADLINE = (
+    "4 of 8 heads matter: ablating layer 1 head 1 raises the loss by 0.41 ± 0.03 nats;"
+    " 1 has no effect; 3 are inconclusive (256 texts)"
+)
 
 
 def answered_run(
@@ -26,10 +30,11 @@ def answered_run(
     seed: int = 0,
     texts: int = 2,
     classes: Sequence[str] = CLASSES,
+    headline: str = HEADLINE,
 ) -> HeadRecorder:
     """Write a run whose weights of step `kept` were kept. Its last layer's head 1 matters most, its head 0 does nothing.
 
-    Of all other heads the odd ones matter less, of the even ones it cannot be said.
+    Of all other heads the odd ones matter less, the even ones are inconclusive. Older records have no headline ("").
     """  # fmt: skip
     random = np.random.default_rng(seed)
     words = ["[CLS]", *(f"word{place}" for place in range(1, tokens - 1)), "[SEP]"]
@@ -64,6 +69,7 @@ def answered_run(
         extra["roles"][0, 0] = "first-token sink"
         if step == kept:
             numbers |= {"loss_zeroed": effects(layers, heads)}
+            extra |= {"verdicts/headline": headline} if headline else {}
             extra |= answer(layers, heads) | of_texts(
                 random, layers, heads, tokens, texts, len(classes)
             )

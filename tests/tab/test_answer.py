@@ -2,17 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from answered import CLASSES, answered_run
+from answered import CLASSES, HEADLINE, answered_run
 from heads_browser import Opener, Tab, expected_pixels, pixels_of
 from heads_server import Step, maps_of, write_run
 
 from headscope.record.reader import read_members
-from headscope.record.schema import Text, recorded
-from headscope.record.writer import HeadRecorder
+from headscope.record.schema import Text
 
 # The heads of a made-up record by importance: those that matter, those of which it cannot be said, one that does nothing.
 RANKED = ["layer 1, head 1", "layer 1, head 3", "layer 0, head 3", "layer 0, head 1", "layer 0, head 0", "layer 0, head 2", "layer 1, head 2", "layer 1, head 0"]  # fmt: skip
@@ -36,45 +34,53 @@ def beneath(tab: Tab, head: str) -> str:
     return tab.text(f".grid .map[aria-label='{head}'] .under")
 
 
-def sentence(logdir: Path, text: int = 0) -> str:
-    """Return what the record itself says of the heads and the answer."""
-    path = logdir / "b_newest" / "heads" / "step_000000000200.npz"
-    arrays = read_members(
-        path, lambda sizes: [name for name in sizes if name.startswith(f"text_{text}/nats/")]
-    )
-    words = ["[CLS]", *(f"word{place}" for place in range(1, 11)), "[SEP]"]
-    said = recorded(
-        {name.removeprefix(f"text_{text}/"): array for name, array in arrays.items()},
-        CLASSES[text],
-        words,
-    )
-    assert said is not None
-    return said.sentence()
-
-
 def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> None:
     tab = open_tab(runs, height=900)
-    tab.drawn(200)  # the kept step of the newest run, and not its last
+    tab.drawn(200)  # the best step of the newest run, and not its last
     assert tab.find(".choose-run").input_value() == "b_newest"
-    tab.says(".answer .matters", "matter:")
-    assert tab.text(".answer .matters") == (
-        "4 of 8 heads matter: without layer 1 head 1 the loss rises by 0.41 ± 0.03 nats, "
-        "without layer 1 head 3 by 0.13 ± 0.01, without layer 0 head 3 by 0.11 ± 0.01; 1 does nothing; "
-        "of 3 it cannot be said with 256 texts."
-    )
-    assert "standard error" in tab.find(".answer .amount").first.get_attribute("title")
-    for text in (0, 1):
-        tab.find(".choose-text").select_option(str(text))
-        tab.says(".answer .spoken", f"nats for {CLASSES[text]}")
-        shown = tab.text(".answer .spoken").replace("−", "-")
-        assert re.sub("[“”]", '"', shown) == f"In this text {sentence(runs, text)}"
+    tab.says(".answer .matters", "4 of 8")
+    assert tab.text(".answer .matters") == HEADLINE
     assert tab.text(".head h2") == "layer 1, head 1"
     assert listed(tab) == RANKED
     box = tab.find(".head .large").bounding_box()
     assert box["x"] > 600  # beside the grid
     assert box["y"] + box["height"] <= 900  # in sight
-    tab.find(".answer .head-name >> text=layer 0 head 3").click()
-    assert tab.text(".head h2") == "layer 0, head 3"
+    tab.find(".answer .contributions .head-name >> nth=1").click()
+    assert tab.text(".head h2") != "layer 1, head 1"
+    tab.find(".answer .matters .head-name").click()
+    assert tab.text(".head h2") == "layer 1, head 1"
+    tab.press(".")
+    tab.drawn(300)
+    tab.says(".answer .matters", "Heads were ablated at step 200")
+    tab.find(".answer button >> text=Go to step 200").click()
+    tab.drawn(200)
+    assert tab.text(".answer .matters") == HEADLINE
+
+
+@pytest.mark.slow
+def test_the_contributions_are_those_of_the_record_and_add_up(open_tab: Opener, runs: Path) -> None:
+    path = runs / "b_newest" / "heads" / "step_000000000200.npz"
+    arrays = read_members(path, lambda sizes: [name for name in sizes if "/nats/" in name])
+    tab = open_tab(runs)
+    tab.drawn(200)
+    for text, answer in enumerate(CLASSES):
+        heads, feedforward, bias = (
+            arrays[f"text_{text}/nats/{name}"] for name in ("heads", "feedforward", "constant")
+        )
+        tab.find(".choose-text").select_option(str(text))
+        tab.says(".answer .contributions", f"Contributions to {answer} in this text")
+        amounts = [
+            float(amount.replace("−", "-"))
+            for amount in tab.find(".contributions .amount").all_inner_texts()
+        ]
+        ranked = heads.ravel()[np.argsort(-abs(heads), axis=None)]
+        expected = [*ranked[:3], ranked[3:].sum(), feedforward.sum(), float(bias)]
+        assert amounts == pytest.approx([*expected, sum(expected)], abs=0.051)
+        place = (1, 1)
+        key, share = (arrays[f"text_{text}/nats/{name}"][place][0] for name in ("keys", "by_key"))
+        words = tab.text(".contribution").replace("−", "-")
+        assert words.startswith(f"contributes {heads[place]:+.2f} nats to {answer}: ")
+        assert f"{['[CLS]', 'word1', 'word2'][key]} {share:+.2f}" in words
 
 
 @pytest.mark.slow
@@ -88,18 +94,13 @@ def test_each_map_has_its_effect_and_its_role(open_tab: Opener, runs: Path) -> N
         r"\? 0·0 \+0\.00 ±0\.01 first-token sink \d\.\d\d", beneath(tab, "layer 0, head 0")
     )
     title = tab.find(".grid .map >> nth=0").get_attribute("title")
-    assert "without it the loss rises by 0.41 ± 0.03 nats" in title
-    assert re.search(r"it matters\n.*put \+2\.5 nats.*\nrole: no clear pattern, score \d", title)
+    assert "loss when ablated: +0.41 ±0.03 nats" in title
+    assert re.search(r"\nmatters: .*\n.*answer of this text: \+2\.5 nats\nrole: no clear", title)
     tab.press(".")
     tab.drawn(300)
-    tab.says(".answer .matters", "known at step 200")
+    tab.says(".answer .matters", "Heads were ablated at step 200")
     assert listed(tab) == RANKED  # the maps stay where they are
-    assert (
-        beneath(tab, "layer 1, head 1") == "1·1 no clear pattern"
-    )  # but effects are those of another step
-    tab.find(".answer button >> text=Go to step 200").click()
-    tab.drawn(200)
-    tab.says(".answer .matters", "4 of 8 heads matter")
+    assert beneath(tab, "layer 1, head 1") == "1·1 no clear pattern"  # not another step's effect
 
 
 @pytest.mark.slow
@@ -129,21 +130,6 @@ def test_a_link_keeps_order_filter_colours_and_lock(open_tab: Opener, runs: Path
 
 
 @pytest.mark.slow
-def test_another_run_stands_in_the_same_order(open_tab: Opener, runs: Path) -> None:
-    tab = open_tab(runs, "#p.heads.compare=a_former%2Cnearest%2Cbeside%2Cown")
-    tab.drawn(200)
-    tab.wait("() => document.querySelectorAll('.other-grid .map .name').length === 8")
-    assert [
-        each.get_attribute("aria-label") for each in tab.find(".other-grid .map").all()
-    ] == RANKED
-    assert beneath(tab, "layer 1, head 3").startswith("● 1·3")
-    assert tab.find(".other-grid .under").all_inner_texts()[:2] == [
-        "1·1",
-        "1·3",
-    ]  # its effects are not known
-
-
-@pytest.mark.slow
 def test_arrows_go_through_the_maps_as_they_stand(open_tab: Opener, runs: Path) -> None:
     tab = open_tab(runs)
     tab.drawn(200)
@@ -169,7 +155,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     tabs = [open_tab(tmp_path), open_tab(tmp_path)]
     for tab in tabs:
         tab.drawn(200)
-        tab.says(".answer .matters", "Which heads matter is measured when a run ends")
+        tab.says(".answer .matters", "Heads are ablated when a run ends")
         assert tab.text(".answer code") == f"headscope inspect run={tmp_path}/mine"
     tabs[1].press(",")
     tabs[1].press(",")
@@ -177,40 +163,11 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     recorder.index.kept = 100
     recorder.amend(100, {})
     for tab, step, says in zip(
-        tabs, (100, 0), ("4 of 8 heads matter", "known at step 100"), strict=True
+        tabs, (100, 0), (HEADLINE, "Heads were ablated at step 100"), strict=True
     ):
         tab.frame.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
         tab.says(".answer .matters", says)
         tab.drawn(step)
-
-
-RANK = """async (cases) => {
-    const { importanceOf } = await import(new URL('static/answer.js', document.baseURI));
-    return cases.map(({ mean, verdicts, nats }) => {
-        const numbers = { step: 1, measures: mean ? { loss_zeroed: { mean: [mean] } } : {}, extra: verdicts ? { verdicts: [verdicts] } : {} };
-        const maps = { natsOf: (_, head) => nats?.[head] ?? null };
-        const found = importanceOf({ numbers, answer: null, shown: 1, index: { heads: [3] }, maps });
-        return found.ranked?.map(({ head }) => head) ?? null;
-    });
-}"""
-
-
-@pytest.mark.slow
-def test_what_matters_comes_first_whatever_is_known(open_tab: Opener, runs: Path) -> None:
-    cases: list[tuple[dict[str, Any], list[int] | None]] = [
-        ({"mean": [0.9, -0.2, 0.1], "verdicts": [-1, 1, 1]}, [1, 2, 0]),  # of harm, too
-        (
-            {"mean": [0.9, -0.2, 0.1], "verdicts": [0, -1, -1], "nats": [1, 2, -3]},
-            [2, 1, 0],
-        ),  # none is shown to matter
-        ({"mean": [0.1, -0.2, 0.1]}, [1, 0, 2]),  # not tested
-        ({"nats": [0.1, 0.1, -0.5]}, [2, 0, 1]),
-        ({}, None),
-    ]
-    tab = open_tab(runs)
-    assert tab.frame.evaluate(RANK, [case for case, _ in cases]) == [
-        expected for _, expected in cases
-    ]
 
 
 @pytest.mark.slow
@@ -259,7 +216,7 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
     assert tab.text(".head h2") == "layer 0, head 0"
     assert listed(tab) == [f"layer {layer}, head {head}" for layer in range(2) for head in range(3)]
     assert tab.find(
-        ".order-of-maps, .listed-heads, .grid .answer-row, .of-special, .answer .spoken"
+        ".order-of-maps, .listed-heads, .grid .answer-row, .of-special, .answer .contributions"
     ).first.is_hidden()
     assert tab.find(".grid .key").is_hidden()
     assert tab.find(".answer code").count() == 1
@@ -267,32 +224,35 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [800, 1280])
-@pytest.mark.parametrize("order", ["importance", "place"])
+@pytest.mark.parametrize(("width", "order"), [(800, "importance"), (1280, "place")])
 def test_labels_of_many_heads_are_read_beneath_their_maps(
     open_tab: Opener, tmp_path: Path, width: int, order: str
 ) -> None:
     answered_run(tmp_path / "mine", 12, 12, 16, (0,), 0, texts=1)
     tab = open_tab(tmp_path, f"#p.heads.order={order}", width=width)
     tab.drawn(0)
-    tab.wait("() => document.querySelectorAll('.grid .map[data-verdict=\"1\"]').length === 72")
+    tab.wait("() => document.querySelectorAll('.grid .map[data-effect=matters]').length === 72")
     assert tab.fits()
     over = "all => all.filter(node => [...node.children].some(part => part.offsetWidth && part.offsetLeft + part.offsetWidth > node.offsetLeft + node.offsetWidth + 1)).length"
     assert tab.find(".grid .under").evaluate_all(over) == 0
 
 
 @pytest.mark.slow
-def test_a_role_is_text_and_a_run_without_a_head_that_matters_says_so(
+def test_roles_and_headlines_are_text_and_an_older_record_is_counted(
     open_tab: Opener, tmp_path: Path
 ) -> None:
-    recorder: HeadRecorder = answered_run(tmp_path / "mine")
     hostile = "<img src=x onerror=alert(1)>"
+    recorder = answered_run(tmp_path / "mine", headline="")
     extra = {"roles": np.full((2, 4), hostile), "verdicts": np.zeros((2, 4), dtype=np.int32)}
     assert recorder.amend(200, {}, extra)
     tab = open_tab(tmp_path)
     tab.drawn(200)
-    tab.says(".answer .matters", "Of 8 heads none is shown to matter alone; 8 do nothing.")
+    counts = "Ablating single heads: 0 matters, 8 no effect, 0 inconclusive (256 texts)"
+    tab.says(".answer .matters", counts)
     assert (tab.find(".grid .role-of").first.text_content() or "").startswith(hostile)
-    assert tab.find("img").count() == 0
     tab.find(".listed-heads [data-value=matter]").click()
-    assert tab.text(".grid .maps") == "No head is shown to matter alone."
+    assert tab.text(".grid .maps") == "No single head is shown to matter."
+    assert recorder.amend(200, {}, {"verdicts/headline": np.array(f"layer 9 head 9 {hostile}")})
+    tab.frame.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    tab.says(".answer .matters", hostile)
+    assert tab.find("img").count() == 0

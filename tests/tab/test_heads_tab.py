@@ -15,7 +15,7 @@ from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of,
 from heads_server import Server, Step, maps_of, softmax, write_run
 from hostile_records import BAD_INDEX, BAD_STEP, write_hostile
 
-from headscope.record.schema import Text, spoken
+from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.pictures import colors
 from headscope.tab.summaries import write_marker
@@ -235,56 +235,6 @@ def check_the_pooling_and_the_prediction_are_shown(tab: Tab) -> None:
     assert tab.find(".text .tokens >> nth=0").locator(".token").all_text_contents() == SHORT
 
 
-@pytest.mark.slow
-def test_what_a_head_put_for_the_class_is_shown_in_the_tab_and_on_its_page(
-    open_tab: Opener, tmp_path: Path
-) -> None:
-    heads, by_key = np.array([[1.5, -0.25]]), np.zeros((1, 2, len(SHORT)))
-    by_key[0, 0, 2], by_key[0, 1, 1] = 1.5, -0.25
-    said = spoken("cats", SHORT, heads, by_key, np.array([0.5]), -0.5)
-    extra = {f"text_0/{name}": values for name, values in said.arrays().items()}
-    extra["text_0/nats/class"] = np.array(1, dtype=np.int32)
-    step = Step(
-        0, [maps_of(0, 1, 2, len(SHORT))], probabilities=[np.array([0.1, 0.9])], extra=extra
-    )
-    write_run(tmp_path, "mine", [Text("mine", SHORT, "a film")], [step], classes=["dogs", "cats"])
-    tab = open_tab(tmp_path)
-    tab.drawn(0)
-    assert tab.text(".put").startswith("put +1.50 nats for cats: film +1.50, ")
-    tab.find(".grid .map >> nth=1").click()
-    tab.wait(
-        "() => document.querySelector('.put').textContent.startsWith('put −0.25 nats for cats: a −0.25, ')"
-    )
-    tab.open_saved_page()
-    tab.says(".put", "put +1.50 nats for cats: film +1.50, ")
-    assert said.sentence() in tab.text(".trust").replace("−", "-")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "verdict"),
-    [
-        ([1, 1], "predicted dogs, cats ✓ true label dogs, cats"),
-        ([0, 0], "predicted none ✗ true label dogs, cats"),
-    ],
-)
-def test_all_that_a_text_is_given_is_shown_in_the_tab_and_on_its_page(
-    open_tab: Opener, tmp_path: Path, given: list[int], verdict: str
-) -> None:
-    extra = {"text_0/given": np.array(given, dtype=np.uint8)}
-    step = Step(
-        0, [maps_of(0, 1, 2, len(SHORT))], probabilities=[np.array([0.4, 0.9])], extra=extra
-    )
-    text = Text("mine", SHORT, "a film", "dogs, cats")
-    write_run(tmp_path, "mine", [text], [step], classes=["dogs", "cats"])
-    tab = open_tab(tmp_path)
-    tab.drawn(0)
-    assert tab.text(".prediction h3") == verdict
-    tab.open_saved_page()
-    tab.says(".prediction h3", verdict.split(" ")[-1])
-    assert tab.text(".prediction h3") == verdict
-
-
 # --- steps ---
 
 
@@ -321,20 +271,6 @@ def test_the_steps_can_be_played(open_tab: Opener, two_runs: Path) -> None:
         "() => document.querySelector('.play').getAttribute('aria-pressed') === 'false' && seen.at(-1) === 'step 200'"
     )
     assert tab.frame.evaluate("seen") == ["step 0", "step 100", "step 200"]
-
-
-@pytest.mark.slow
-def test_what_was_thinned_out_is_said(open_tab: Opener, tmp_path: Path) -> None:
-    steps = [Step(step, [maps_of(step, 1, 2, 9)]) for step in range(40)]
-    text = Text("long", [f"t{n}" for n in range(9)], "t")
-    write_run(tmp_path, "thin", [text], steps, budget=16_000)
-    tab = open_tab(tmp_path)
-    tab.drawn(39)
-    assert re.fullmatch(r"\d+ of 40 recorded steps kept", tab.text(".kept"))
-    tab.find("input[type=range]").focus()
-    tab.page.keyboard.press("Home")
-    tab.drawn(0)
-    assert "of 40 recorded steps kept: each" in tab.text(".trust")
 
 
 @pytest.mark.slow
@@ -397,7 +333,7 @@ def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_heads_are_matched_by_likeness(open_tab: Opener, tmp_path: Path) -> None:
+def test_heads_are_matched_by_similarity(open_tab: Opener, tmp_path: Path) -> None:
     write_run(tmp_path, "second", two_texts(), [recorded(0, second_maps(0))])
     write_run(tmp_path, "first", two_texts(), [recorded(0, first_maps(0))])
     tab = open_tab(tmp_path)
@@ -417,68 +353,13 @@ def test_heads_are_matched_by_likeness(open_tab: Opener, tmp_path: Path) -> None
     assert near < 0.2 < float(tab.text(".other-head h2").split()[-1])
 
 
-@pytest.mark.slow
-def test_the_assignment_is_the_best_there_is(open_tab: Opener, two_runs: Path) -> None:
-    from scipy.optimize import linear_sum_assignment
-
-    tab = open_tab(two_runs)
-    random = np.random.default_rng(0)
-    tables = [np.round(random.random((n, n)), 1 if n % 2 else 9) for n in range(1, 13)]
-    run = "async ts => { const m = await import(new URL('static/likeness.js', document.baseURI)); return ts.map(m.assign); }"
-    for table, columns in zip(
-        tables, tab.frame.evaluate(run, [t.tolist() for t in tables]), strict=True
-    ):
-        rows, best = linear_sum_assignment(table)
-        assert sorted(columns) == list(range(len(table)))
-        assert table[range(len(table)), columns].sum() == pytest.approx(table[rows, best].sum())
-
-
-@pytest.mark.slow
-def test_a_map_that_is_no_numbers_is_matched_with_what_is_left(
-    open_tab: Opener, two_runs: Path
-) -> None:
-    tab = open_tab(two_runs)
-    run = """async () => {
-        const { matchLayer } = await import(new URL('static/likeness.js', document.baseURI));
-        const maps = (heads) => ({ headsOf: () => heads.length, values: (_, head) => heads[head], picture: () => ({ side: 2 }) });
-        return matchLayer(maps([[NaN, NaN, NaN, NaN], [1, 0, 0, 1]]), maps([[1, 0, 0, 1], [0, 1, 1, 0]]), 0);
-    }"""
-    assert tab.frame.evaluate(run) == [1, 0]
-
-
-@pytest.mark.slow
-def test_a_step_that_is_under_way_is_not_asked_for_again(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    run = """async () => {
-        const { Loader } = await import(new URL('static/loader.js', document.baseURI));
-        const loader = Object.create(Loader.prototype);
-        Object.assign(loader, { ahead: new Set(), store: { run: 'slow', text: 0, steps: [{ step: 1, time: 1 }] } });
-        const [fetch, asked] = [window.fetch, []];
-        window.fetch = (address) => { asked.push(String(address)); return new Promise(() => {}); };
-        for (let turn = 0; turn < 5; turn += 1) loader.prefetch(0);
-        window.fetch = fetch;
-        return asked.filter((address) => address.includes('slow')).length;
-    }"""
-    assert tab.frame.evaluate(run) == 1
-
-
-@pytest.mark.slow
-def test_a_run_is_not_compared_with_its_own_nearest_step(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.find(".choose-other").select_option("=second")
-    assert tab.find(".choose-other-step").input_value() == "nearest"
-    tab.find(".choose-run").select_option("second")
-    tab.wait("() => document.querySelector('.choose-other-step').value === 'first'")
-    tab.wait("() => document.querySelector('.other-grid h2')?.textContent.includes('second')")
-
-
 def test_the_distance_is_jensen_and_shannons(open_tab: Opener, two_runs: Path) -> None:
     from scipy.spatial.distance import jensenshannon
 
     tab = open_tab(two_runs)
     left, right = maps_of(0, 1, 2, 9)[0]
     run = """async (pair) => {
-        const { distance, stepped } = await import(new URL('static/likeness.js', document.baseURI));
+        const { distance, stepped } = await import(new URL('static/compare.js', document.baseURI));
         return distance(...pair.map((values) => stepped(values, 9)));
     }"""
     expected = np.mean([jensenshannon(p, q, base=2) for p, q in zip(left, right, strict=True)])
@@ -552,107 +433,62 @@ def test_the_table_sorts_by_a_number_both_ways_and_back(open_tab: Opener, two_ru
 
 
 @pytest.mark.slow
-def test_the_table_of_an_old_record_has_its_numbers_and_their_lines(
-    open_tab: Opener, two_runs: Path
+def test_the_check_and_the_numbers_of_an_old_record_are_shown(
+    open_tab: Opener, tmp_path: Path
 ) -> None:
-    tab = open_tab(two_runs)
-    tab.find(".table tbody tr").first.wait_for()
-    columns = [cell.get_attribute("data-column") for cell in tab.find(".table thead th").all()]
-    assert columns == [
-        "head",
-        "entropy_share",
-        "entropy",
-        "previous",
-        "odd",
-        "line",
-    ]  # and a measure that nobody announced
-    assert (
-        "–" in tab.find(".table tbody tr >> nth=5").locator("td").all_text_contents()
-    )  # what has no value
-    tab.wait("() => document.querySelector('.table .dot:not([hidden])')?.style.left")
-    pixels = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(value => value > 0)"
-    assert tab.find(".table .spark canvas").first.evaluate(pixels)
-
-
-@pytest.mark.slow
-def test_the_check_says_what_was_measured(open_tab: Opener, tmp_path: Path) -> None:
-    step = recorded(200, first_maps(200))
-    step.extra = {"text_0/rounding": np.array(0.0015, dtype=np.float32)}
-    write_run(
-        tmp_path, "mine", two_texts(), [step], notes={"precision": "bf16-mixed", "dropout": "off"}
-    )
+    steps = [recorded(step, first_maps(step)) for step in (100, 200)]
+    steps[1].extra = {"text_0/rounding": np.array(0.0015, dtype=np.float32)}
+    notes = {"precision": "bf16-mixed", "dropout": "off"}
+    write_run(tmp_path, "mine", two_texts(), steps, notes=notes)
     tab = open_tab(tmp_path)
     tab.drawn(200)
-    said = tab.text(".trust")
-    kernel = "kernel gave and the same sums made with these maps, unrounded: 3.0e-8 (dropout off, precision bf16-mixed)."
-    assert kernel in said
-    assert "kept in 8 bits, and the softmax recomputed from the model’s parameters: 1.5e-3." in said
-    tab.says(".trust", "was not measured at this step")
+    check = tab.text(".trust")
+    assert "the softmax recomputed: 1.5e-3; between" in check
+    assert "times the values: 3.0e-8 (dropout off, precision bf16-mixed)." in check
+    tab.says(".trust", "Faithfulness was not measured at this step")
     assert tab.find(".badge").is_hidden()
-    run = """async () => {
-        const [api, trust] = await Promise.all(['api', 'trust'].map((name) => import(new URL(`static/${name}.js`, document.baseURI))));
-        const maps = await api.askMaps('mine', { step: 200, time: 0 }, 0);
-        maps.rounded = null;
-        const { check, fact } = trust.TrustView.prototype;
-        return check.call({ fact, store: { index: { notes: {} } } }, maps).textContent;
-    }"""
-    of_old_record = tab.frame.evaluate(run)
-    rounded = max(np.abs(stored(layer) - layer).max() for layer in first_maps(200))
-    stated = float(of_old_record.partition("rounded, by at most ")[2].split(". ")[0])
-    assert (
-        rounded <= stated <= 1.2 / 510
-    )  # what keeping a weight in one byte costs, beside the layer's own
+    tab.find(".table .spark circle").first.wait_for()
+    columns = [cell.get_attribute("data-column") for cell in tab.find(".table thead th").all()]
+    assert columns == ["head", "entropy_share", "entropy", "previous", "odd", "line"]
+    sixth = tab.find(".table tbody tr >> nth=5").locator("td").all_text_contents()
+    assert "–" in sixth  # what has no value
 
 
 @pytest.mark.slow
-def test_it_is_said_whether_the_prediction_hangs_on_what_the_heads_point_at(
+def test_it_is_said_whether_the_prediction_depends_on_what_the_heads_point_at(
     open_tab: Opener, two_runs: Path
 ) -> None:
     tab = open_tab(two_runs)
-    cases: list[tuple[Any, list[float] | None, str, bool]] = [
-        ([0.1, 0.3], None, "The prediction does not hang on what the heads point at (−0.050", True),
-        ([0.6, 0.1], None, "the prediction falls by 0.600, against 0.150 by chance; with them alone by 0.100", False),
-        ([[0.6, 0.1], [0.1, 0.02]], None, "the prediction falls by 0.600 ±0.100, against 0.150 by chance", False),
-        ([[0.2, 0.1], [0.1, 0.02]], None, "Too few texts to say whether the prediction hangs on", False),
-        ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.02], "The prediction hangs on what the heads point at (0.050 ±0.020", False),
-        ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.03], "Too few texts to say whether the prediction hangs on", False),
-        ([[0.2, 0.1], [0.1, 0.02]], [-0.05, 0.02], "The prediction does not hang on what the heads point at", True),
-    ]  # fmt: skip
-    run = "async extra => (await import(new URL('static/trust.js', document.baseURI))).faithfulness(extra, {})"
-    for rollout, paired, said, warns in cases:
-        extra = {"faithfulness/chance": [0.15, 0.2], "faithfulness/rollout": rollout}
-        found = tab.frame.evaluate(
-            run, extra if paired is None else {**extra, "faithfulness/rollout_less_chance": paired}
-        )
-        assert said in found["text"]
-        assert found["warns"] is warns
-        assert ("not as why the model decides" in found["text"]) is not found["text"].startswith(
-            "The prediction hangs"
-        )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("paired", [0.05, -0.05])
-def test_a_prediction_that_does_not_hang_on_the_maps_has_a_badge(
-    open_tab: Opener, two_runs: Path, paired: float
-) -> None:
-    extra = {
-        "faithfulness/chance": [0.15, 0.2],
-        "faithfulness/rollout": [0.2, 0.1],
-        "faithfulness/gradient": [0.7, 0.1],
-    }
-    extra["faithfulness/rollout_less_chance"] = [paired, 0.02]
-    tab = open_tab(two_runs)
     tab.drawn(200)
+    depends = "The prediction depends on the tokens that the heads point at"
+    does_not = "The prediction does not depend"
+    inconclusive = "It is inconclusive whether the prediction depends"
+    cases: list[tuple[Any, list[float] | None, str, bool]] = [
+        ([0.1, 0.3], None, does_not, True),
+        ([0.6, 0.1], None, "it falls by 0.600, without random ones by 0.150 (difference", False),
+        ([[0.2, 0.1], [0.1, 0.02]], None, inconclusive, False),
+        ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.02], f"{depends}: without them", False),
+        ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.03], inconclusive, False),
+        ([[0.2, 0.1], [0.1, 0.02]], [-0.05, 0.02], does_not, True),
+    ]
+    run = "async (extra) => (await import(new URL('static/trust.js', document.baseURI))).faithfulness(extra)"
+    for rollout, paired, words, warns in cases:
+        extra = {"faithfulness/chance": [0.15, 0.2], "faithfulness/rollout": rollout}
+        if paired is not None:
+            extra["faithfulness/rollout_less_chance"] = paired
+        verdict = tab.frame.evaluate(run, extra)
+        assert words in verdict["text"]
+        assert verdict["warns"] is warns
+        is_advised = "not as why the model decides" in verdict["text"]
+        assert is_advised is not verdict["text"].startswith(depends)
     tab.page.route(
         "**/numbers?*step=100*",
         lambda route: route.fulfill(json={**route.fetch().json(), "extra": extra}),
     )
     tab.press(",")
     tab.drawn(100)
-    tab.says(".trust", "paired by text")
-    assert "Gradient × input: 0.700" in tab.text(".trust")
-    assert tab.find(".badge").is_visible() is (paired < 0)
+    tab.says(".trust", does_not)
+    assert tab.find(".badge").is_visible()
 
 
 @pytest.mark.slow
@@ -733,15 +569,6 @@ def test_a_link_opens_the_same_view(open_tab: Opener, two_runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_link_to_a_step_that_is_gone_opens_the_nearest(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(
-        two_runs, "#heads&p.heads.run=first&p.heads.step=120&p.heads.layer=7&p.heads.head=9"
-    )
-    tab.drawn(100)
-    assert tab.text(".head h2") == "layer 1, head 2"
-
-
-@pytest.mark.slow
 def test_a_link_to_a_run_that_is_gone_says_so(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs, "#heads&p.heads.run=%3Cimg%20src%3Dx%3E")
     tab.drawn(200)
@@ -776,21 +603,6 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(
 
 
 @pytest.mark.slow
-def test_a_run_that_cannot_be_read_says_why(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
-    tab.find(".choose-run").select_option("unreadable")
-    tab.find(".error.whole").wait_for()
-    assert "index.json: cannot be read" in tab.text(".error.whole")
-    tab.find(".choose-run").select_option("first")
-    tab.drawn(200)
-    assert tab.find(".error.whole").is_hidden()
-    np.testing.assert_array_equal(
-        pixels_of(tab, ".head .large"), expected_pixels(first_maps(200)[0][0])
-    )
-
-
-@pytest.mark.slow
 def test_one_page_goes_through_hostile_runs_and_shows_a_good_one_rightly(
     open_tab: Opener, tmp_path: Path
 ) -> None:
@@ -815,12 +627,6 @@ def test_one_page_goes_through_hostile_runs_and_shows_a_good_one_rightly(
     assert tab.find(".error:visible").count() == 0
     assert tab.find(".table tbody tr").count() == 6
     np.testing.assert_array_equal(pixels_of(tab, ".grid canvas", 4), expected)
-
-
-@pytest.mark.slow
-def test_an_empty_logdir_says_so(open_tab: Opener, tmp_path: Path) -> None:
-    tab = open_tab(tmp_path)
-    assert tab.text(".toolbar .error") == "No run here has recorded heads yet."
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -881,8 +687,7 @@ def test_the_tab_is_dark_or_light_as_tensorboard_is(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [400, 1280])
-@pytest.mark.parametrize("count", [7, 200])
+@pytest.mark.parametrize(("width", "count"), [(400, 200), (1280, 7)])
 def test_the_page_does_not_scroll_sideways(
     open_tab: Opener, tmp_path: Path, width: int, count: int
 ) -> None:
@@ -926,24 +731,6 @@ def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path:
 
 
 @pytest.mark.slow
-def test_arabic_runs_from_the_right_and_each_token_is_isolated(
-    open_tab: Opener, tmp_path: Path
-) -> None:
-    text = Text("t", ["[CLS]", "كان", "القط", "cat"], "كان القط cat")
-    write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 1, 4)])])
-    tab = open_tab(tmp_path)
-    tab.drawn(0)
-    tokens = tab.find(".text .tokens >> nth=0").locator(".token")
-    boxes = [token.bounding_box()["x"] for token in tokens.all()]
-    assert boxes == sorted(boxes, reverse=True)
-    assert (
-        tab.find(".text .tokens >> nth=0 >> bdi").count()
-        == tab.find(".head .keys bdi").count()
-        == 4
-    )
-
-
-@pytest.mark.slow
 def test_the_keyboard_reaches_heads_and_cells(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
@@ -956,7 +743,8 @@ def test_the_keyboard_reaches_heads_and_cells(open_tab: Opener, two_runs: Path) 
         tab.page.keyboard.press(key)
     assert tab.text(".head .readout").startswith("query 1 猫 → key 1 猫")
     assert tab.find("button >> text=Unlock").is_visible()
-    assert "Keys: , and . one step back and on" in tab.text(".help")
+    tab.find(".help summary").click()
+    assert "one step back and forward" in tab.text(".help")
 
 
 def plugin_frame(page: Any) -> Any:
@@ -1029,9 +817,8 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> No
 def test_no_module_writes_markup_or_names_another_place() -> None:
     sources = sorted((Path(__file__).parents[2] / "src/headscope/tab/static").iterdir())
     assert {"index.js", "heads.css"} < {path.name for path in sources}
+    markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?:"
     for path in sources:
-        source = path.read_text("utf-8")
-        assert not re.search(
-            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?:",
-            source,
-        )
+        source = path.read_text("utf-8").replace('"http://www.w3.org/2000/svg"', "")  # a namespace
+        assert not re.search(markup, source), path.name
+        assert path.suffix == ".css" or max(map(len, source.splitlines())) <= 100, path.name

@@ -10,7 +10,8 @@ import pytest
 from heads_browser import expected_pixels
 
 from chromium import colours_of, contrast, watch
-from headscope.record.schema import Text, levels_of, numbers_of_pair, quadrants
+from headscope.record.pairs import numbers_of_pair, quadrants
+from headscope.record.schema import Text, levels_of
 from headscope.tab.page import STATIC, PageText, bundled, page, write_page
 from headscope.tab.pictures import colors
 from pages import texts_of
@@ -218,15 +219,15 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
         f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)
     ]
     assert not any(
-        tab.locator(name).first.is_visible() for name in (".steps", ".chooser", ".examples")
+        tab.locator(name).first.is_visible() for name in (".steps", ".choose-text", ".examples")
     )
 
     tab.locator(".grid .map").nth(4).click()  # layer 1, head 1
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"
     assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 · 1"
     assert (
-        tab.locator(".put").text_content()
-        == "put +3.10 nats for cats against 7: cat +2.00, 猫 −0.50"
+        tab.locator(".contribution").text_content()
+        == "contributes +3.10 nats to cats against 7: cat +2.00, 猫 −0.50"
     )
 
     tokens, weights = tab.locator(TOKENS).locator(".token"), maps[1][1]
@@ -307,7 +308,6 @@ def test_hostile_text_is_shown_and_does_nothing(open_page: Opener) -> None:
         )
         assert (tab.title(), tab.locator("h1").text_content()) == (name, name)
         assert tab.locator(TOKENS).locator(".token").all_text_contents()[:3] == HOSTILE[:3]
-        assert tab.locator(".chooser .name").first.text_content() == name
         assert tab.locator("img, svg").count() == 0
         tab.locator(TOKENS).locator(".token").nth(5).hover()
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -346,41 +346,31 @@ def test_what_the_text_is_given_is_said(
     assert tab.locator(".prediction h3").text_content() == verdict
 
 
-def test_several_texts_stand_in_a_list(open_page: Opener) -> None:
+def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
+    labels = ["7", "1", None]
     made = [
-        make_text(WORDS[: 5 + seed % 3], seed, ["7", "1", None][seed % 3], notes={"row": str(seed)})
+        make_text(WORDS[: 5 + seed % 3], seed, labels[seed % 3], notes={"row": str(seed)})
         for seed in range(30)
     ]
     tab = open_page(written(*(shown for shown, _ in made)))
-    lines = tab.locator(".choices .text-line")
-    lines.first.wait_for()
-    cells = [line.locator("> *").all_text_contents() for line in lines.all()[:3]]
-    assert cells[0] == ["1", "7", "0.250", "cats", "0.700", "[CLS] 猫 は the cat"]
-    assert cells[1][:5] == ["2", "1", "0.050", "cats", "0.700"]
-    assert cells[2][:3] == ["3", "–", "–"]
+    choice = tab.locator(".choose-text")
+    choice.locator("option >> text=→").first.wait_for(state="attached")
+    options = choice.locator("option").all_text_contents()
+    assert len(options) == 30
+    assert options[:2] == ["1 7 → cats: [CLS] 猫 は the cat", "2 1 → cats: [CLS] 猫 は the cat 🐈"]
+    assert options[2].startswith("3 – → cats: ")
     tab.locator(".grid .map").nth(4).click()
     tab.locator("[data-value=fixed]").click()
     tab.locator(".choose-scale").select_option("linear:0.2")
-    lines.first.focus()
-    for key in ["ArrowUp", "ArrowDown", "ArrowRight", "ArrowDown", "ArrowLeft"]:
-        tab.keyboard.press(key)
+    choice.select_option("2")
     shown, maps = made[2]
     tab.locator(f"{TOKENS} >> .token >> nth={len(shown.text.tokens) - 1}").wait_for()
-    assert tab.locator(".choices [aria-checked=true] > *").first.text_content() == "3"
     assert tab.locator(TOKENS).locator(".token").all_text_contents() == shown.text.tokens
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # head and scale stay
     assert tab.locator(".trust .fact").nth(1).text_content() == "row2"
     np.testing.assert_array_equal(
         colours_of(tab.locator(".head .large"))[..., :3], expected_of_exact(maps[1][1], 0.2, False)
     )
-    lines.nth(2).focus()
-    before = tab.evaluate("scrollY")
-    for _ in range(40):
-        tab.keyboard.press("ArrowDown")
-    assert tab.locator(".choices [aria-checked=true] > *").first.text_content() == "30"
-    inside = "line => { const [one, all] = [line, line.parentElement].map(node => node.getBoundingClientRect()); return one.top >= all.top && one.bottom <= all.bottom; }"
-    assert tab.locator(".choices [aria-checked=true]").evaluate(inside)
-    assert tab.evaluate("scrollY") == before
 
 
 def test_a_pair_stands_apart_and_its_shares_are_those_of_the_whole(open_page: Opener) -> None:

@@ -11,7 +11,8 @@ from heads_browser import Opener, Tab, expected_pixels, pixels_of, stored
 from heads_server import Step, maps_of, write_run
 
 from chromium import colours_of, contrast
-from headscope.record.schema import Text, between, quadrants
+from headscope.record.pairs import between, quadrants
+from headscope.record.schema import Text
 from headscope.tab.pictures import colors
 
 LAYERS, HEADS = 2, 3
@@ -85,6 +86,8 @@ def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
         "[SEP]",
         "[SEP]",
     ]
+    style = "all => all.map(node => getComputedStyle(node).borderInlineStartStyle)"
+    assert blocks.evaluate_all(style) == ["solid", "double"]  # told without colour
     first, second = (block.bounding_box() for block in blocks.all())
     assert second["y"] >= first["y"] + first["height"]
     tab.find(".choose-text").select_option("1")
@@ -92,14 +95,6 @@ def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     assert tab.find(TOKENS).locator(".token").all_text_contents() == SINGLE.tokens
     assert tab.find(".block, .border-line, .quadrants, .pair").count() == 0
     assert tab.find(".parts").is_hidden()
-
-
-@pytest.mark.slow
-def test_which_text_is_which_can_be_told_without_colour(open_tab: Opener, logdir: Path) -> None:
-    tab = open_tab(logdir)
-    tab.drawn(100)
-    style = "all => all.map(node => getComputedStyle(node).borderInlineStartStyle)"
-    assert tab.find(TOKENS).locator(".block").evaluate_all(style) == ["solid", "double"]
 
 
 @pytest.mark.slow
@@ -208,22 +203,6 @@ def test_the_shares_are_those_of_the_map(open_tab: Opener, logdir: Path) -> None
 
 
 @pytest.mark.slow
-def test_heads_are_sorted_by_what_goes_between(open_tab: Opener, logdir: Path) -> None:
-    tab = open_tab(logdir)
-    tab.drawn(100)
-    tab.find(".table tbody tr").first.wait_for()
-    names = [f"layer {layer} · {head}" for layer in range(LAYERS) for head in range(HEADS)]
-    of_text = [between(head, SEGMENTS) for layer in maps(100) for head in layer]
-    for column, values in (("between", of_text), ("crossing", numbers(100)["crossing"][0].ravel())):
-        tab.find(f".table thead th button >> text='{column}'").click()
-        order = sorted(range(len(names)), key=lambda head: -values[head])
-        assert tab.find(".table tbody th").all_text_contents() == [names[head] for head in order]
-    assert "of neither text" in tab.find(".table thead button >> text='crossing'").get_attribute(
-        "title"
-    )
-
-
-@pytest.mark.slow
 def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(
     open_tab: Opener, logdir: Path
 ) -> None:
@@ -250,22 +229,6 @@ def test_the_keyboard_chooses_a_part_and_goes_from_text_to_text(
     assert tab.text(".head .readout") == "query 4 the"
     tab.page.keyboard.press("ArrowLeft")
     assert tab.text(".head .readout") == "query 3 [SEP]"
-
-
-@pytest.mark.slow
-def test_a_link_opens_the_same_part(open_tab: Opener, logdir: Path) -> None:
-    tab = open_tab(logdir)
-    tab.drawn(100)
-    assert "p.heads.part" not in tab.page.url
-    choose(tab, "between")
-    tab.page.wait_for_url(re.compile("p.heads.part=between"))
-    tab.page.reload()
-    tab.frame = tab.page.frames[1]
-    tab.drawn(100)
-    assert tab.find(".parts [aria-checked=true]").get_attribute("data-value") == "between"
-    np.testing.assert_array_equal(
-        colours_of(tab.find(".head .large"))[..., 3], 255 * SHOWN["between"]
-    )
 
 
 @pytest.mark.slow
@@ -343,32 +306,6 @@ def test_a_pair_of_many_tokens_is_masked_before_it_is_made_small(
     ]
 
 
-@pytest.mark.slow
-def test_a_long_pair_shows_its_parts_in_the_overview(open_tab: Opener, tmp_path: Path) -> None:
-    count, border = 300, 120
-    segments = [None, *(int(place >= border) for place in range(1, count - 1)), None]
-    weights = maps_of(0, 1, 2, count, 3.0)
-    text = Text("long", [f"t{n}" for n in range(count)], "long", None, segments)
-    write_run(tmp_path, "mine", [text], [Step(0, [weights])])
-    tab = open_tab(tmp_path)
-    tab.drawn(0)
-    shares = quadrants(weights[0][0], segments)
-    np.testing.assert_allclose(
-        [[float(s) for s in row[:2]] for row in shown_shares(tab)], shares, atol=6e-4
-    )
-    choose(tab, "within")
-    large, line = (
-        tab.find(".head .large").bounding_box(),
-        tab.find(".head .border-line.down").bounding_box(),
-    )
-    assert line["x"] + 1 - large["x"] == pytest.approx(border / count * large["width"], abs=0.6)
-    shown = colours_of(tab.find(".head .large"))[..., 3] > 0
-    assert shown[0, 0]  # t0 is special, and the stretch has tokens of the first text too
-    assert not shown[0, -1]
-    assert shown[-1, -1]
-    assert tab.fits()
-
-
 def test_hostile_pairs_are_shown_and_do_nothing(open_tab: Opener, tmp_path: Path) -> None:
     segments = [None, 0, None, 1, 1, None]
     text = Text(HOSTILE[1], HOSTILE, " ⏐ ".join(HOSTILE), HOSTILE[3], segments)
@@ -396,16 +333,3 @@ def test_each_text_runs_in_its_own_direction(open_tab: Opener, tmp_path: Path) -
     tab.find(TOKENS).locator(".token").nth(4).focus()
     tab.page.keyboard.press("ArrowLeft")  # on, in a text that runs to the left
     assert tab.text(".head .readout").startswith("query 5")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [400, 1280])
-def test_a_pair_does_not_make_the_page_scroll_sideways(
-    open_tab: Opener, logdir: Path, width: int
-) -> None:
-    tab = open_tab(logdir, width=width)
-    tab.drawn(100)
-    assert tab.fits()
-    tab.find(".choose-other").select_option(index=1)
-    tab.find(".other-head .quadrants").wait_for()
-    assert tab.fits()

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headscope.record.reader import unpack
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
+from pages import unpack
 
 PATIENCE = 120  # seconds; two busy cores may be slow
 START = "from tensorboard.main import run_main; import sys; sys.argv[0] = 'tensorboard'; sys.exit(run_main())"

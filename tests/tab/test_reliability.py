@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from headscope.tab.pictures import (
+    ACCURACY,
     BACKGROUND,
+    BASE,
     BINS,
-    BOTH,
     CELL,
     COUNTS,
     DIFFERENCE,
@@ -18,7 +19,6 @@ from headscope.tab.pictures import (
     TOP,
     Reliability,
     height_of,
-    place_of_counts,
     reliability,
     reliability_picture,
 )
@@ -74,16 +74,16 @@ def test_each_bin_shows_its_accuracy_how_far_its_confidence_is_from_it_and_its_t
 
     # Too sure: blue up to the accuracy, red from there to the confidence, nothing above.
     assert [seen(0, 14, height_of(share)) for share in (0.1, 0.58, 0.66, 0.92, 0.99)] == [
-        BOTH, BOTH, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
+        ACCURACY, ACCURACY, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
     # Not sure enough: red from the confidence up to the accuracy.
     assert [seen(1, 6, height_of(share)) for share in (0.3, 0.5, 0.7, 0.8)] == [
-        BOTH, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
-    assert seen(0, 9, height_of(0.6)) == BOTH
+        ACCURACY, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
+    assert seen(0, 9, height_of(0.6)) == ACCURACY
     assert seen(0, 9, height_of(0.68)) == BACKGROUND
     assert (
         seen(0, 6, height_of(0.1)) == seen(1, 14, height_of(0.3)) == BACKGROUND
     )  # bins without texts
-    base = place_of_counts()
+    base = BASE
     for number, place, count in ((0, 14, 400), (0, 9, 100), (1, 6, 200)):  # one scale for both
         height = round(count / 400 * COUNTS)
         assert [seen(number, place, base - offset) for offset in (1, height, height + 1)] == [
@@ -101,7 +101,7 @@ def test_titles_and_numbers_of_texts_are_written() -> None:
     picture = reliability_picture({"a title": one})
     assert (picture[3 : MARGIN - 2, LEFT : LEFT + 60] < 128).any()
     above = (
-        slice(place_of_counts() - COUNTS - 12, place_of_counts() - COUNTS - 1),
+        slice(BASE - COUNTS - 12, BASE - COUNTS - 1),
         slice(LEFT + 9 * CELL, LEFT + 10 * CELL),
     )
     assert (picture[above] < 128).any()

@@ -125,7 +125,7 @@ def test_lines_go_from_queries_to_keys_and_a_token_keeps_its_own(
     assert (queries > 150).all()  # a thin line between two rows of pixels
     assert keys[0] > 150
     assert not keys[1:].any()  # a sink
-    assert tab.text(".head .about").endswith("100 % rests on special tokens")
+    assert tab.text(".head .about").endswith("100 % on special tokens")
     tab.find(".head .to [data-index='3']").hover()
     assert not left_and_right(tab)[0].any()  # nobody looks there
     tab.choose(1, 1)
@@ -175,7 +175,7 @@ def test_of_many_lines_the_strongest_are_drawn_and_it_is_said(
 
 
 @pytest.mark.slow
-def test_a_head_is_switched_off_by_a_click_and_by_a_key(open_tab: Opener, runs: Path) -> None:
+def test_a_head_is_ablated_by_a_click_and_by_a_key(open_tab: Opener, runs: Path) -> None:
     arrays = of_record(runs)
     before, without = arrays["probabilities"], arrays["without/heads"][1, 1]
     layer = arrays["without/layers"][1]
@@ -184,18 +184,7 @@ def test_a_head_is_switched_off_by_a_click_and_by_a_key(open_tab: Opener, runs: 
     assert tab.find(".without").is_hidden()
     tab.find(".head .switch").click()
     first = int(before.argmax())
-    instead = int(without.argmax())
-    other = (
-        "" if instead == first else f"; it would say {CLASSES[instead]} ({without[instead]:.3f})"
-    )
-    lines = [re.sub(r"\s+", " ", line) for line in tab.find(".without p").all_inner_texts()]
-    assert (
-        lines[0]
-        == f"Without this head: P({CLASSES[first]}) {before[first]:.3f} → {without[first]:.3f}{other}"
-    )
-    assert lines[1].startswith(
-        f"Without all heads of layer 1: P({CLASSES[first]}) {before[first]:.3f} → {layer[first]:.3f}"
-    )
+    lines = tab.find(".without p").all_inner_texts()
     change = np.maximum(abs(without - before), abs(layer - before))
     others = [place for place in np.argsort(-change, kind="stable") if place != first]
     shown = [first, *others[:4]]
@@ -206,38 +195,20 @@ def test_a_head_is_switched_off_by_a_click_and_by_a_key(open_tab: Opener, runs: 
     assert numbers == pytest.approx(
         [all_[place] for place in shown for all_ in (before, without, layer)], abs=6e-4
     )
-    assert lines[2] == f"The other 7 classes change by at most {change[others[4]]:.3f}."
+    assert lines == [f"The other 7 classes change by at most {change[others[4]]:.3f}."]
     assert tab.find("img").count() == 0
     tab.choose(0, 2)
-    assert f"→ {arrays['without/heads'][0, 2][first]:.3f}" in tab.text(".without")
-    assert "Without all heads of layer 0" in tab.text(".without")
+    assert f" {arrays['without/heads'][0, 2][first]:.3f}" in tab.text(".without")
     tab.press(".")
     tab.drawn(300)
-    tab.says(".without", "Heads were switched off at step 200")
+    tab.says(".without", "Heads were ablated at step 200")
     tab.press("o")
     assert tab.find(".without, .head .switch").first.is_hidden()
     tab.press(",")
     tab.drawn(200)
     tab.open_saved_page()
     tab.page.keyboard.press("o")
-    assert lines == [re.sub(r"\s+", " ", line) for line in tab.find(".without p").all_inner_texts()]
-
-
-@pytest.mark.slow
-def test_a_link_keeps_the_view(open_tab: Opener, runs: Path) -> None:
-    tab = open_tab(runs, f"#p.heads.view={HOSTILE}&p.heads.without=1")
-    tab.drawn(200)
-    assert tab.find(".head .large").is_visible()
-    assert tab.find(".without").is_hidden()
-    show(tab, "lines")
-    tab.press("o")
-    tab.page.wait_for_url(re.compile(r"view=lines.*without=shown"))
-    tab.page.reload()
-    tab.frame = tab.page.frames[1]
-    tab.drawn(200)
-    tab.says(".without", "Without this head")
-    assert tab.find(".head .lines canvas").is_visible()
-    assert tab.find(".head .views [aria-checked=true]").inner_text() == "lines"
+    assert lines == tab.find(".without p").all_inner_texts()
 
 
 @pytest.mark.slow
@@ -254,31 +225,3 @@ def test_special_tokens_and_the_read_out_are_marked_beside_the_map(
     assert tab.find(".text .token.special").all_text_contents() == ["[CLS]", "[SEP]"]
     tab.hover_cell(3, 0)
     assert tab.text(".head .readout").endswith("1.000 · a special token")
-
-
-@pytest.mark.slow
-def test_a_folded_table_is_as_wide_as_its_columns(open_tab: Opener, tmp_path: Path) -> None:
-    recorder = answered_run(tmp_path / "mine")
-    found = {"examples/rows": np.arange(2), "examples/texts": np.array(["one text", "another"])}
-    found |= {
-        "examples/focused/rows": np.tile(np.arange(2), (2, 4, 1)),
-        "examples/focused/scores": np.full((2, 4, 2), 0.5),
-    }
-    assert recorder.amend(200, {}, as_stored(found))
-    tab = open_tab(tmp_path)
-    tab.drawn(200)
-    tab.find(".table tbody tr").first.wait_for()
-    table, panel, texts = (
-        tab.find(name).bounding_box()
-        for name in (".table table", ".panel.table", ".panel.examples")
-    )
-    assert table["width"] > panel["width"] - 40  # no empty right part
-    assert panel["width"] < 700
-    assert texts["x"] > panel["x"] + panel["width"]
-    assert texts["x"] + texts["width"] > 1240  # the rest of the width
-    assert tab.fits()
-    help_ = tab.text("footer .help")
-    assert "Home and End" in help_
-    tab.find(".text .token").first.focus()
-    tab.page.keyboard.press("End")
-    assert tab.text(".head .readout").startswith(f"query {TOKENS - 1} [SEP]")

@@ -22,7 +22,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.report import make_probe
-from headscope.heads.study import sample
+from headscope.heads.study import draw_samples
 from headscope.record.schema import read_index, read_step, weights_from
 from headscope.run import flat, load_run, split_logits
 from headscope.tab.pictures import add_picture
@@ -138,8 +138,8 @@ def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
     )
     with capture(run.model) as maps:
         probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16, run.evidence)
-        run.model(probe.token_ids, None, None, probe.evidence)
-    assert probe.tokens == index.texts[1].tokens
+        run.model(*probe.batch.inputs)
+    assert probe.text.tokens == index.texts[1].tokens
     for layer, weights in enumerate(maps.values()):
         name = f"text_1/layer_{layer}"
         found = weights_from(arrays[f"{name}/levels"], arrays[f"{name}/scales"])
@@ -254,9 +254,8 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
     data = TextDataModule(
         config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False
     )
-    chosen = sample(
-        TextBatches(data.encoded["validation"], data.labels("validation")), 10, 256, config.seed
-    )
+    texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+    chosen = draw_samples(texts, 10, 256, config.seed)[0]
     rows = {row for batch in chosen for row in batch.rows.tolist()}
     statistics = HeadStatistics()
     for batch in chosen:

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from headscope.config import TrainConfig
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.report import JOIN, make_probe, run_probe
-from headscope.record.schema import quadrants
+from headscope.record.pairs import quadrants
 from headscope.run import load_run
 from headscope.training import most_wrong as module
 from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
@@ -30,7 +30,6 @@ with warnings.catch_warnings():  # what tensorboard imports warns about itself
 
 Maker = Callable[..., TrainConfig]
 HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
-CPU = torch.device("cpu")
 
 
 def texts_on(path: Path) -> list[Shown]:
@@ -125,8 +124,8 @@ def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
     for one in texts_on(report.folder / "most_wrong.html"):
         shares, text = one.probabilities, one.text
         given = max(shares, key=lambda name: shares[name])
-        said = text["notes"]["what spoke for it"]
-        assert f" nats for {given} against {text['label']}" in said
+        said = text["notes"]["contributions"]
+        assert f" nats to {given} against {text['label']}" in said
         temperature = 1.0 if report.calibration is None else report.calibration.temperature
         together = temperature * (np.log(shares[given]) - np.log(shares[text["label"]]))
         assert float(said.split("together ")[1]) == pytest.approx(together, abs=0.051)
@@ -156,10 +155,8 @@ def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(
     assert len(shown) == 4
     one = max(shown, key=lambda one: len(one.text["text"]))
     text = one.text
-    reading = run_probe(
-        run.model, make_probe(run.tokenizer, (text["text"],), None, 32), run.labels, CPU
-    )
-    (_, weights), statistics = list(reading.maps.items())[1], HeadStatistics()
+    output = run_probe(run.model, make_probe(run.tokenizer, (text["text"],), None, 32), run.labels)
+    weights, statistics = output.maps[1], HeadStatistics()
     assert weights.shape[-1] > len(text["tokens"]) == 5
     np.testing.assert_allclose(
         one.weights(1)[2], weights[2, :5, :5], atol=1e-6
@@ -218,7 +215,7 @@ def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
     one = max(shown, key=lambda one: len(one.text["text"]))
     text = one.text
     probe = make_probe(run_of.tokenizer, tuple(text["text"].split(JOIN)), None, 32)
-    reading = run_probe(run_of.model, probe, run_of.labels, CPU)
-    assert len(probe.tokens) > len(text["tokens"]) == 8
-    expected = quadrants(next(iter(reading.maps.values()))[1], probe.segments)
+    output = run_probe(run_of.model, probe, run_of.labels)
+    assert len(probe.text.tokens) > len(text["tokens"]) == 8
+    expected = quadrants(output.maps[0][1], probe.text.segments)
     np.testing.assert_allclose(one.arrays["layer_0/quadrants"][1], expected, atol=1e-5)

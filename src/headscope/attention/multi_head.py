@@ -354,10 +354,14 @@ class MultiHeadAttention(HeadedAttention):
             )
         # Where query, key and value are one tensor, so are the padded ones.
         padded = {id(tensor): tensor.to_padded_tensor(0.0) for tensor in tensors}
-        padding = torch.arange(max(keys)) >= torch.tensor(keys)[:, None]  # [B, K]
-        output, weights = self.forward(
-            *(padded[id(tensor)] for tensor in tensors), padding.to(query.device), *options
+        lengths = torch.tensor(keys, device=query.device)[:, None]
+        padding = torch.arange(max(keys), device=query.device) >= lengths  # [B, K]
+        arguments: tuple[Any, ...] = (
+            *(padded[id(tensor)] for tensor in tensors),
+            padding,
+            *options,
         )
+        output, weights = self.forward(*arguments)
         texts = [text[:length] for text, length in zip(output, queries, strict=True)]
         if query.layout != torch.jagged:
             return torch.nested.as_nested_tensor(texts), weights
@@ -368,13 +372,13 @@ class MultiHeadAttention(HeadedAttention):
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return Q W^Q + b^Q, K W^K + b^K and V W^V + b^V split into heads, each [B, H, T, E]."""
         widths = [self.embed_dim, self.kv_width, self.kv_width]
-        bias = self.in_proj_bias
+        bias: Tensor | None = self.in_proj_bias
         if bias is not None:  # a bias of another type is cast, as in torch
             bias = bias.to(self.out_proj.weight.dtype)
         if self.in_proj_weight is not None and query is key and key is value:
             query, key, value = F.linear(query, self.in_proj_weight, bias).split(widths, dim=-1)
         else:
-            weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+            weights: Any = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
             if self.in_proj_weight is not None:
                 weights = self.in_proj_weight.split(widths)
             biases = [None] * 3 if bias is None else bias.split(widths)

@@ -113,7 +113,7 @@ class PackedAttention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2)), weights  # [B, Q, H, E] -> [B, Q, D]
 
     def _split_heads(self, tokens: Tensor) -> Tensor:
-        heads = tokens.unflatten(-1, (self.num_heads, -1))  # [B, T, D] -> [B, T, H, E]
+        heads: Tensor = tokens.unflatten(-1, (self.num_heads, -1))  # [B, T, D] -> [B, T, H, E]
         return heads.transpose(1, 2)  # [B, H, T, E]
 
 

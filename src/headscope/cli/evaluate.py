@@ -13,8 +13,7 @@ from headscope.config import absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
-from headscope.data.datamodule import TextDataModule
-from headscope.data.encoded import encode
+from headscope.data.datamodule import TextDataModule, encode
 from headscope.errors import (
     ConfigError,
     DataError,

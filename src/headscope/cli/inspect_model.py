@@ -13,14 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from headscope.config import DataConfig, InspectionConfig, expanded, is_local
-from headscope.data.columns import class_names, texts_among
-from headscope.data.corpus import load_split
+from headscope.data.columns import texts_among
+from headscope.data.corpus import class_names, load_split
 from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
-from headscope.heads.effects import EFFECT_LABELS, answer
-from headscope.heads.lightning_callback import ProbeSet, new_recorder, record_probes, record_study
-from headscope.heads.sequence_classifier import Given, SequenceClassifier
-from headscope.heads.show import ablate_each_head, shown, which_matter
+from headscope.heads.ablation import headline
+from headscope.heads.measures import role
+from headscope.heads.report import head_report, new_recorder, record_study
+from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
+from headscope.heads.show import head_view
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
 from headscope.options import InspectConfig, OtherDataConfig
@@ -30,6 +31,7 @@ from headscope.terminal import terminal
 
 NEEDED = "model: needs transformers, which is not installed: pip install 'transformers>=4.56'"
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
+MOST_HEADS = 24  # in a table
 FOLDER = Path("outputs/inspect")
 
 
@@ -43,56 +45,38 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     classifier = load_classifier(config.model, config.max_tokens)
     classifier.to(best_device(config.accelerator))
     if config.label is not None and config.label not in classifier.labels:
-        raise ConfigError(
-            f"label: the model knows no class {config.label!r}; takes one of {listed(classifier.labels)}"
-        )
-    texts, labels = _labelled(config, classifier) if config.data is not None else ([], [])
-    given: list[tuple[Given, str | None]] = [(text, None) for text in texts[:SHOWN_TEXTS]]
+        known = listed(classifier.labels)
+        raise ConfigError(f"label: expected one of {known}, got {config.label!r}")
+    texts, labels = ([], []) if config.data is None else _labelled(config, classifier)
+    shown = texts[:SHOWN_TEXTS]
     if config.text is not None:
-        given = [
-            (
-                config.text if config.text_pair is None else (config.text, config.text_pair),
-                config.label,
-            )
-        ]
-    probes = [classifier.probe(text, label) for text, label in given]
+        shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
     study = None
     if texts:
         with console.status(f"measuring every head on {len(texts)} texts"):
-            study = which_matter(classifier, texts, labels)
+            study = study_texts(classifier, texts, labels)
+    probes = [classifier.probe(text, config.label) for text in shown]
+    outputs = [classifier.output(probe) for probe in probes]
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    path = Path(config.output) if config.output else stem.with_name(f"{stem.name}.html")
+    path = Path(config.output or f"{stem}.html")
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    page = shown(
-        classifier,
-        probes[0],
-        classifier.labels,
-        classifier.objective,
-        study,
-        {"model": config.model},
-    )
-    page.save(path)
+    head_view(outputs[0], study, {"model": config.model}).save(path)
     settings = InspectionConfig(max_tokens=config.max_tokens)
-    recorder = new_recorder(
-        folder, probes, classifier.labels, settings, {"dropout": "off", "model": config.model}
-    )
-    subjects = ProbeSet(probes, classifier.labels, classifier.special, str, classifier.objective)
-    record_probes(recorder, 0, classifier, subjects)
+    notes = {"dropout": "off", "model": config.model}
+    recorder = new_recorder(folder, probes, classifier.labels, settings, notes)
+    recorder.write(0, head_report(outputs))
     write_marker(folder)
-    shares = ", ".join(f"{name} {share:.3f}" for name, share in page.probabilities.items())
-    cut = ", to which it was cut" if classifier.is_cut(given[0][0]) else ""
-    _say(console, f"{len(probes[0].tokens)} tokens{cut}; prediction: {shares}")
+    shares = ", ".join(f"{name} {share:.3f}" for name, share in outputs[0].probabilities.items())
+    cut = ", to which it was cut" if classifier.is_cut(shown[0]) else ""
+    say(console, f"{len(outputs[0].text.tokens)} tokens{cut}; prediction: {shares}")
     if study is not None:
-        without = [ablate_each_head(classifier, probe, classifier.objective) for probe in probes]
-        record_study(recorder, 0, study, without)
-        _rank(console, study)
-    _say(console, f"page:       {path}")
-    console.print(
-        f"now look:   [bold]tensorboard --logdir {escape(str(folder))}[/], tab Heads",
-        soft_wrap=True,
-    )
+        record_study(recorder, 0, study, classifier, probes, classifier.objective)
+        print_effects(console, study)
+    say(console, f"page:       {path}")
+    command = f"[bold]tensorboard --logdir {escape(str(folder))}[/]"
+    console.print(f"now look:   {command}, tab Heads", highlight=False, soft_wrap=True)
     return path
 
 
@@ -151,7 +135,7 @@ def _checked_folder(folder: Path) -> str:
 
 def _labelled(
     config: InspectConfig, classifier: SequenceClassifier
-) -> tuple[list[Given], list[Any]]:
+) -> tuple[list[TextOrPair], list[Any]]:
     """Return a sample of the labelled texts, drawn by chance, always the same, and the numbers of their classes.
 
     Where the model's classes have no names but LABEL_0, LABEL_1 ..., they are those of the data, in their order.
@@ -162,20 +146,18 @@ def _labelled(
     names = classifier.labels
     if names == [f"LABEL_{number}" for number in range(len(names))]:
         source = load_source(data)
-        found = class_names(
-            {"train": source[data.test_split if data.test_split in source else next(iter(source))]},
-            data,
-        )
-        if len(found) != len(names):
+        test = source[data.test_split if data.test_split in source else next(iter(source))]
+        names = class_names({"train": test}, data)
+        if len(names) != len(classifier.labels):
             raise DataError(
-                f"{data.path}: has the classes {listed(found)}, and the model {len(names)} without names"
+                f"{data.path}: expected {len(classifier.labels)} classes, those of the model, got {listed(names)}"
             )
-        names = classifier.labels = found
+        classifier.labels = names
     split, _ = load_split(data, None, names)
     rows = np.sort(np.random.default_rng(0).permutation(len(split))[: config.texts])
     chosen = split.select(rows)
     columns = texts_among(chosen.column_names)
-    texts: list[Given] = [
+    texts: list[TextOrPair] = [
         row[0] if len(row) == 1 else (row[0], row[1])
         for row in zip(*(chosen[c] for c in columns), strict=True)
     ]
@@ -185,22 +167,33 @@ def _labelled(
     return texts, labels
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, however long."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _rank(console: Console, study: Study) -> None:
-    """Print every head, the one that matters most first."""
-    table = Table(
-        title=f"every head, over {study.texts} labelled texts: how far the loss rises without it, in nats",
-        title_justify="left", box=box.SIMPLE_HEAD,
-    )  # fmt: skip
-    for heading in ("head", "rise of the loss", "standard error", "the head"):
-        table.add_column(heading, justify="right")
-    named = zip(study.without_heads(), study.verdicts.values(), strict=True)
-    for name, found in sorted(named, key=lambda entry: -entry[1].rise):
+def print_effects(console: Console, study: Study) -> None:
+    """Print which heads matter and their roles, the largest effect first; of many heads the first of them."""
+    say(console, headline(study.effects))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("layer", "head", "loss without it", "error", "texts"):
+        table.add_column(column, justify="right")
+    for column in ("", "role"):
+        table.add_column(column)
+    layers = list(study.numbers)
+    heads = sorted(study.effects, key=lambda head: -abs(study.effects[head].loss_increase))
+    for layer, head in heads[:MOST_HEADS]:
+        effect = study.effects[layer, head]
+        name, score = role({name: mean[head] for name, (mean, _) in study.numbers[layer].items()})
         table.add_row(
-            name, f"{found.rise:+.4f}", f"{found.error:.4f}", EFFECT_LABELS[found.verdict]
+            str(layers.index(layer)),
+            str(head),
+            f"{effect.loss_increase:+.4f}",
+            f"{effect.standard_error:.4f}",
+            str(effect.num_texts),
+            effect.state,
+            f"{name} {score:.2f}",
         )
     console.print(table)
-    _say(console, answer(study.verdicts))
+    if len(heads) > MOST_HEADS:
+        say(console, f"{len(heads) - MOST_HEADS} more heads: in the Heads tab")

@@ -88,7 +88,7 @@ def predict(config: PredictConfig) -> int:
         )
         say(f"reads standard input, {form}, ended by Ctrl-D (for a file: input=...)")
     look = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
-    done, blank = 0, []  # how many rows, and the places of those whose text is empty
+    done, blank = 0, []  # how many rows, and which have an empty text
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
         row_writer(config.output, [*columns, *added_columns(run.labels)]) as write,
@@ -112,10 +112,10 @@ def predict(config: PredictConfig) -> int:
             lambda texts: encode_texts(run.tokenizer, texts, run.evidence), answer, pool
         )
         given = config.input, config.format, columns[0], config.encoding, config.separator
-        for place, row in read_rows(*given, keys="", before_waiting=windows.finish):
-            texts = _texts(row, columns, f"{config.input}, {place}")
+        for row in read_rows(*given, keys="", before_waiting=windows.finish):
+            texts = _texts(row, columns, f"{config.input}, row {done}")
             if any(map(is_blank, texts)):
-                blank.append(place)
+                blank.append(f"row {done}")
             windows.add(row, texts)
             done += 1
         windows.finish()

@@ -1,13 +1,13 @@
-"""Token ids of many texts in one array, and batches of texts of like length, built to a budget of tokens.
+"""Token ids of many texts in one array, and batches of texts of like length within a token budget.
 
 Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, C classes.
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -56,13 +56,11 @@ class EncodedTexts:
         return np.diff(self.starts)
 
 
-def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
-    """Join what a tokenizer gave for some texts, or for some pairs of texts."""
+def concat_encodings(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
+    """Put together what a tokenizer gave for some texts, or for some pairs of texts."""
     ids, segments = array("i"), array("B")
     for encoding in encodings:
-        ids.fromlist(
-            encoding.ids
-        )  # twice as fast as NumPy, which looks at every number first to find a type
+        ids.fromlist(encoding.ids)  # twice as fast as NumPy, which first looks for a type
         if pairs:
             segments.fromlist(encoding.type_ids)
     starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
@@ -70,22 +68,22 @@ def joined(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
     return EncodedTexts(np.array(ids), starts, np.array(segments) if pairs else None, num_cut)
 
 
-def units_of(
-    encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], units: Vocabulary
+def word_ids(
+    encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], vocabulary: Vocabulary
 ) -> np.ndarray:
     """Return the number of the word that each token shows, end to end; -1 at special tokens.
 
     Args:
         encodings: with offsets, which `encode_batch_fast` leaves out.
         texts: what was encoded, single texts or pairs.
-        units: takes in the words that are new.
+        vocabulary: takes in the words that are new.
     """
     numbers = array("i")
     for encoding, parts in zip(encodings, texts, strict=True):
-        of_tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
+        tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
         numbers.extend(
-            NO_WORD if part is None else units.number(parts[part][start:end])
-            for (start, end), part in of_tokens
+            NO_WORD if part is None else vocabulary.number(parts[part][start:end])
+            for (start, end), part in tokens
         )
     return np.array(numbers)
 
@@ -93,20 +91,21 @@ def units_of(
 def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[tuple[str, ...]],
-    vocabulary: EvidenceVocabulary | None = None,
+    evidence: EvidenceVocabulary | None = None,
 ) -> EncodedTexts:
-    """Return the token ids of single texts or of pairs and, with a vocabulary, each token's known n-grams."""
+    """Return the token ids of texts or pairs and, with `evidence`, each token's known n-grams."""
     is_pair = len(texts[0]) == 2
     if tokenizer.truncation is not None:
         kept = tokenizer.truncation["max_length"]
         texts = [tuple(beginning(text, kept) for text in parts) for parts in texts]
-    given = list(texts) if is_pair else [text for (text,) in texts]
-    if vocabulary is None:
-        return joined(tokenizer.encode_batch_fast(given), is_pair)
-    encodings, units = tokenizer.encode_batch(given), Vocabulary()
-    ids = joined(encodings, is_pair)
-    words = WordTexts(units.words, units_of(encodings, texts, units), ids.starts)
-    return replace(ids, words=words, evidence=vocabulary.find(words))
+    inputs = list(texts) if is_pair else [text for (text,) in texts]
+    if evidence is None:
+        return concat_encodings(tokenizer.encode_batch_fast(inputs), is_pair)
+    encodings = tokenizer.encode_batch(inputs)
+    vocabulary = Vocabulary()
+    ids = concat_encodings(encodings, is_pair)
+    words = WordTexts(vocabulary.words, word_ids(encodings, texts, vocabulary), ids.starts)
+    return replace(ids, words=words, evidence=evidence.find(words))
 
 
 class Batch(NamedTuple):
@@ -114,13 +113,15 @@ class Batch(NamedTuple):
 
     Attributes:
         token_ids: 0 at padding.
-        key_padding_mask: True at padding; None where there is none, which spares the attention kernel a mask.
+        key_padding_mask: True at padding; None where there is none, which spares the attention
+            kernel a mask.
         segment_ids: for pairs, which text a token belongs to.
-        labels: class of each text, -1 where it is not known; or, where a text has any number of them, [B, C], 1 at
-            the classes that a text has and 0 at the others.
+        labels: class of each text, -1 where it is not known; or, where a text has any number of
+            them, [B, C], 1 at the classes that a text has and 0 at the others.
         rows: place of each text in its split.
         evidence: known n-grams at each token, where the model reads them.
-        share: what its loss is multiplied by where an optimizer step takes several batches: see `BatchLoader`.
+        share: what its loss is multiplied by where an optimizer step takes several batches: see
+            `BatchLoader`.
     """
 
     token_ids: Int[Tensor, "B T"]
@@ -140,30 +141,32 @@ class Batch(NamedTuple):
 
 def moved(part: Part, device: torch.device) -> Part:
     """Return a batch, or a part of one, on a device."""
-    parts = (
-        moved(inner, device)
-        if isinstance(inner, tuple)
-        else inner.to(device)
-        if isinstance(inner, Tensor)
-        else inner
-        for inner in part
-    )
-    return cast(Callable[..., Part], type(part))(*parts)  # a NamedTuple takes its parts one by one
+    moved_parts: list[Any] = []
+    for inner in part:
+        if isinstance(inner, tuple):
+            inner = moved(inner, device)
+        elif isinstance(inner, Tensor):
+            inner = inner.to(device)
+        moved_parts.append(inner)
+    return type(part)(*moved_parts)  # a NamedTuple takes its parts one by one
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
-    """Yield lists of rows whose texts, each padded to the end of its bucket, fill at most tokens_per_batch positions.
+    """Yield lists of rows whose texts, padded to their bucket's end, fill at most tokens_per_batch.
 
-    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in the same way for
-    the same seed and epoch. The cuts depend on the lengths alone, so every epoch has as many batches.
+    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in
+    the same way for the same seed and epoch. The cuts depend on the lengths alone, so every epoch
+    has as many batches.
 
-    Several processes take a batch each in every round. The batches of a round are neighbours in length, so that none
-    waits long for another. In training, batches that fill no round are left out, others in each epoch.
+    Several processes take a batch each in every round. The batches of a round are neighbours in
+    length, so that none waits long for another. In training, batches that fill no round are left
+    out, others in each epoch.
 
     Args:
         lengths: tokens of each text.
         tokens_per_batch: the budget, padding included.
-        seed: of the order; None keeps texts of a length in their own order and the short ones first.
+        seed: of the order; None keeps texts of a length in their own order and the short ones
+            first.
         rank: which batch of a round this process takes.
         world_size: N, how many processes share the batches.
     """
@@ -177,8 +180,12 @@ class TokenBudgetSampler(Sampler[list[int]]):
         world_size: int = 1,
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
-        self.seed, self.epoch, self.rank, self.world_size = seed, 0, rank, world_size
-        self.cuts, start = [0], 0  # where a batch begins among the texts by growing length
+        self.seed = seed
+        self.epoch = 0
+        self.rank = rank
+        self.world_size = world_size
+        self.cuts = [0]  # where a batch begins among the texts by growing length
+        start = 0
         for row, length in enumerate(np.sort(self.buckets) * BUCKET):
             if row > start and (row - start + 1) * length > tokens_per_batch:
                 self.cuts.append(start := row)
@@ -189,7 +196,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Batches of an epoch that this process takes; in training the same number in every process."""
+        """Return the number of batches of this process in an epoch."""
         whole, rest = divmod(len(self.cuts) - 1, self.world_size)
         return whole + (self.seed is None and self.rank < rest)
 
@@ -199,8 +206,9 @@ class TokenBudgetSampler(Sampler[list[int]]):
             yield from batches[self.rank : self.rank + 1]
 
     def rounds(self) -> Iterator[list[list[int]]]:
-        """Yield the batches of the epoch by rounds, one for each process; without a seed the last may have fewer."""
-        count, N = len(self.cuts) - 1, self.world_size
+        """Yield batches by rounds, one for each process; without a seed the last may have fewer."""
+        count = len(self.cuts) - 1
+        N = self.world_size
         if self.seed is None:
             rows = np.argsort(self.buckets, kind="stable")
             rounds = [np.arange(first, min(first + N, count)) for first in range(0, count, N)]
@@ -219,17 +227,17 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
 
 class TextBatches(Dataset[Batch]):
-    """Encoded texts with their labels, if known, asked for a whole batch at a time: `batches[[3, 1, 4]]`."""
+    """Encoded texts with their labels, if known, a whole batch at a time: `batches[[3, 1, 4]]`."""
 
     def __init__(self, texts: EncodedTexts, labels: np.ndarray | None = None) -> None:
-        self.texts, self.labels = (
-            texts,
-            np.full(len(texts.lengths), -1) if labels is None else labels,
-        )
+        self.texts = texts
+        self.labels = np.full(len(texts.lengths), -1) if labels is None else labels
 
     def __getitem__(self, rows: list[int]) -> Batch:
         """Return the texts of these rows, padded to the longest."""
-        texts, starts, lengths = self.texts, self.texts.starts[rows], self.texts.lengths[rows]
+        texts = self.texts
+        starts = texts.starts[rows]
+        lengths = texts.lengths[rows]
         width = int(lengths.max())
         padding = np.arange(width) >= lengths[:, None]  # [B, T]
 
@@ -250,11 +258,12 @@ class TextBatches(Dataset[Batch]):
 
 
 class BatchLoader(DataLoader[Batch]):
-    """Yield the sampler's batches; remember how far it came, so that a stopped epoch goes on where it was.
+    """Yield the sampler's batches; a stopped epoch resumes where it was.
 
-    An optimizer step that takes several batches is to be that of the batches joined. Each loss is a mean over its
-    batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the weights of its texts, a counts the
-    batches of the step. A rounds of N processes make a step: the mean over both divides by A N.
+    An optimizer step that takes several batches is to be that of the batches joined. Each loss is a
+    mean over its batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the
+    weights of its texts, a counts the batches of the step. A rounds of N processes make a step: the
+    mean over both divides by A N.
 
     Args:
         batches: the texts.
@@ -272,49 +281,48 @@ class BatchLoader(DataLoader[Batch]):
     ) -> None:
         # batch_size=None: an item is a whole batch already, so nothing is left to collate.
         super().__init__(batches, sampler=sampler, batch_size=None)
-        self.batches, self.accumulate, self.weights = sampler, accumulate, weights
+        self.batches = sampler
+        self.accumulate = accumulate
+        self.weights = weights
         self.done = self.skip = 0
         self.count = len(sampler)  # batches of every epoch
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
-        self.done, self.skip = self.skip, 0
+        self.done = self.skip
+        self.skip = 0
         for wanted, share in islice(self._shares(), self.done, None):
             self.done += 1
             yield self.dataset[wanted]._replace(share=share)
 
     def _shares(self) -> Iterator[tuple[list[int], float]]:
         """Yield this process's batches, with what their losses are multiplied by."""
-        remaining, rank, N = self.batches.rounds(), self.batches.rank, self.batches.world_size
+        remaining = self.batches.rounds()
+        rank = self.batches.rank
+        batches_of_step = self.accumulate * self.batches.world_size
         while step := list(islice(remaining, self.accumulate)):
             weights = [[self._weight(rows) for rows in batches] for batches in step]
             total = sum(map(sum, weights))
             for batches, of_round in zip(step, weights, strict=True):
                 if rank < len(batches):
-                    share = (
-                        self.accumulate * N * of_round[rank] / total
-                        if self.accumulate * N > 1
-                        else 1.0
-                    )
+                    share = batches_of_step * of_round[rank] / total if batches_of_step > 1 else 1.0
                     yield batches[rank], share
 
     def _weight(self, rows: list[int]) -> float:
         return float(len(rows) if self.weights is None else self.weights[rows].sum())
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many batches of the epoch are done, and of how many; Lightning keeps it in the checkpoint."""
+        """Return how many batches of the epoch are done, and of how many, for the checkpoint."""
         return {"done": self.done, "of": self.count}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Skip so many batches of the next epoch; none if the saved one was done or had another number of batches."""
-        self.skip = (
-            state["done"] if state["done"] < state.get("of", self.count) == self.count else 0
-        )
+        """Skip the batches that are done; none if the epoch was done or had other batches."""
+        is_same = state.get("of", self.count) == self.count
+        self.skip = state["done"] if is_same and state["done"] < self.count else 0
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
-    """Return the share of an epoch's positions that are padding: 1 - tokens / (texts x longest), batch by batch."""
+    """Return the share of padding in an epoch: 1 - tokens / (texts x longest), batch by batch."""
     batches = [lengths[rows] for rows in sampler]
-    return 1 - sum(int(batch.sum()) for batch in batches) / sum(
-        len(batch) * int(batch.max()) for batch in batches
-    )
+    positions = sum(len(batch) * int(batch.max()) for batch in batches)
+    return 1 - sum(int(batch.sum()) for batch in batches) / positions

@@ -1,57 +1,42 @@
 """From a source to three checked splits with the columns text (text_pair) and label.
 
-`load_corpus` loads, checks, names and cuts; `load_split` does so for one split of other data. What they check follows.
+`load_corpus` loads, checks, names and cuts; `load_split` does so for one split of other data. What
+they check follows.
 """
 
 import hashlib
 import re
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import ClassLabel, Dataset, DatasetDict, Value
+from datasets import ClassLabel, Dataset, DatasetDict, LargeList, List, Value
 
 from headscope.config import DataConfig
 from headscope.data.columns import (
-    PLACE,
-    ROWS_AT_ONCE,
     class_counts,
-    class_names,
+    column_digests,
     digests,
-    holds_lists,
-    label_lists,
-    name_lists,
-    num_known,
     numbers,
+    text_columns,
     texts_among,
     tuples,
     values,
-    with_numbers,
 )
-from headscope.data.encoded import digests_of
 from headscope.data.rows import is_blank
-from headscope.data.source import load_source, truncate_texts
-from headscope.data.splits import GROUP, cut, groups_of, limited
+from headscope.data.source import load_source, reason, truncate_texts
+from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.errors import DataError, UserWarningMessage, listed, separator_hint, shown
 from headscope.files import content_key
 
-LABEL_KINDS = (
-    "string",
-    "large_string",
-    "bool",
-    "null",
-    "float16",
-    "float32",
-    "float64",
-    "half",
-    "float",
-    "double",
-)
+TEXTS = ("string", "large_string", "null")
+LABELS = re.compile("(large_)?string|bool|null|u?int.*|float.*|half|double")
 
 
 @dataclass
@@ -59,21 +44,29 @@ class Corpus:
     """Texts with labels, ready to be encoded.
 
     Attributes:
-        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index into `labels` or,
-            with data.multi_label, a list with 1 at the classes that a text has and 0 at the others.
+        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index
+            into `labels` or, with data.multi_label, a list with 1 at the classes that a text has
+            and 0 at the others.
         labels: the names of the classes.
-        facts: what a reader of the results should know: sizes, how splits came about, near-duplicates.
-        groups: of the training texts, the group of near-duplicates of each; None where no cut asked for them.
+        facts: what a reader of the results should know: sizes, how splits came about,
+            near-duplicates.
+        groups: of the training texts, the group of near-duplicates of each; None where no cut asked
+            for them.
     """
 
     splits: DatasetDict
     labels: list[str]
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     groups: np.ndarray | None = None
 
     def digests(self) -> dict[str, dict[str, Any]]:
-        """Return what changes with any row of a split, and with their order: for each its rows, texts and labels."""
+        """Return rows and digests of each split; see `digests_of_split`."""
         return {role: digests_of_split(split) for role, split in self.splits.items()}
+
+    def count(self, name: str, role: str, count: int) -> None:
+        """Note how many texts of a split something has happened to, if to any."""
+        if count:
+            self.facts.setdefault(name, {})[role] = count
 
 
 def load_corpus(config: DataConfig) -> Corpus:
@@ -85,136 +78,40 @@ def load_corpus(config: DataConfig) -> Corpus:
     source = load_source(config)
     if config.train_split not in source:
         raise DataError(
-            f"{config.path}: no split {config.train_split!r} for data.train_split; it has {', '.join(source)}"
+            f"{config.path}: no split {config.train_split!r} for data.train_split; it has "
+            f"{', '.join(source)}"
         )
-    chosen = {
+    names = {
         "train": config.train_split,
         "validation": config.validation_split,
         "test": config.test_split,
     }
-    given = {role: name for role, name in chosen.items() if name in source}
-    raw = DatasetDict(
-        {role: _checked(source, name, config) for role, name in given.items() if name}
-    )
-    labels = class_names(raw, config)
-    check_several(raw["train"], config)
-    splits = {
-        role: as_columns(dataset, str(given[role]), labels, config) for role, dataset in raw.items()
-    }
-    corpus = Corpus(DatasetDict(splits), labels, warn_of_labels_alike(labels, config))
-    for role, split in splits.items():
+    given = {role: name for role, name in names.items() if name is not None and name in source}
+    checked = {role: check_split(source[name], name, config) for role, name in given.items()}
+    labels = class_names(checked, config)
+    check_several(checked["train"], config)
+    corpus = Corpus(DatasetDict(), labels, warn_of_similar_labels(labels, config))
+    for role, name in given.items():
+        split = as_columns(checked[role], name, labels, config)
         corpus.splits[role], num_long = truncate_texts(split, config)
-        _count(corpus, "rows dropped as empty", role, len(source[str(given[role])]) - len(split))
-        _count(corpus, "texts of which the beginning alone is read", role, num_long)
-    check_classes(corpus.splits, labels, config)
-    _cut_missing(corpus, config)
-    for role, split in corpus.splits.items():
-        corpus.splits[role] = limited(split, config.limit, config.split_seed)
-    if (
-        config.limit is None or not config.multi_label
-    ):  # a sample may well lack a label that few texts have
-        try:
-            check_classes(corpus.splits, labels, config)
-        except DataError as error:
-            if config.limit is None:
-                raise
-            raise DataError(
-                f"{error}; data.limit={config.limit} left no more of them: raise it"
-            ) from None
-    if GROUP in corpus.splits["train"].column_names:
-        corpus.groups = groups_of(corpus.splits["train"])
-        for role, split in corpus.splits.items():
-            corpus.splits[role] = split.remove_columns(
-                [GROUP] if GROUP in split.column_names else []
-            )
-    corpus.facts |= _facts_of_classes(corpus)
+        corpus.count("rows dropped as empty", role, len(source[name]) - len(split))
+        corpus.count("texts of which the beginning alone is read", role, num_long)
+    check_classes(corpus, config)
+    cut_missing(corpus, config)
+    if config.limit is None:
+        check_classes(corpus, config)
+    else:
+        limit_splits(corpus, config)
+    train = numbers(corpus.splits["train"], "label")
+    counts = class_counts(train, len(labels))
+    if rare := [name for name, count in zip(labels, counts, strict=True) if count == 1]:
+        corpus.facts["classes with one training text"] = rare
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     if config.multi_label:
-        counts = numbers(corpus.splits["train"], "label").sum(axis=1)
-        corpus.facts["mean labels of a text"] = round(float(counts.mean()), 2)
-        corpus.facts["share of texts without a label"] = float((counts == 0).mean())
+        corpus.facts["mean labels of a text"] = round(float(train.sum(axis=1).mean()), 2)
+        corpus.facts["share of texts without a label"] = float((train.sum(axis=1) == 0).mean())
     return corpus
-
-
-def digests_of_split(split: Dataset) -> dict[str, Any]:
-    """Return the number of rows of a split, and digests of their texts and of their labels' numbers."""
-    labels = numbers(split, "label").astype(np.int64)
-    texts = content_key(digests_of(split, texts_among(split.column_names)))
-    return {
-        "rows": len(split),
-        "texts": texts,
-        "labels": hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(),
-    }
-
-
-def _count(corpus: Corpus, name: str, role: str, count: int) -> None:
-    """Note how many texts of a split something has happened to, if to any."""
-    if count:
-        corpus.facts.setdefault(name, {})[role] = count  # type: ignore[index]
-
-
-def _facts_of_classes(corpus: Corpus) -> dict[str, object]:
-    """Return which classes have one training text: it is learned, and validation, if cut, has none of them."""
-    counts = class_counts(numbers(corpus.splits["train"], "label"), len(corpus.labels))
-    rare = [name for name, count in zip(corpus.labels, counts, strict=True) if count == 1]
-    return {"classes with one training text": rare} if rare else {}
-
-
-def _checked(source: DatasetDict, split: str, config: DataConfig) -> Dataset:
-    check_columns(source[split], split, config)
-    check_labels(source[split], split, config)
-    return without_empty(source[split], split, config)
-
-
-def place(dataset: Dataset, row: int) -> str:
-    """Return where a row stands: the line of its file, or its number where the source has no lines, from 0 on."""
-    return str(dataset[row][PLACE]) if PLACE in dataset.column_names else f"row {row}"
-
-
-def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConfig) -> Dataset:
-    """Return the data set with the columns text, text_pair (for pairs) and label alone, labels as indices."""
-    names = [*text_columns(config), config.label_column]
-    roles = ["text", "text_pair"] if config.text_pair_column else ["text"]
-    dataset = dataset.select_columns(names).rename_columns(
-        {old: new for old, new in zip(names, [*roles, "label"], strict=True) if old != new}
-    )
-    known = set(labels)
-    unknown = [found for row in name_lists(dataset, "label", config) if (found := set(row) - known)]
-    if unknown:
-        raise DataError(
-            f"{config.file_of(split)}, split {split}, column {config.label_column!r}: {len(unknown)} of "
-            f"{len(dataset)} rows have unknown labels {listed(sorted(set().union(*unknown)))}; "
-            f"takes {listed(labels)} (a split without labels is often marked -1: name another split)"
-        )
-    return with_numbers(dataset, labels, config)
-
-
-def _cut_missing(corpus: Corpus, config: DataConfig) -> None:
-    """Cut the test and the validation split from train where the source has none."""
-    train = corpus.splits["train"]
-    given = len(train)
-    if len(corpus.splits) < len(("train", "validation", "test")):
-        corpus.splits["train"] = train.add_column(GROUP, groups_of(train))
-    for role, share in (("test", config.test_share), ("validation", config.validation_share)):
-        if role in corpus.splits:
-            continue
-        share = (
-            share * given / len(corpus.splits["train"])
-        )  # of what was given, also for the second cut
-        try:
-            stays, off, repeated = cut(corpus.splits["train"], share, config.split_seed)
-        except ValueError as error:
-            different = len(np.unique(groups_of(train)))
-            raise DataError(
-                f"{config.path}, split {config.train_split} ({given} rows): only {different} different texts of "
-                f"{len(corpus.labels)} classes, too few to cut a {role} split (a class keeps its last text; rows that "
-                "differ only in case, digits or punctuation count as one); "
-                f"add texts, or give one with data.{role}_path=..."
-            ) from error
-        corpus.splits["train"], corpus.splits[role] = stays, off
-        corpus.facts[f"{role} cut from train"] = len(off)
-        corpus.facts.setdefault("near-duplicates kept on one side", repeated)
 
 
 def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tuple[Dataset, str]:
@@ -232,258 +129,371 @@ def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tupl
     name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
     if name is None or name not in source:
         raise DataError(
-            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with split=...)"
+            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with "
+            "split=...)"
         )
-    dataset, _ = truncate_texts(
-        as_columns(_checked(source, name, config), name, labels, config), config
-    )
+    checked = check_split(source[name], name, config)
+    dataset, _ = truncate_texts(as_columns(checked, name, labels, config), config)
     return limited(dataset, config.limit, config.split_seed), name
+
+
+def digests_of_split(split: Dataset) -> dict[str, Any]:
+    """Return the number of rows of a split, and digests of their texts and labels."""
+    labels = numbers(split, "label").astype(np.int64)
+    return {
+        "rows": len(split),
+        "texts": content_key(column_digests(split, texts_among(split.column_names))),
+        "labels": hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(),
+    }
+
+
+def cut_missing(corpus: Corpus, config: DataConfig) -> None:
+    """Cut the test and the validation split from train where the source has none."""
+    train = corpus.splits["train"]
+    given = len(train)
+    for role, share in (("test", config.test_share), ("validation", config.validation_share)):
+        if role in corpus.splits:
+            continue
+        if corpus.groups is None:
+            corpus.groups = groups_of(train)
+            num_groups = len(np.unique(corpus.groups))
+        of_rest = share * given / len(train)  # of what was given, also for the second cut
+        try:
+            is_off = cut(numbers(train, "label"), corpus.groups, of_rest, config.split_seed)
+        except ValueError as error:
+            raise DataError(
+                f"{config.path}, split {config.train_split} ({given} rows): only {num_groups} "
+                f"different texts of {len(corpus.labels)} classes, too few to cut a {role} split (a "
+                "class keeps its last text; rows that differ only in case, digits or punctuation "
+                f"count as one); add texts, or give one with data.{role}_path=..."
+            ) from error
+        corpus.splits[role] = train.select(np.flatnonzero(is_off))
+        corpus.splits["train"] = train = train.select(np.flatnonzero(~is_off))
+        corpus.groups = corpus.groups[~is_off]
+        corpus.facts[f"{role} cut from train"] = len(corpus.splits[role])
+        corpus.facts["near-duplicates kept on one side"] = given - num_groups
+
+
+def limit_splits(corpus: Corpus, config: DataConfig) -> None:
+    """Take at most data.limit texts of each split."""
+    for role, split in corpus.splits.items():
+        rows = limited_rows(numbers(split, "label"), config.limit, config.split_seed)
+        corpus.splits[role] = split.select(rows)
+        if role == "train" and corpus.groups is not None:
+            corpus.groups = in_order(corpus.groups[rows])
+    if config.multi_label:  # a sample may well lack a label that few texts have
+        return
+    try:
+        check_classes(corpus, config)
+    except DataError as error:
+        raise DataError(
+            f"{error}; data.limit={config.limit} left no more of them: raise it"
+        ) from None
+
+
+def groups_of(split: Dataset) -> np.ndarray:
+    """Return the group of near-duplicates of each row of a split, [N]."""
+    return near_duplicate_groups(tuples(split, texts_among(split.column_names)))
+
+
+# Labels: what a row holds, and what its classes are called.
+
+
+def holds_lists(feature: Any) -> bool:
+    """Tell whether a column holds a list in each row."""
+    return isinstance(feature, List | LargeList)
+
+
+def label_lists(dataset: Dataset, config: DataConfig) -> Iterator[list[Any]]:
+    """Yield the labels of each row: its value or, if data.multi_label, its list or parts."""
+    cells = values(dataset, config.label_column)
+    if not config.multi_label:
+        return ([label] for label in cells)
+    if holds_lists(dataset.features[config.label_column]):
+        return cells
+    return (split_labels(cell, config.label_separator) for cell in cells)
+
+
+def split_labels(cell: Any, separator: str) -> list[Any]:
+    """Return what stands between the separators; an empty cell holds no label."""
+    if isinstance(cell, str):
+        return [part.strip() for part in cell.split(separator) if part.strip()]
+    return [] if cell is None or cell != cell else [cell]  # cells of one number each, or NaN
+
+
+def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str] | None:
+    """Return the names of a ClassLabel, or of a list of them; None for another column."""
+    feature = dataset.features[config.label_column]
+    if holds_lists(feature):
+        feature = feature.feature
+    return feature.names if isinstance(feature, ClassLabel) else None
+
+
+def class_names(splits: Mapping[str, Dataset], config: DataConfig) -> list[str]:
+    """Return the names of the classes: a ClassLabel's own, else the labels in order, as strings."""
+    names = names_of_class_label(splits["train"], config)
+    if names is not None:
+        return list(names)
+    rows = chain.from_iterable(label_lists(split, config) for split in splits.values())
+    labels = set(chain.from_iterable(rows))
+    if not labels:
+        raise DataError(f"{config.path}, column {config.label_column!r}: no text has a label")
+    ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
+    # Each name once: where one file has 3 and another "3;5", both are read as class 3.
+    return list(dict.fromkeys(map(label_name, ordered)))
+
+
+def label_name(label: object) -> str:
+    """Return the name of a class: 3.0, as pandas writes 3 beside a gap, is called 3."""
+    return str(int(label)) if isinstance(label, bool | float) else str(label).strip()
+
+
+def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConfig) -> Dataset:
+    """Return the columns text, text_pair (for pairs) and label alone.
+
+    Labels become an index into `labels` or, with data.multi_label, C numbers: 1 at the classes that
+    a text has.
+    """
+    N, C = len(dataset), len(labels)
+    names = dict(enumerate(names_of_class_label(dataset, config) or []))
+    index = {name: number for number, name in enumerate(labels)}
+    indices = np.zeros((N, C), np.int8) if config.multi_label else np.zeros(N, np.int64)
+    unknown: list[set[str]] = []
+    for row, row_labels in enumerate(label_lists(dataset, config)):
+        row_names = [names[label] if label in names else label_name(label) for label in row_labels]
+        if any(name not in index for name in row_names):
+            unknown.append(set(row_names) - index.keys())
+        elif config.multi_label:
+            indices[row, [index[name] for name in row_names]] = 1
+        else:
+            indices[row] = index[row_names[0]]
+    if unknown:
+        raise DataError(
+            f"{place(split, config, config.label_column)}: {len(unknown)} of {N} rows have "
+            f"unknown labels {listed(sorted(set.union(*unknown)))}; expected {listed(labels)} "
+            "(a split without labels is often marked -1: name another split)"
+        )
+    column: Any = indices
+    if config.multi_label:
+        column = pa.FixedSizeListArray.from_arrays(pa.array(indices.ravel()), C)
+    texts = dict(zip(text_columns(config), ("text", "text_pair"), strict=False))
+    dataset = dataset.select_columns(list(texts))
+    dataset = dataset.rename_columns({old: new for old, new in texts.items() if old != new})
+    return dataset.add_column("label", column)
 
 
 # What is checked before anything is trained.
 
 
+def place(split: str, config: DataConfig, column: str) -> str:
+    """Return where something stands, for a message."""
+    return f"{config.file_of(split)}, split {split}, column {column!r}"
+
+
+def check_split(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
+    """Check columns and labels of a split, and return its rows with a text and a label."""
+    check_columns(dataset, split, config)
+    check_labels(dataset, split, config)
+    return without_empty(dataset, split, config)
+
+
 def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if a column is missing, a text column holds no strings, or a label column no labels."""
+    """Raise a DataError if a column is missing or holds no texts or no labels."""
     where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
+    names = dataset.column_names
     for key in ("text_column", "text_pair_column", "label_column"):
         column = getattr(config, key)
-        if column is not None and column not in dataset.column_names:
-            names = [name for name in dataset.column_names if name != PLACE]
+        if column is not None and column not in names:
             has = f"it has {listed(names)}{separator_hint(names)}"
             raise DataError(f"{where}: no column {column!r} for data.{key}; {has}")
     for column in text_columns(config):
-        kind = dataset.features[column]
-        if getattr(kind, "dtype", None) not in ("string", "large_string", "null"):
-            raise DataError(f"{where}: column {column!r} holds {_kind(kind)}, not text")
-    kind = dataset.features[config.label_column]
-    of_one = kind.feature if config.multi_label and holds_lists(kind) else kind
-    is_label = isinstance(of_one, Value) and (of_one.dtype in LABEL_KINDS or "int" in of_one.dtype)
-    if not (is_label or isinstance(of_one, ClassLabel)):
-        takes = "a label is an integer or a string"
-        if holds_lists(kind) and not config.multi_label:
-            takes += "; if a text has any number of them, set data.multi_label=true"
-        raise DataError(f"{where}: column {config.label_column!r} holds {_kind(kind)}; {takes}")
-    for column in (*text_columns(config), config.label_column):
-        check_utf8(dataset, column, where)
-
-
-def _kind(feature: Any) -> str:
-    return feature.dtype if isinstance(feature, Value) else type(feature).__name__
-
-
-def check_utf8(dataset: Dataset, column: str, where: str) -> None:
-    """Raise a DataError if strings hold bytes that are none of UTF-8, which parquet and Arrow files may."""
-    start = 0
-    for rows in dataset.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE):
-        try:
-            rows.column(column).validate(full=True)
-        except pa.ArrowInvalid as error:
-            bad = next(row for row, value in enumerate(rows.column(column)) if not _is_valid(value))
-            raise DataError(
-                f"{where}, {place(dataset, start + bad)}: column {column!r} holds bytes that are not UTF-8; "
-                "mend or drop the row"
-            ) from error
-        start += len(rows)
-
-
-def _is_valid(value: pa.Scalar) -> bool:
+        kind = kind_of(dataset.features[column])
+        if kind not in TEXTS:
+            raise DataError(f"{where}: column {column!r} holds {kind}, not text")
+    feature = dataset.features[config.label_column]
+    is_list = holds_lists(feature)
+    label = feature.feature if is_list and config.multi_label else feature
+    if not isinstance(label, ClassLabel) and not LABELS.fullmatch(kind_of(label)):
+        expected = "a label is an integer or a string"
+        if is_list and not config.multi_label:
+            expected += "; if a text has any number of them, set data.multi_label=true"
+        raise DataError(
+            f"{where}: column {config.label_column!r} holds {kind_of(feature)}; {expected}"
+        )
+    used = dataset.select_columns([*text_columns(config), config.label_column])
     try:
-        value.as_py()
-    except UnicodeDecodeError:
-        return False
-    return True
+        used.data.validate(full=True)  # a parquet file may hold bytes that are not UTF-8
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{where}: {reason(error)}; fix or drop the row") from error
 
 
-def text_columns(config: DataConfig) -> list[str]:
-    """Return the column with the text and, for pairs, the one with the second text."""
-    return [column for column in (config.text_column, config.text_pair_column) if column]
-
-
-def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Return the rows with a text and a label; refuse others unless data.drop_empty is set, and a split without any.
-
-    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null or has one is.
-    """
-    where, columns = f"{config.file_of(split)}, split {split}", text_columns(config)
-    if not config.multi_label or holds_lists(dataset.features[config.label_column]):
-        columns.append(config.label_column)
-
-    def is_empty(value: Any) -> bool:
-        if isinstance(value, list):
-            return any(map(is_empty, value))
-        return (
-            value is None or value != value or (isinstance(value, str) and is_blank(value))
-        )  # NaN alone
-
-    is_bad = np.zeros(len(dataset), dtype=bool)
-    dropped = []
-    for column in columns:
-        found = np.fromiter(map(is_empty, values(dataset, column)), dtype=bool, count=len(dataset))
-        if found.any() and not config.drop_empty:
-            raise DataError(
-                f"{where}, column {column!r}: {found.sum()} of {len(dataset)} rows are empty or null "
-                f"(the first is {place(dataset, int(found.argmax()))}); mend them or set data.drop_empty=true"
-            )
-        if count := int((found & ~is_bad).sum()):
-            dropped.append(f"{count} with an empty {column!r}")
-        is_bad |= found
-    if is_bad.all():
-        raise DataError(f"{where}: no rows to use; {len(dataset)} were dropped as empty or null")
-    if not dropped:
-        return dataset
-    message = f"{where}: dropped {is_bad.sum()} of {len(dataset)} rows: {', '.join(dropped)}"
-    warnings.warn(UserWarningMessage(message), stacklevel=2)
-    return dataset.select(np.flatnonzero(~is_bad))
+def kind_of(feature: Any) -> str:
+    """Return the type of a column, for a message."""
+    return feature.dtype if isinstance(feature, Value) else type(feature).__name__
 
 
 def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
     """Raise a DataError if labels are fractions, or if a list names a number twice.
 
-    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each class would be read as
-    two labels.
+    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each
+    class would be read as two labels.
     """
-    where = f"{config.file_of(split)}, split {split}, column {config.label_column!r}"
-    for row, labels in enumerate(label_lists(dataset, config.label_column, config)):
-        several = [label for label in labels or [] if label is not None]
-        if fractions := [
-            label
-            for label in several
-            if isinstance(label, float) and not (label != label or label.is_integer())
-        ]:
+    where = place(split, config, config.label_column)
+    for row, cell in enumerate(label_lists(dataset, config)):
+        labels = [label for label in cell or [] if not isinstance(label, str | None)]
+        for label in labels:
+            if isinstance(label, float) and label == label and not label.is_integer():
+                raise DataError(
+                    f"{where}, row {row}: got the fraction {label}, expected an integer or a string"
+                )
+        if len(labels) > len(set(labels)):
             raise DataError(
-                f"{where}, {place(dataset, row)}: holds the fraction {fractions[0]}; a label is an integer or a string"
+                f"{where}, row {row}: {labels[:10]} names a label twice; expected the labels that a "
+                "text has, such as [0, 3], not a 0 or 1 for each class"
             )
-        if len(several) > len(set(several)) and not isinstance(several[0], str):
+
+
+def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
+    """Return the rows with a text and a label; refuse others unless data.drop_empty is set.
+
+    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null
+    or has one is.
+    """
+    columns = text_columns(config)
+    if not config.multi_label or holds_lists(dataset.features[config.label_column]):
+        columns.append(config.label_column)
+    is_empty = np.zeros(len(dataset), bool)
+    for column in columns:
+        found = np.fromiter(map(is_gap, values(dataset, column)), bool, len(dataset))
+        is_empty |= found
+        if found.any() and not config.drop_empty:
             raise DataError(
-                f"{where}, {place(dataset, row)}: {several[:10]} names a label twice; takes the labels that a text "
-                "has, such as [0, 3], not a 0 or 1 for each class"
+                f"{place(split, config, column)}: {found.sum()} of {len(dataset)} rows are empty "
+                f"or null (the first is row {found.argmax()}); fix them or set data.drop_empty=true"
             )
+    if len(dataset) and not is_empty.any():
+        return dataset
+    message = (
+        f"{config.file_of(split)}, split {split}: dropped {is_empty.sum()} of {len(dataset)} rows "
+        f"with an empty {' or '.join(map(repr, columns))}"
+    )
+    if is_empty.all():
+        raise DataError(f"{message}; none is left")
+    warnings.warn(UserWarningMessage(message), stacklevel=2)
+    return dataset.select(np.flatnonzero(~is_empty))
+
+
+def is_gap(value: Any) -> bool:
+    """Tell whether a value is null, NaN or a blank text, or a list with one of these."""
+    if isinstance(value, list):
+        return any(map(is_gap, value))
+    if isinstance(value, str):
+        return is_blank(value)
+    return value is None or value != value
 
 
 def check_several(train: Dataset, config: DataConfig) -> None:
-    """Raise a DataError if data.multi_label is set, and a column that is split has no text with two labels."""
+    """Raise a DataError if, with data.multi_label, cells are split and none holds two labels."""
     if not config.multi_label or holds_lists(train.features[config.label_column]):
         return
-    if all(len(labels) < 2 for labels in label_lists(train, config.label_column, config)):
+    if all(len(labels) < 2 for labels in label_lists(train, config)):
         raise DataError(
-            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave data.multi_label "
-            f"out, or say what stands between labels: data.label_separator=... (it is {config.label_separator!r})"
+            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave "
+            "data.multi_label out, or name what stands between labels: data.label_separator=... "
+            f"(it is {config.label_separator!r})"
         )
 
 
-def check_classes(splits: DatasetDict, names: Sequence[str], config: DataConfig) -> None:
-    """Raise a DataError if train lacks a class that another split has, has one class alone, or too few texts of one.
-
-    Splits that are still to be cut from train may be missing.
-    """
+def check_classes(corpus: Corpus, config: DataConfig) -> None:
+    """Raise a DataError if train has one class alone, an id for each row, or lacks a class."""
+    labels = corpus.labels
     counts = {
-        split: dict(
-            zip(names, class_counts(numbers(dataset, "label"), len(names)).tolist(), strict=True)
-        )
-        for split, dataset in splits.items()
+        role: class_counts(numbers(split, "label"), len(labels))
+        for role, split in corpus.splits.items()
     }
-    in_train, where = counts["train"], f"{config.path}, column {config.label_column!r}"
-    present = [name for name, count in in_train.items() if count]
+    num_rows = len(corpus.splits["train"])
+    in_train = counts.pop("train")
+    present = [name for name, count in zip(labels, in_train, strict=True) if count]
+    where = f"{config.path}, column {config.label_column!r}: train ({num_rows} rows) has"
     if len(present) < 2:
         found = f"one class only, {shown(present[0])}" if present else "no class"
+        raise DataError(f"{where} {found}; expected two or more")
+    once = int((in_train == 1).sum())
+    if not config.multi_label and once > num_rows / 2:
         raise DataError(
-            f"{where}: train ({len(splits['train'])} rows) has {found}; takes two or more"
-        )
-    once = sum(count == 1 for count in in_train.values())
-    if not config.multi_label and once > len(splits["train"]) / 2:
-        raise DataError(
-            f"{where}: train ({len(splits['train'])} rows) has {len(present)} labels, {once} of them once, such as "
-            f"{listed(present[:3])}; that looks like a number of each row: name the column with the label, "
+            f"{where} {len(present)} labels, {once} of them once, such as {listed(present[:3])}; "
+            "that looks like an id of each row: name the column with the label, "
             "data.label_column=..."
         )
-    for role in ("validation", "test"):
-        of_role = sorted(counts.get(role, {}).items())
-        unknown = [
-            f"'{shown(name)}' ({count} rows)"
-            for name, count in of_role
-            if count and not in_train[name]
-        ]
-        if unknown:
+    for role, in_role in counts.items():
+        unknown = np.flatnonzero((in_role > 0) & (in_train == 0))
+        if len(unknown):
+            names = listed([f"'{shown(labels[c])}' ({in_role[c]} rows)" for c in unknown])
             source = config.file_of(getattr(config, f"{role}_split") or role)
             raise DataError(
-                f"{source}, column {config.label_column!r}: {role} has labels that train lacks: {listed(unknown)}"
+                f"{source}, column {config.label_column!r}: {role} has labels that train lacks: "
+                f"{names}"
             )
 
 
-def warn_of_labels_alike(labels: Sequence[str], config: DataConfig) -> dict[str, object]:
-    """Warn of labels that a reader would take for one: they differ in case, in Unicode form (NFKC) or as 1, 01 and 1.0.
+def warn_of_similar_labels(labels: Sequence[str], config: DataConfig) -> dict[str, object]:
+    """Warn of labels that differ in case, in Unicode form (NFKC), or as 1, 01 and 1.0 alone.
 
     Returns:
         These labels, as a fact, if there are any. They stay classes of their own.
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = defaultdict(list)
     for label in labels:
         plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
-        plain = "".join(
-            sign for sign in plain if unicodedata.category(sign) != "Cf"
-        ).strip()  # of no width
-        groups.setdefault(re.sub(r"^(-?)0*(\d+)(\.0*)?$", r"\1\2", plain), []).append(label)
-    found = [" / ".join(map(_spelt, group)) for group in groups.values() if len(group) > 1]
-    if not found:
+        plain = "".join(sign for sign in plain if unicodedata.category(sign) != "Cf").strip()
+        groups[re.sub(r"^(-?)0*(\d+)(\.0*)?$", r"\1\2", plain)].append(repr(label))
+    similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
+    if not similar:
         return {}
-    message = f"labels differ in spelling alone, and are classes of their own: {listed(found)}"
-    warnings.warn(
-        UserWarningMessage(f"{config.path}, column {config.label_column!r}: {message}"),
-        stacklevel=2,
-    )
-    return {"labels that differ in spelling alone": found}
-
-
-def _spelt(label: str) -> str:
-    """Return a label in quotes, with the codes of signs that may look like another: accents apart, of no width."""
-    return repr(label) if unicodedata.is_normalized("NFC", label) else ascii(label)
+    message = f"labels differ in spelling alone, and are classes of their own: {listed(similar)}"
+    where = f"{config.path}, column {config.label_column!r}"
+    warnings.warn(UserWarningMessage(f"{where}: {message}"), stacklevel=2)
+    return {"labels that differ in spelling alone": similar}
 
 
 def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str, object]:
-    """Warn of texts that stand, letter by letter, under different labels or in train and in another split too.
+    """Warn of texts that are in train and in another split, or under different labels.
 
     Returns:
         How many rows hold such texts.
     """
     columns = texts_among(splits["train"].column_names)
-    found = digests(chain.from_iterable(tuples(split, columns) for split in splits.values()))
-    parts = np.split(found, np.cumsum([len(split) for split in splits.values()])[:-1])
-    of_role = dict(zip(splits, parts, strict=True))
-    shared = {role: num_known(of_role[role], of_role["train"]) for role in ("validation", "test")}
+    rows = chain.from_iterable(tuples(split, columns) for split in splits.values())
+    texts = np.unique(digests(rows), return_inverse=True)[1]
+    ends = np.cumsum([len(split) for split in splits.values()])
+    of_role = dict(zip(splits, np.split(texts, ends[:-1]), strict=True))
+    shared = {
+        role: int(np.isin(of_role[role], of_role["train"]).sum()) for role in ("validation", "test")
+    }
     if any(shared.values()):
-        where = ", ".join(
-            f"{count} of {len(splits[role])} in {role}" for role, count in shared.items() if count
+        counts = [f"{n} of {len(splits[role])} in {role}" for role, n in shared.items() if n]
+        message = f"{config.path}: texts that also stand in train: {', '.join(counts)}"
+        warnings.warn(UserWarningMessage(message), stacklevel=2)
+    labels = np.concatenate([numbers(split, "label") for split in splits.values()])
+    conflicts = conflicting_labels(texts, labels)
+    if conflicts.any():
+        all_texts = chain.from_iterable(values(split, "text") for split in splits.values())
+        example = shown(next(islice(all_texts, int(conflicts.argmax()), None)))
+        message = (
+            f"{config.path}: {conflicts.sum()} of {len(conflicts)} rows hold a text that stands "
+            f"under different labels, such as '{example}'"
         )
-        warnings.warn(
-            UserWarningMessage(f"{config.path}: texts that also stand in train: {where}"),
-            stacklevel=2,
-        )
-    differs = differing(
-        found, np.concatenate([numbers(split, "label") for split in splits.values()])
-    )
-    if differs.any():
-        texts = chain.from_iterable(values(split, "text") for split in splits.values())
-        message = f"{differs.sum()} of {len(differs)} rows hold a text that stands under different labels, such as"
-        example = shown(next(islice(texts, int(differs.argmax()), None)))
-        warnings.warn(UserWarningMessage(f"{config.path}: {message} '{example}'"), stacklevel=2)
+        warnings.warn(UserWarningMessage(message), stacklevel=2)
     return {
         "texts also in train": sum(shared.values()),
-        "texts under different labels": int(differs.sum()),
+        "texts under different labels": int(conflicts.sum()),
     }
 
 
-def differing(texts: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Tell for each row whether its text, given by a digest, [N], has other labels in another row."""
-    kinds = (
-        labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].ravel()
-    )
-    order = np.argsort(texts)
-    ordered = texts[order]
-    starts = np.flatnonzero(
-        np.append(True, ordered[1:] != ordered[:-1])
-    )  # where another text begins
-    lowest, highest = (pick.reduceat(kinds[order], starts) for pick in (np.minimum, np.maximum))
-    found = np.empty(len(texts), dtype=bool)
-    found[order] = np.repeat(lowest != highest, np.diff(np.append(starts, len(texts))))
-    return found
+def conflicting_labels(texts: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Tell for each row whether its text, given by a number, has other labels in another row."""
+    if labels.ndim > 1:
+        labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    different = np.unique(np.stack([texts, labels], axis=1), axis=0)
+    num_labels = np.bincount(different[:, 0])  # of each text
+    return np.asarray(num_labels[texts] > 1)

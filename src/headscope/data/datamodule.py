@@ -1,9 +1,12 @@
 """Everything about the texts of a run: splits, tokenizer, ids and loaders."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch.distributed
+from datasets import Dataset
 from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
 
@@ -13,16 +16,25 @@ from headscope.data.batching import (
     EncodedTexts,
     TextBatches,
     TokenBudgetSampler,
+    concat_encodings,
     padding_share,
+    word_ids,
 )
-from headscope.data.columns import TextsOf, numbers, texts_among
-from headscope.data.corpus import Corpus, load_corpus
-from headscope.data.encoded import encode
-from headscope.data.evidence import EvidenceVocabulary, assign_folds, known_ngrams, log_count_ratios
-from headscope.data.splits import groups_of
-from headscope.data.tokenizer import trained_tokenizer
+from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
+from headscope.data.corpus import Corpus, groups_of, load_corpus
+from headscope.data.evidence import (
+    EvidenceVocabulary,
+    Vocabulary,
+    WordTexts,
+    assign_folds,
+    known_ngrams,
+    log_count_ratios,
+)
+from headscope.data.tokenizer import as_json, trained_tokenizer
 from headscope.errors import ConfigError
-from headscope.files import cache_folder
+from headscope.files import cache_folder, content_key, temporary_path
+
+TEXTS_AT_ONCE = 4_000  # encoded together
 
 
 class TextDataModule(LightningDataModule):
@@ -33,21 +45,24 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: what tokenizer to train, on the training split alone.
         seed: of the order of batches.
         tokenizer: one that is trained already, such as a run folder's.
-        evidence: whether n-grams are found at each token; those that are known already, such as a run folder's, or
-            True for those of the training split.
+        evidence: whether n-grams are found at each token; those that are known already, such as a
+            run folder's, or True for those of the training split.
     """
 
     def __init__(
-        self, config: DataConfig, tokenizer_config: TokenizerConfig, seed: int, tokenizer: Tokenizer | None = None,
+        self,
+        config: DataConfig,
+        tokenizer_config: TokenizerConfig,
+        seed: int,
+        tokenizer: Tokenizer | None = None,
         evidence: EvidenceVocabulary | bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
-        self.config, self.seed = config, seed
+        self.config = config
+        self.seed = seed
+        self.accumulate = 1  # training batches in an optimizer step, and
+        self.text_weights: np.ndarray | None = None  # weights of their texts; see `BatchLoader`
         cache = cache_folder(config.cache_dir)
-        self.accumulate: int = 1  # training batches in an optimizer step, and
-        self.text_weights: np.ndarray | None = (
-            None  # weights of the training texts in the loss: see `BatchLoader`
-        )
         self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
         all_texts = TextsOf(train, texts_among(train.column_names))
@@ -62,14 +77,15 @@ class TextDataModule(LightningDataModule):
             if texts.words is not None:
                 if self.evidence is None:
                     self.evidence = known_ngrams(texts.words)  # of the first split, train
-                folds = assign_folds(self._groups()) if role == "train" else None
+                folds = assign_folds(self.groups()) if role == "train" else None
                 texts = replace(texts, evidence=self.evidence.find(texts.words, folds))
             self.encoded[role] = texts
 
-    def _groups(self) -> np.ndarray:
-        """Return the group of near-duplicates of each training text; where splits were cut they are known."""
-        known = self.corpus.groups
-        return groups_of(self.corpus.splits["train"]) if known is None else known
+    def groups(self) -> np.ndarray:
+        """Return the group of near-duplicates of each training text, known after a cut."""
+        if self.corpus.groups is None:
+            return groups_of(self.corpus.splits["train"])
+        return self.corpus.groups
 
     @property
     def num_segments(self) -> int:
@@ -77,11 +93,11 @@ class TextDataModule(LightningDataModule):
         return 2 if self.config.text_pair_column else 1
 
     def labels(self, role: str) -> np.ndarray:
-        """Return the class of each text of a split, [N], or, with multi_label, 1 at each class it has, [N, C]."""
+        """Return the class of each text, [N], or, with multi_label, 1 at each class, [N, C]."""
         return numbers(self.corpus.splits[role], "label")
 
     def ratios(self, classes: np.ndarray) -> np.ndarray:
-        """Return what each known n-gram says about each class, [K + 1, n, C]; see `log_count_ratios`.
+        """Return the log-count ratios of the known n-grams, [K + 1, n, C]; see `log_count_ratios`.
 
         Args:
             classes: [N, C], True where a training text has a class.
@@ -93,25 +109,24 @@ class TextDataModule(LightningDataModule):
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split for this process; those of train are shuffled."""
-        is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-        share = (
-            (torch.distributed.get_rank(), torch.distributed.get_world_size())
-            if is_shared
-            else (0, 1)
-        )
+        rank = 0
+        world_size = 1
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank = torch.distributed.get_rank()
+            world_size = torch.distributed.get_world_size()
         seed = self.seed if role == "train" else None
-        found = TokenBudgetSampler(
-            self.encoded[role].lengths, self.config.tokens_per_batch, seed, *share
-        )
-        if role == "train" and not len(found):
+        budget = self.config.tokens_per_batch
+        sampler = TokenBudgetSampler(self.encoded[role].lengths, budget, seed, rank, world_size)
+        if role == "train" and not len(sampler):
             raise ConfigError(
-                f"trainer.devices: {share[1]} processes share {len(found.cuts) - 1} batches, so some have none; take "
-                "fewer, or lower data.tokens_per_batch"
+                f"trainer.devices: {world_size} processes share {len(sampler.cuts) - 1} batches, "
+                "so some have none; "
+                "take fewer, or lower data.tokens_per_batch"
             )
-        return found
+        return sampler
 
     def loader(self, role: str) -> BatchLoader:
-        """Return all batches of train, validation or test, whether or not other processes train too."""
+        """Return all batches of a split, whether or not other processes train too."""
         sampler = TokenBudgetSampler(self.encoded[role].lengths, self.config.tokens_per_batch)
         return BatchLoader(TextBatches(self.encoded[role], self.labels(role)), sampler)
 
@@ -138,3 +153,78 @@ class TextDataModule(LightningDataModule):
             },
             "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),
         }
+
+
+def encode(
+    tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False
+) -> EncodedTexts:
+    """Encode a split once, into one array on disk, so that memory does not grow with the data.
+
+    The cached files are named by the texts themselves and by the tokenizer, whatever data set the
+    texts came in.
+
+    Args:
+        tokenizer: what makes token ids.
+        dataset: a split.
+        cache: where files are kept.
+        with_words: return the word that each token shows too, for `headscope.data.evidence`.
+    """
+    columns = texts_among(dataset.column_names)
+    settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
+    key = content_key([settings, *columns, *column_digests(dataset, columns)])
+    folder = cache / "encoded" / key
+    if not folder.exists():
+        _write_encoded(tokenizer, dataset, columns, folder, with_words)
+    facts = json.loads((folder / "facts.json").read_text())
+    starts = np.load(folder / "starts.npy")
+    ids = np.memmap(folder / "ids.bin", np.int32, "r")
+    segments = np.memmap(folder / "segments.bin", np.uint8, "r") if facts["pairs"] else None
+    words = None
+    if with_words:
+        words = WordTexts(facts["words"], np.memmap(folder / "units.bin", np.int32, "r"), starts)
+    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)
+
+
+def _write_encoded(
+    tokenizer: Tokenizer,
+    dataset: Dataset,
+    columns: list[str],
+    folder: Path,
+    with_words: bool,
+) -> None:
+    """Fill a temporary folder, then put it in place: a half-written one is never read."""
+    is_pair = len(columns) == 2
+    vocabulary = Vocabulary()
+    lengths = [np.zeros(1, np.int64)]
+    num_cut = 0
+    with temporary_path(folder) as temporary:
+        temporary.mkdir()
+        with (
+            (temporary / "ids.bin").open("wb") as ids,
+            (temporary / "segments.bin").open("wb") as segments,
+            (temporary / "units.bin").open("wb") as words,
+        ):
+            # One batch after the other: on two cores, a thread that encodes ahead slows the
+            # tokenizer's own threads.
+            for batch in dataset.iter(TEXTS_AT_ONCE):
+                rows = list(zip(*(batch[column] for column in columns), strict=True))
+                inputs = rows if is_pair else batch[columns[0]]
+                if with_words:  # which asks for offsets
+                    encodings = tokenizer.encode_batch(inputs)
+                    words.write(word_ids(encodings, rows, vocabulary).tobytes())
+                else:
+                    encodings = tokenizer.encode_batch_fast(inputs)
+                texts = concat_encodings(encodings, is_pair)
+                ids.write(texts.ids.tobytes())
+                if texts.segments is not None:
+                    segments.write(texts.segments.tobytes())
+                lengths.append(texts.lengths)
+                num_cut += texts.num_cut
+        np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
+        facts = {"num_cut": num_cut, "pairs": is_pair, "words": vocabulary.words}
+        (temporary / "facts.json").write_text(json.dumps(facts))
+        try:
+            temporary.replace(folder)
+        except OSError:
+            if not folder.exists():  # else another process was faster
+                raise

@@ -1,7 +1,8 @@
 """Text classification into kinds of licence: the embedded default data.
 
-Texts and categories are those of the ScanCode licence database (nexB and AboutCode, CC-BY-4.0), which the PyPI
-package `licensedcode-data` carries: about 35,000 rule files, each YAML front matter and a text.
+Texts and categories are those of the ScanCode licence database (nexB and AboutCode, CC-BY-4.0),
+which the PyPI package `licensedcode-data` carries: about 35,000 rule files, each YAML front matter
+and a text.
 """
 
 import re
@@ -27,9 +28,10 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten
 
 
 def load_licenses(cache: Path) -> Dataset:
-    """Return the licence texts with the columns text and label, reading the package at first use (about 10 s).
+    """Return the licence texts, columns text and label, reading the package at first use (10 s).
 
-    Repeated texts, texts under two categories, and categories with fewer than 100 texts are left out.
+    Repeated texts, texts under two categories, and categories with fewer than 100 texts are left
+    out.
     """
     folder = _package_folder()
     path = cache / f"licenses-{distribution('licensedcode-data').version}-{RECIPE}.parquet"
@@ -37,14 +39,14 @@ def load_licenses(cache: Path) -> Dataset:
         categories: dict[str, set[str]] = defaultdict(set)
         for text, category in _read_rules(folder):
             categories[text].add(category)
-        rows = [(text, next(iter(found))) for text, found in categories.items() if len(found) == 1]
-        counts = Counter(category for _, category in rows)
+        of_one = {text: min(found) for text, found in categories.items() if len(found) == 1}
+        counts = Counter(of_one.values())
         rows = [
-            (text, category) for text, category in rows if counts[category] >= FEWEST_OF_A_CLASS
+            {"text": text, "label": label}
+            for text, label in of_one.items()
+            if counts[label] >= FEWEST_OF_A_CLASS
         ]
-        table = pa.table(
-            {"text": [text for text, _ in rows], "label": [label for _, label in rows]}
-        )
+        table = pa.Table.from_pylist(rows)
         write_atomic(path, lambda temporary: pq.write_table(table, temporary))
     columns = pq.read_table(path).to_pydict()
     names = sorted(set(columns["label"]))
@@ -60,7 +62,8 @@ def _package_folder() -> Path:
     folder = Path(next(iter(places))) / "data" if places else None
     if folder is None or not (folder / "rules").is_dir():
         raise DataError(
-            "data.path=licenses: needs the package licensedcode-data: pip install 'headscope[demo]'; "
+            "data.path=licenses: needs the package licensedcode-data: pip install "
+            "'headscope[demo]'; "
             "or train on texts of your own: data=files data.path=reviews.csv"
         )
     return folder
@@ -73,7 +76,7 @@ def _front_matter(path: Path) -> tuple[dict[str, object], str]:
 
 
 def _read_rules(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield (text, category) of every rule that is an English licence text or notice under a single licence."""
+    """Yield (text, category) of every English licence text or notice under a single licence."""
     heads = (_front_matter(path)[0] for path in sorted((folder / "licenses").glob("*.LICENSE")))
     categories = {str(head["key"]): head.get("category") for head in heads}
     for path in sorted((folder / "rules").glob("*.RULE")):

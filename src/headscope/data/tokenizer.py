@@ -31,10 +31,11 @@ SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: it
 RECIPE = 2  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
 SUDACHI_READS = 8_000  # characters at once, of four bytes at most: it takes 49,149 bytes
 
-# Letters are what Python's `\w` counts, and the marks that belong to them: in Devanagari, Thai and many other scripts a
-# vowel is often a mark on its consonant (Unicode category M), and without it a word would end in its middle. MARKS has
-# those of the basic plane, as ranges, which a regular expression reads fast; without selectors of a sign's look (0xFE00
-# to 0xFE0F), as after the digit of a keycap.
+# Letters are what Python's `\w` counts, and the marks that belong to them: in Devanagari, Thai and
+# many other scripts a vowel is often a mark on its consonant (Unicode category M), and without it a
+# word would end in its middle. MARKS has those of the basic plane, as ranges, which a regular
+# expression reads fast; without selectors of a sign's look (0xFE00 to 0xFE0F), as after the digit
+# of a keycap.
 _CODES = [code for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
 _STARTS = [code for code, before in zip(_CODES, [0, *_CODES], strict=False) if code != before + 1]
 _ENDS = [code for code, after in zip(_CODES, [*_CODES[1:], 0], strict=True) if code != after - 1]
@@ -42,14 +43,14 @@ MARKS = "".join(
     f"{chr(start)}-{chr(end)}" for start, end in zip(_STARTS, _ENDS, strict=True)
 )  # within [...]
 
-# Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of Katakana is a word,
-# most often a foreign one.
+# Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of
+# Katakana is a word, most often a foreign one.
 CHARACTERS = "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 
 
-# So many characters of a text are read, or more where so many tokens are kept that it could matter. What stands beyond
-# them would be cut off in any case, after minutes of work.
+# So many characters of a text are read, or more where so many tokens are kept that it could matter.
+# What stands beyond them would be cut off in any case, after minutes of work.
 MOST_CHARACTERS = 100_000
 CHARACTERS_OF_TOKEN = 64
 
@@ -124,11 +125,12 @@ def trained_tokenizer(
 ) -> Tokenizer:
     """Return a tokenizer for these texts, from the cache if the same was trained before and by headscope's own code.
 
-    Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut to max_length.
+    Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut
+    to max_length.
 
     Args:
-        texts: gone through twice, once for their name and once to train, so no iterator; none of them is kept, only
-            how often each word occurs, which is all that training needs.
+        texts: gone through twice, once for their name and once to train, so no iterator; none of
+            them is kept, only how often each word occurs, which is all that training needs.
         config: what to train.
         max_length: tokens of the longest text.
         cache: where tokenizers are kept, by the name of the texts and settings.
@@ -150,9 +152,10 @@ def trained_tokenizer(
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer of words, or byte-level BPE, WordPiece or Unigram.
 
-    (Sennrich et al. 2016, bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All read text through Unicode's
-    NFKC first, which makes full-width and half-width forms one. Words are words and signs; in Chinese, Japanese and
-    Korean each character, but for runs of Katakana, which are words.
+    (Sennrich et al. 2016, bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All read text
+    through Unicode's NFKC first, which makes full-width and half-width forms one. Words are words
+    and signs; in Chinese, Japanese and Korean each character, but for runs of Katakana, which are
+    words.
 
     Raises:
         ConfigError: if Unigram's vocabulary is too small for the characters of the texts.
@@ -163,7 +166,8 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
     if config.kind == "unigram":
         tokenizer = Tokenizer(models.Unigram())
-        # Brackets stand alone, else "[SEP]" in a text would be found in the vocabulary, which holds the special tokens.
+        # Brackets stand alone, else "[SEP]" in a text would be found in the vocabulary, which holds
+        # the special tokens.
         brackets = pre_tokenizers.Split(Regex(r"[\[\]]"), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), brackets])
         tokenizer.decoder = decoders.Metaspace()
@@ -261,8 +265,8 @@ def pretrained_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer of a checkpoint's folder: of its tokenizer.json or, for BERT and its like, of vocab.txt.
 
-    It cuts texts at max_length and pads nothing, which batches do; whatever its file says of either is dropped. The
-    letters "[SEP]" in a text are letters, as everywhere in headscope.
+    It cuts texts at max_length and pads nothing, which batches do; whatever its file says of either
+    is dropped. The letters "[SEP]" in a text are letters, as everywhere in headscope.
 
     Args:
         folder: with tokenizer.json or vocab.txt.
@@ -271,8 +275,8 @@ def pretrained_tokenizer(
         path: folder or Hub id that the user gave, to name in a message; the folder if None.
 
     Raises:
-        ConfigError: if there is none that can be read, or it marks no start and end of a text, or has ids beyond the
-            table.
+        ConfigError: if there is none that can be read, or it marks no start and end of a text, or
+            has ids beyond the table.
     """
     if (folder / "tokenizer.json").is_file():
         try:
@@ -306,7 +310,8 @@ def pretrained_tokenizer(
 def _wordpiece_of_checkpoint(folder: Path) -> Tokenizer:
     """Return BERT's own tokenizer: words and signs apart, then the longest pieces (Devlin et al. 2019, section 3).
 
-    Where tokenizer_config.json does not say how texts are cleaned, they are lower-cased, as by `transformers`.
+    Where tokenizer_config.json does not say how texts are cleaned, they are lower-cased, as by
+    `transformers`.
     """
     file, path = folder / "vocab.txt", folder / "tokenizer_config.json"
     try:
@@ -356,7 +361,8 @@ def visible(text: str) -> str:
 def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...]) -> list[str]:
     """Return how each token of an encoding is shown: the piece of the text it was made from.
 
-    Tokens that share a character (a byte-level tokenizer splits a rare one into its bytes) get its number: 鬱₁, 鬱₂.
+    Tokens that share a character (a byte-level tokenizer splits a rare one into its bytes) get its
+    number: 鬱₁, 鬱₂.
 
     Args:
         tokenizer: what made the encoding.

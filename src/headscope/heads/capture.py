@@ -1,65 +1,69 @@
-"""Asking a model's attention layers for their weights, without changing what the model computes.
+"""Observing attention layers and intervening on their heads, without changing the model's code.
 
-Our own layers tell their observer. Those of torch and of transformers have none: see `torch_layers` and `huggingface`.
+Layers of headscope have an observer and an intervention of their own. While one of torch's is observed, a layer of ours
+that shares its parameters computes in its place. Models of transformers: see `transformers_models`.
+
+Shape letters: B texts, H heads, Q queries, K keys, T tokens, E head width, D model width.
 """
 
+import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import ALL, AttentionCall, ObservedAttention, Rows
-from headscope.attention.multi_head import HeadedAttention
-from headscope.heads.torch_layers import watching_torch
-from headscope.heads.transformers_models import foreign_models, observe_transformers
+from headscope.attention.multi_head import HeadedAttention, Intervention, MultiHeadAttention
+from headscope.data.batching import Batch, moved
+from headscope.heads.transformers_models import observe_transformers, transformers_models
 
-# Called with the layer's name and what it saw.
-LayerObserver = Callable[[str, AttentionCall], None]
+LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name
 Kind = type[Any] | tuple[type[Any], ...]
+Change = Literal["zero", "mean"]
+Means = dict[str, Float[Tensor, "H E"]]  # each head's mean output, by the layer's name
 
 
-class ForeignAttention:
+class TransformersAttention:
     """Stands, among the kinds of layers, for the attention of transformers' models."""
 
 
-ATTENTION = (ObservedAttention, nn.MultiheadAttention, ForeignAttention)
-HEADED = (HeadedAttention, nn.MultiheadAttention, ForeignAttention)  # those that have heads
+ATTENTION = (ObservedAttention, nn.MultiheadAttention, TransformersAttention)
+HEADED = (HeadedAttention, nn.MultiheadAttention, TransformersAttention)  # those that have heads
 
 
 @contextmanager
 def capture(
     model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION
 ) -> Iterator[dict[str, Tensor]]:
-    """Fill a plain mapping, layer name -> weights [row, head, query, key], each time the model runs.
+    """Fill a dictionary, layer name -> attention weights [row, head, query, key], whenever the model runs.
 
         with capture(model, rows=[0, 2]) as maps:
             model(token_ids, key_padding_mask)
         maps["encoder.blocks.0.attention"]  # [2, H, T, T], float32
 
-    The model goes on with its fused kernel, so its output is the same to the last digit; the weights are computed
-    beside it, in float32, of the same queries, keys and mask. A pooling that attends has one head and one query.
-
-    This holds for torch.nn.MultiheadAttention too. The exception is torch.nn.TransformerEncoderLayer on its fast path
-    (eval mode, no gradients): a hook takes it off that path, and its output is then equal up to rounding. On a CPU
-    (torch 2.13) it was equal to the last digit, except where a mask reaches the blocks (with norm_first, or without the
-    nested tensors that torch.nn.TransformerEncoder packs padded texts into). Packing goes on as before, with zeros at
-    padding in the output; the maps are padded again.
+    Models of headscope and of transformers keep their fused kernel, so their output stays equal to the last digit; the
+    weights are computed beside it, in float32, from the same queries, keys and mask. While a torch.nn.MultiheadAttention
+    is observed, our layer computes in its place: its output is equal up to rounding, and a query whose every key is
+    masked gets zeros (torch: NaN). A pooling that attends has one head and one query.
 
     Args:
-        model: any module with attention layers of headscope, of torch or of transformers in it.
+        model: any module with attention layers of headscope, torch or transformers in it.
         rows: which rows of the batch; all by default.
-        kind: which layers to watch, such as HeadedAttention for ours with heads; all by default.
+        kind: which layers to observe, such as HeadedAttention for ours with heads; all by default.
 
     Raises:
-        ValueError: if the model has no such layer, or one whose weights cannot be known; the message names the class.
+        ValueError: if the model has no such layer, or one that cannot be observed; the message names it.
     """
     maps: dict[str, Tensor] = {}
 
-    def keep(name: str, seen: AttentionCall) -> None:
-        maps[name] = seen.weights(rows)
+    def keep(name: str, call: AttentionCall) -> None:
+        maps[name] = call.weights(rows)
 
     with observe(model, keep, kind):
         yield maps
@@ -67,35 +71,241 @@ def capture(
 
 @contextmanager
 def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -> Iterator[None]:
-    """Call `observer` with the layer's name and what it saw each time an attention layer runs, until the block is left.
+    """Call `observer` with the layer's name and its call each time an attention layer runs, until the block is left.
 
-    `kind` says which layers to watch, such as HeadedAttention for ours with heads; all by default. ValueError if a
-    torch.nn.MultiheadAttention has add_bias_kv or add_zero_attn.
+    Observers that are there already are called as well. Arguments and errors are those of `capture`.
     """
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kind)}
-    if ForeignAttention in _classes(kind) and not layers and not foreign_models(model):
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
+    observes_transformers = TransformersAttention in kinds
+    if observes_transformers and not layers and not transformers_models(model):
         raise ValueError(
-            f"{type(model).__name__}: has no attention that is known here: takes headscope's layers,"
-            " torch.nn.MultiheadAttention, and models of transformers"
+            f"{type(model).__name__}: expected attention layers of headscope, torch.nn.MultiheadAttention"
+            " or a model of transformers, got none of them"
         )
     with ExitStack() as stack:
         for name, layer in layers.items():
-            if isinstance(layer, ObservedAttention):
-                stack.callback(setattr, layer, "observer", layer.observer)
-                layer.observer = lambda seen, name=name: observer(name, seen)
-        torchs = {
-            name: layer
-            for name, layer in layers.items()
-            if isinstance(layer, nn.MultiheadAttention)
-        }
-        stack.enter_context(watching_torch(model, torchs, observer))
-        if ForeignAttention in _classes(kind):
+            ours = stack.enter_context(_ours(name, layer))
+            stack.callback(setattr, ours, "observer", ours.observer)
+            ours.observer = _after(ours.observer, lambda call, name=name: observer(name, call))
+        if observes_transformers:
             stack.enter_context(observe_transformers(model, observer))
         yield
 
 
-def _classes(kind: Kind) -> tuple[type[Any], ...]:
-    return kind if isinstance(kind, tuple) else (kind,)
+def _after(
+    earlier: Callable[[AttentionCall], None] | None, later: Callable[[AttentionCall], None]
+) -> Callable[[AttentionCall], None]:
+    if earlier is None:
+        return later
+
+    def both(call: AttentionCall) -> None:
+        earlier(call)
+        later(call)
+
+    return both
+
+
+@contextmanager
+def _ours(name: str, layer: nn.Module) -> Iterator[Any]:
+    """Yield the layer of ours that computes: this one, or one that shares the parameters of torch's."""
+    if not isinstance(layer, nn.MultiheadAttention):
+        yield layer
+        return
+    if (ours := getattr(layer.forward, "ours", None)) is not None:  # an outer block put it there
+        yield ours
+        return
+    if layer.bias_k is not None or layer.add_zero_attn:
+        raise ValueError(
+            f"{name}: expected add_bias_kv=False and add_zero_attn=False: they add a key that is no token"
+        )
+    ours = _sharing_parameters(layer)
+
+    def forward(*args: Any, **options: Any) -> Any:
+        ours.training = layer.training
+        ours.dropout = layer.dropout
+        return ours(*args, **options)
+
+    forward.ours = ours  # type: ignore[attr-defined]
+    is_packed = layer._qkv_same_embed_dim
+    layer.forward = forward  # type: ignore[method-assign]
+    layer._qkv_same_embed_dim = False  # or torch's encoder blocks would not call the layer
+    try:
+        yield ours
+    finally:
+        del layer.forward
+        layer._qkv_same_embed_dim = is_packed
+
+
+def _sharing_parameters(layer: nn.MultiheadAttention) -> MultiHeadAttention:
+    ours = MultiHeadAttention(
+        layer.embed_dim,
+        layer.num_heads,
+        layer.dropout,
+        bias=layer.in_proj_bias is not None,
+        kdim=layer.kdim,
+        vdim=layer.vdim,
+        batch_first=layer.batch_first,
+        device="meta",
+    )
+    for name in ours._parameters:
+        setattr(ours, name, getattr(layer, name))
+    ours.out_proj = layer.out_proj
+    return ours
+
+
+@dataclass
+class TransformersLayer:
+    """The heads of an attention layer of a transformers model."""
+
+    num_heads: int
+    head_dim: int
+
+
+HeadedLayer = HeadedAttention | nn.MultiheadAttention | TransformersLayer
+_layers_of: WeakKeyDictionary[nn.Module, dict[str, TransformersLayer]] = WeakKeyDictionary()
+
+
+def headed_layers(model: nn.Module) -> dict[str, HeadedLayer]:
+    """Return the model's attention layers that have heads, by name, in the order of their registration.
+
+    Those of a transformers model are found by one forward pass over its dummy inputs.
+    """
+    layers: dict[str, HeadedLayer] = {
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, HeadedAttention | nn.MultiheadAttention)
+    }
+    for prefix, inner in transformers_models(model).items():
+        if inner not in _layers_of:
+            _layers_of[inner] = _find_layers(inner)
+        for name, layer in _layers_of[inner].items():
+            layers[f"{prefix}.{name}" if prefix else name] = layer
+    return layers
+
+
+def _find_layers(model: Any) -> dict[str, TransformersLayer]:
+    layers: dict[str, TransformersLayer] = {}
+
+    def note(name: str, call: AttentionCall) -> None:
+        if call.values is not None:
+            layers[name] = TransformersLayer(call.shape[1], call.values.shape[-1])
+
+    tokens = {name: ids.to(device_of(model)) for name, ids in model.dummy_inputs.items()}
+    if "use_cache" in inspect.signature(model.base_model.forward).parameters:
+        tokens["use_cache"] = False
+    with eval_mode(model), torch.no_grad(), observe_transformers(model, note):
+        model.base_model(**tokens)  # a classifier's head may ask for more of a text, as BART's does
+    return layers
+
+
+@contextmanager
+def intervene_layers(model: nn.Module, interventions: Mapping[str, Intervention]) -> Iterator[None]:
+    """Change the head outputs [B, H, Q, E] of some layers, after interventions that are there already.
+
+    Raises:
+        ValueError: if there is no layer of such a name.
+    """
+    layers: dict[str, Any] = headed_layers(model)
+    if unknown := set(interventions) - set(layers):
+        raise ValueError(f"layer: expected one of {list(layers)}, got {sorted(unknown)[0]!r}")
+    with ExitStack() as stack:
+        of_transformers = {}
+        for name, intervention in interventions.items():
+            if isinstance(layers[name], TransformersLayer):
+                of_transformers[name] = intervention
+                continue
+            ours = stack.enter_context(_ours(name, layers[name]))
+            stack.callback(setattr, ours, "intervention", ours.intervention)
+            ours.intervention = _composed(ours.intervention, intervention)
+        if of_transformers:
+            stack.enter_context(observe_transformers(model, None, of_transformers))
+        yield
+
+
+def _composed(earlier: Intervention | None, later: Intervention) -> Intervention:
+    return later if earlier is None else lambda head_outputs: later(earlier(head_outputs))
+
+
+@contextmanager
+def intervene(
+    model: nn.Module, changes: Mapping[tuple[str, int], Change], means: Means | None = None
+) -> Iterator[None]:
+    """Ablate some heads, at every query, until the block is left.
+
+        with intervene(model, {("encoder.blocks.0.attention", 2): "zero"}):
+            model(token_ids, key_padding_mask)
+
+    The other heads' outputs stay equal to the last digit; the output projection and its bias act as before.
+
+    Args:
+        model: any module with attention layers that have heads.
+        changes: from a layer's name and a head's number to "zero", the head's output is 0, or "mean", it is the head's
+            mean at every query, which keeps what is the same for all texts (mean ablation).
+        means: of each layer, for "mean"; from `headscope.heads.ablation.mean_outputs`.
+
+    Raises:
+        ValueError: if there is no such layer, head or change, or its mean is not given.
+    """
+    layers = headed_layers(model)
+    vectors: dict[str, dict[int, Float[Tensor, " E"]]] = {}
+    for (name, head), change in changes.items():
+        if name not in layers or not 0 <= head < layers[name].num_heads:
+            raise ValueError(
+                f"head: expected one of a layer in {list(layers)}, got {head} of {name!r}"
+            )
+        if change == "zero":
+            vector = torch.zeros(layers[name].head_dim)
+        elif change != "mean":
+            raise ValueError(f"change: expected 'zero' or 'mean', got {change!r}")
+        elif means is None or name not in means:
+            raise ValueError(
+                f"means: expected those of {name!r}; pass mean_outputs(model, batches)"
+            )
+        else:
+            vector = means[name][head]
+        vectors.setdefault(name, {})[head] = vector
+    replacing = {name: _replacing(layers[name], heads) for name, heads in vectors.items()}
+    with intervene_layers(model, replacing):
+        yield
+
+
+def _replacing(layer: HeadedLayer, vectors: Mapping[int, Float[Tensor, " E"]]) -> Intervention:
+    """Return the intervention that puts a vector [E] in the place of a head's output at every query."""
+    values = torch.zeros(layer.num_heads, 1, layer.head_dim, dtype=torch.float64)
+    is_replaced = torch.zeros(layer.num_heads, 1, 1, dtype=torch.bool)
+    for head, vector in vectors.items():
+        values[head, 0] = vector.to(values)
+        is_replaced[head] = True
+    return lambda outputs: torch.where(is_replaced.to(outputs.device), values.to(outputs), outputs)
+
+
+def gating(gates: Float[Tensor, "B H"]) -> Intervention:
+    """Return the intervention that multiplies each head's output by its gate."""
+    return lambda head_outputs: head_outputs * gates.to(head_outputs.dtype)[:, :, None, None]
+
+
+def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
+    """Run the model on a batch, on the device of its parameters."""
+    logits: Float[Tensor, "B C"] = model(*moved(batch, device_of(model)).inputs)
+    return logits
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return where the model computes; the CPU, if it has no parameters."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put the model into eval mode; afterwards each of its modules is again in the mode it was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def now(device: torch.device) -> float:

@@ -20,8 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import HEADED, capture
-from headscope.heads.interventions import device_of, eval_mode, headed_layers
+from headscope.heads.capture import HEADED, capture, device_of, eval_mode, headed_layers
 from headscope.heads.measures import Maps, Padding, Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
 

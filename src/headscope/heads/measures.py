@@ -8,6 +8,7 @@ gives them. Masses and shares lie in [0, 1]. Shape letters: B texts, H heads, Q 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -150,7 +151,7 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are of neither text. So 1 if
     each token looks at the other text alone; if all keys are looked at alike, 2 n_A n_B / ((n_A + n_B) n) with n the
     tokens of both texts and the special ones, about a half. A pair in which a text has no token has 0. Our own;
-    `headscope.record.schema.quadrants` has both directions apart.
+    `headscope.record.pairs.quadrants` has both directions apart.
 
     Raises:
         ValueError: if it is not known which text each token is of.
@@ -385,3 +386,63 @@ def _change(
     both = [name for name in now if name in before]
     differences = torch.stack([now[name] - before[name][place] for name in both])  # [M, B, H]
     return known_texts[place] == texts, differences.square().mean(dim=0).sqrt()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A role, and when a head has it: where `measure` is at least `least`."""
+
+    role: str
+    measure: str
+    least: float
+
+
+# In this order: the more a rule says, the earlier it comes. A head that rests on [CLS] may look far and wide otherwise.
+RULES = (
+    Rule("first-token sink", "first", 0.4),
+    Rule("separator sink", "separator", 0.4),
+    Rule("same token", "same_token", 0.4),
+    Rule("previous token", "previous", 0.4),
+    Rule("next token", "next", 0.4),
+    Rule("itself", "self", 0.4),
+    Rule("last token", "last", 0.4),
+    Rule(
+        "across texts", "crossing", 0.6
+    ),  # of two texts as long as each other about 0.45 is by chance
+    Rule("position only", "position_only", 0.9),
+    Rule("broad", "entropy_share", 0.9),
+    Rule("focused", "focus", 0.7),  # 1 - entropy_share
+)
+NO_PATTERN = "no clear pattern"
+
+
+def role(numbers: Mapping[str, float]) -> tuple[str, float]:
+    """Return what a head seems to do, by its numbers (measure -> mean), and the number by which it is called so.
+
+    Where no rule holds, the number is the one nearest to its rule. Measures that are missing are passed over.
+    """
+    known = {
+        **numbers,
+        **({"focus": 1 - numbers["entropy_share"]} if "entropy_share" in numbers else {}),
+    }
+    rules = [rule for rule in RULES if rule.measure in known]
+    for rule in rules:
+        if known[rule.measure] >= rule.least:
+            return rule.role, known[rule.measure]
+    nearest = max(rules, key=lambda rule: known[rule.measure] / rule.least, default=None)
+    return NO_PATTERN, known[nearest.measure] if nearest else 0.0
+
+
+def role_arrays(summary: Summary) -> dict[str, np.ndarray]:
+    """Return the role of every head and its score as the record keeps them, [L, H]; empty where there is no head."""
+    layers = list(summary.values())
+    if not layers:
+        return {}
+    heads = [len(next(iter(measures.values()))[0]) for measures in layers]
+    names = np.full((len(layers), max(heads)), "", dtype="<U20")
+    scores = np.full(names.shape, np.nan, dtype=np.float32)
+    for layer, measures in enumerate(layers):
+        for head in range(heads[layer]):
+            found = role({name: means[head] for name, (means, _) in measures.items()})
+            names[layer, head], scores[layer, head] = found
+    return {"roles": names, "roles/score": scores}

@@ -1,11 +1,19 @@
-"""The few texts whose maps are shown at every record: always the same, so that a step can be compared with the next."""
+"""One step of a record: model and texts in, arrays out that are named as in docs/record-format.md.
 
-from dataclasses import dataclass, field, replace
+`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_study` adds what is measured once.
+The recorder stores these arrays, and a page embeds them.
+
+Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes, n example texts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -13,130 +21,132 @@ from headscope.attention.functional import AttentionCall
 from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
-from headscope.data.batching import Batch, encode_texts, moved
+from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
-from headscope.data.evidence import Evidence, EvidenceVocabulary
+from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
-from headscope.heads.capture import HEADED, observe
-from headscope.heads.contributions import (
-    Attribution,
-    IntegratedGradients,
-    attributable,
-    attribution,
-    class_direction,
-    gate_attribution,
+from headscope.heads.capture import (
+    HEADED,
+    device_of,
+    eval_mode,
+    headed_layers,
+    intervene_layers,
+    logits_of,
+    observe,
 )
-from headscope.heads.interventions import eval_mode, headed_layers
-from headscope.heads.transformers_models import foreign_models
+from headscope.heads.contributions import (
+    class_direction,
+    has_contributions,
+    integrated_gradients,
+    logit_contributions,
+)
+from headscope.heads.measures import (
+    MEASURES,
+    PAIR_MEASURES,
+    TOKEN_MEASURES,
+    Examples,
+    HeadStatistics,
+    Summary,
+    role_arrays,
+)
+from headscope.heads.study import Study
+from headscope.heads.transformers_models import transformers_models
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
-from headscope.record.schema import Contributions, label_text
+from headscope.record.contributions import Contributions, notes_of
+from headscope.record.pairs import between, quadrants
+from headscope.record.reader import nested
+from headscope.record.schema import (
+    LAYER_ARRAYS,
+    TEXT_ARRAYS,
+    Arrays,
+    Text,
+    encodable,
+    label_text,
+    levels_of,
+    weights_from,
+)
+from headscope.record.writer import HeadRecorder
+from headscope.tab.page import PageText
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
+MAX_EXACT = 2**16  # weights of all maps of a text, up to which a page has them in float32
+MAX_EXAMPLE = 160  # characters of an example's text that are kept
+MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A text, cut to a length that can be shown."""
+    """A text that is shown, and the same text as a batch of its own, without padding."""
 
-    texts: tuple[str, ...]  # the text, or the two of a pair
-    tokens: list[str]  # its tokens as a person reads them
-    token_ids: Int[Tensor, "1 T"]
-    segment_ids: Int[Tensor, "1 T"] | None  # for pairs, the token types that the model is given
-    label: str | None  # its class, if known, as a person reads it
-    # For pairs, the text that each token is of, 0 or 1; None for special tokens
-    segments: list[int | None] | None = None
-    evidence: Evidence | None = None  # the tokens' n-grams, where the model reads them
-    special: list[int] | None = (
-        None  # places of tokens that are no words, such as [CLS]; None if not known
-    )
-    readout: int | None = (
-        None  # the place that the classifier reads its answer from, where it is one
-    )
-
-    @property
-    def text(self) -> str:
-        """The text in one piece."""
-        return JOIN.join(self.texts)
-
-    @property
-    def batch(self) -> Batch:
-        """The text as a batch of its own, without padding, of a class that is not known."""
-        return Batch(
-            self.token_ids,
-            None,
-            self.segment_ids,
-            torch.tensor([-1]),
-            torch.tensor([0]),
-            self.evidence,
-        )
+    text: Text
+    batch: Batch
 
 
 @dataclass(frozen=True)
 class ProbeOutput:
-    """What a model makes of a probe."""
+    """What a model makes of a probe.
 
-    maps: dict[str, Float[np.ndarray, "H T T"]]  # layer name -> weights [H, T, T]
-    probabilities: dict[str, float]  # class name -> probability
-    answer: Answer  # what the text is given
-    # Weight of each token in the text's vector, where the pooling attends
-    pooling: Float[np.ndarray, " T"] | None = None
-    norms: dict[str, Float[np.ndarray, "H T"]] = field(
-        default_factory=dict
-    )  # layer name -> lengths, see `value_norms`
-    difference: float = 0.0  # the largest one between the sums that a layer went on with and the maps times the values
-    logits: Float[Tensor, " C"] = field(
-        default_factory=lambda: torch.zeros(0)
-    )  # of the whole model, as they are
-    attribution: Attribution | None = None  # what every part put into them, where that can be said
-    spoken: Contributions | None = (
-        None  # the same for the likeliest class, as it is said and recorded
-    )
+    Attributes:
+        text: with the tokens that the maps are of.
+        layers: names of the attention layers that have heads, in the order in which they ran.
+        probabilities: class -> probability.
+        answer: the predicted class, or classes.
+        arrays: named as in docs/record-format.md, without text_t/; each map in full, as layer_l/weights.
+        contributions: of every part of the model to the prediction; None where there is no such sum.
+    """
+
+    text: Text
+    layers: list[str]
+    probabilities: dict[str, float]
+    answer: Answer
+    arrays: Arrays
+    contributions: Contributions | None
+
+    @property
+    def maps(self) -> list[Float[np.ndarray, "H T T"]]:
+        """The weights of each layer."""
+        return [self.arrays[f"layer_{number}/weights"] for number in range(len(self.layers))]
 
     @property
     def prediction(self) -> str:
-        """What the text is given, as a person reads it."""
+        """The predicted class or classes, as a person reads them."""
         return label_text(self.answer)
 
 
 def choose_probes(
-    data: TextDataModule,
-    config: InspectionConfig,
-    model: nn.Module,
-    objective: Objective = ONE_CLASS,
+    data: TextDataModule, config: InspectionConfig, model: nn.Module, objective: Objective
 ) -> list[Probe]:
     """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
     readout = readout_position(model)
+
+    def probe(texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
+        return make_probe(data.tokenizer, texts, label, max_tokens, data.evidence, readout)
+
     if config.probes:  # as long as the model reads them
-        length = data.config.max_length
-        return [
-            make_probe(data.tokenizer, (text,), None, length, data.evidence, readout)
-            for text in config.probes
-        ]
-    split, labels = data.corpus.splits["validation"], data.labels("validation")
+        return [probe((text,), None, data.config.max_length) for text in config.probes]
+    split = data.corpus.splits["validation"]
+    labels = data.labels("validation")
     lengths = data.encoded["validation"].lengths
     # The longest that fit come first; where none fits, the shortest, which are then cut.
     order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
-    chosen = _classes_in_turn(order, labels)[: config.num_probes]
+    rows = _classes_in_turn(order, labels)[: config.num_probes]
     columns = texts_among(split.column_names)
-    texts = [tuple(split[row][column] for column in columns) for row in chosen]
-    classes = objective.has(torch.from_numpy(labels[chosen]), len(data.corpus.labels))
+    classes = objective.has(torch.from_numpy(labels[rows]), len(data.corpus.labels))
+    names = objective.names(classes, data.corpus.labels)
     return [
-        make_probe(
-            data.tokenizer, text, label_text(name), config.max_tokens, data.evidence, readout
-        )
-        for text, name in zip(texts, objective.names(classes, data.corpus.labels), strict=True)
+        probe(tuple(split[row][column] for column in columns), label_text(name), config.max_tokens)
+        for row, name in zip(rows, names, strict=True)
     ]
 
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
     """Return the rows, each class's first before any class's second; a row without a class comes last."""
-    members = (
-        [labels == label for label in np.unique(labels)]
-        if labels.ndim == 1
-        else list(labels.T.astype(bool))
-    )
+    if labels.ndim == 1:
+        members = [labels == label for label in np.unique(labels)]
+    else:
+        members = list(labels.T.astype(bool))
     by_class = [rows[member[rows]].tolist() for member in members]
     in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
     return list(dict.fromkeys([*in_turn, *rows.tolist()]))
@@ -146,42 +156,25 @@ def make_probe(
     tokenizer: Tokenizer,
     texts: tuple[str, ...],
     label: str | None,
-    max_tokens: int,
+    max_tokens: int | None = None,
     evidence: EvidenceVocabulary | None = None,
     readout: int | None = None,
 ) -> Probe:
-    """Encode a text or pair, cut to max_tokens; `readout` is the place that its answer is read from, see `readout_position`."""
-    cutting = copied(tokenizer)
-    limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
-    cutting.enable_truncation(limit)
-    return encoded_probe(cutting, texts, label, evidence, readout)
-
-
-def encoded_probe(
-    tokenizer: Tokenizer,
-    texts: tuple[str, ...],
-    label: str | None,
-    evidence: EvidenceVocabulary | None = None,
-    readout: int | None = None,
-) -> Probe:
-    """Encode a text or pair, cut as the tokenizer cuts."""
-    encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
-    is_pair = len(texts) == 2
-    types, segments = (
-        (torch.tensor([encoding.type_ids]), encoding.sequence_ids) if is_pair else (None, None)
-    )
+    """Encode a text or pair, cut as the tokenizer cuts and to max_tokens; for `readout` see `readout_position`."""
+    if max_tokens is not None:
+        limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
+        tokenizer = copied(tokenizer)
+        tokenizer.enable_truncation(limit)
+    encoding = tokenizer.encode(*texts)
     special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
-    token_ids, known = torch.tensor([encoding.ids]), None
-    if evidence is not None:
-        ids = encode_texts(tokenizer, [texts], evidence)
-        assert ids.evidence is not None
-        known = ids.evidence.of([0], ids.starts[:1], ids.lengths, len(ids.ids))
+    segments = encoding.sequence_ids if len(texts) == 2 else None
     tokens = shown_tokens(tokenizer, encoding, texts)
-    return Probe(texts, tokens, token_ids, types, label, segments, known, special, readout)
+    text = Text("text", tokens, JOIN.join(texts), label, segments, special, readout)
+    return Probe(text, TextBatches(encode_texts(tokenizer, [texts], evidence))[[0]])
 
 
 def readout_position(model: nn.Module) -> int | None:
-    """Return the place that a classifier of ours reads its answer from: 0, that of [CLS]; None if it reads all."""
+    """Return the position that our classifier reads: 0, that of [CLS]; None if it reads all."""
     pool = getattr(model, "pool", None)
     return 0 if pool is first_pooling or isinstance(pool, Pooler) else None
 
@@ -189,29 +182,40 @@ def readout_position(model: nn.Module) -> int | None:
 def run_probe(
     model: nn.Module,
     probe: Probe,
-    labels: list[str],
-    device: torch.device,
+    classes: list[str],
     objective: Objective = ONE_CLASS,
     temperature: float = 1.0,
+    label: Answer | None = None,
+    with_ablations: bool = False,
 ) -> ProbeOutput:
-    """Run the model in eval mode on one probe alone, so that nothing is padded; logits are divided by temperature."""
+    """Run the model in eval mode on one probe.
+
+    Args:
+        model: called as headscope's models are.
+        probe: the text.
+        classes: names, in the order of the logits.
+        objective: turns logits into probabilities and a prediction.
+        temperature: divides the logits before.
+        label: contributions are to the prediction against this label; None: to the likeliest class.
+        with_ablations: also the probabilities without each head: a forward pass for each.
+    """
     maps: dict[str, np.ndarray] = {}
-    pooled: list[np.ndarray] = []
-    differences: list[float] = []
     norms: dict[str, np.ndarray] = {}
+    pooled: list[np.ndarray] = []
+    differences = [0.0]
     layers = headed_layers(model)
 
-    def keep(name: str, seen: AttentionCall) -> None:
-        maps[name] = seen.weights()[0].cpu().numpy()
-        differences.append(seen.difference())
+    def keep(name: str, call: AttentionCall) -> None:
+        maps[name] = call.weights()[0].cpu().numpy().astype(np.float32)
+        differences.append(call.difference())
         layer = layers.get(name)
-        if seen.values is not None and isinstance(layer, HeadedAttention):
-            norms[name] = value_norms(layer, seen.values)[0].cpu().numpy()
+        if call.values is not None and isinstance(layer, HeadedAttention):
+            norms[name] = value_norms(layer, call.values)[0].cpu().numpy()
 
-    def keep_pooling(name: str, seen: AttentionCall) -> None:
-        pooled.append(seen.weights()[0, 0, 0].cpu().numpy())
+    def keep_pooling(name: str, call: AttentionCall) -> None:
+        pooled.append(call.weights()[0, 0, 0].cpu().numpy().astype(np.float32))
 
-    batch = moved(probe.batch, device)
+    batch = moved(probe.batch, device_of(model))
     with (
         torch.no_grad(),
         eval_mode(model),
@@ -219,27 +223,45 @@ def run_probe(
         observe(model, keep_pooling, ScoredAttention),
     ):
         logits = model(*batch.inputs).float().cpu()
-    split = attribution(model, *batch.inputs)[0] if attributable(model) else None
-    likeliest = labels[int(logits[0].argmax())]
-    said = (
-        None
-        if split is None
-        else split.said(class_direction(split.logits, objective), likeliest, probe.tokens)
-    )
-    if said is None and foreign_models(model) and layers:
-        said = _said_by_gates(
-            gate_attribution(model, batch, class_direction(logits[0].double(), objective)),
-            likeliest,
-            probe,
-        )
-    found = objective.probabilities(logits / temperature)  # [1, C]
-    (answer,) = objective.names(objective.given(found), labels)
-    probabilities = dict(zip(labels, found[0].tolist(), strict=True))
-    difference = max(differences, default=0.0)
-    pooling = pooled[0] if pooled else None
-    return ProbeOutput(
-        maps, probabilities, answer, pooling, norms, difference, logits[0], split, said
-    )
+    probabilities = objective.probabilities(logits / temperature)  # [1, C]
+    (answer,) = objective.names(objective.given(probabilities), classes)
+    arrays: Arrays = {
+        "probabilities": probabilities[0].numpy().astype(np.float32),
+        "check": np.array(max(differences), dtype=np.float32),
+    }
+    for number, (name, weights) in enumerate(maps.items()):
+        arrays[f"layer_{number}/weights"] = weights
+        if name in norms:
+            arrays[f"layer_{number}/value_norms"] = norms[name]
+        if probe.text.segments is not None:
+            shares = quadrants(weights, probe.text.segments)
+            arrays[f"layer_{number}/quadrants"] = shares.astype(np.float32)
+    if pooled:
+        arrays["pooling"] = pooled[0]
+    predicted = _indicator(answer, classes)
+    if not isinstance(answer, str):
+        arrays["given"] = predicted.numpy().astype(np.uint8)
+    likeliest = int(logits[0].argmax())
+    name = classes[likeliest]
+    direction = class_direction(logits[0].double(), objective)
+    if label is not None:
+        name = f"{label_text(answer)} against {label_text(label)}"
+        direction = predicted - _indicator(label, classes)
+    contributions = _contributions(model, batch, direction, name, probe.text.tokens)
+    if contributions is not None:
+        arrays |= contributions.arrays()
+        if label is None:
+            arrays["nats/class"] = np.array(likeliest, dtype=np.int32)
+    if with_ablations:
+        arrays |= ablate_each_head(model, probe, objective, temperature)
+    by_class = dict(zip(classes, probabilities[0].tolist(), strict=True))
+    return ProbeOutput(probe.text, list(maps), by_class, answer, arrays, contributions)
+
+
+def _indicator(answer: Answer, classes: Sequence[str]) -> Float[Tensor, " C"]:
+    """Return 1 at each class of an answer and 0 at the others, in float64."""
+    names = [answer] if isinstance(answer, str) else answer
+    return torch.tensor([name in names for name in classes]).double()
 
 
 @torch.no_grad()
@@ -249,40 +271,241 @@ def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Flo
     Times the weight, that is how much the key really adds: a head may look at a token whose value is next to nothing
     (Kobayashi et al. 2020, Attention is Not Only a Weight, section 3). In float32.
     """
-    columns = layer.output_projection.weight.float().unflatten(
-        1, (layer.num_heads, -1)
-    )  # [D, H, E]
+    weight = layer.output_projection.weight.float()
+    columns = weight.unflatten(1, (layer.num_heads, -1))  # [D, H, E]
     squares = torch.einsum("dhe,dhf->hef", columns, columns)
     vectors = values.float()
     with torch.autocast(values.device.type, enabled=False):
         return torch.einsum("bhke,hef,bhkf->bhk", vectors, squares, vectors).clamp_min(0).sqrt()
 
 
-def _said_by_gates(found: IntegratedGradients, answer: str, probe: Probe) -> Contributions:
-    """Return what the heads put; the constant is what is said without any head, feed-forward blocks among it."""
-    layers, width = len(found.heads), max(map(len, found.heads))
-    heads, none = np.zeros((layers, width)), np.zeros((layers, width, 0))
-    for layer, values in enumerate(found.heads):
-        heads[layer, : len(values)] = values.numpy()
-    return Contributions(
-        answer, probe.tokens, heads, none.astype(np.int32), none, np.zeros(layers), found.none
-    )
+def _contributions(
+    model: nn.Module, batch: Batch, direction: Float[Tensor, " C"], name: str, tokens: Sequence[str]
+) -> Contributions | None:
+    """Return what every part contributes to logits @ direction: exactly where it is a sum, else by gates."""
+    if has_contributions(model):
+        return logit_contributions(model, *batch.inputs)[0].along(direction, name, tokens)
+    if not transformers_models(model) or not headed_layers(model):
+        return None
+    gates = integrated_gradients(model, batch, direction)
+    heads = stack_layers([values.numpy() for values in gates.heads], 0.0)
+    by_key = np.zeros(
+        (*heads.shape, 0)
+    )  # not known; nor are feed-forward blocks, so `none` has them
+    none = np.zeros(len(heads))
+    return Contributions(name, tokens, heads, by_key.astype(np.int32), by_key, none, gates.none)
 
 
-def shortened(probe: Probe, reading: ProbeOutput, tokens: int) -> tuple[Probe, ProbeOutput]:
-    """Return the first tokens of a probe, and of its maps, for pictures, which would grow with the square."""
-    if len(probe.tokens) <= tokens:
-        return probe, reading
-    # Copies, so that the whole maps can be let go.
-    maps = {layer: weights[:, :tokens, :tokens].copy() for layer, weights in reading.maps.items()}
-    norms = {layer: lengths[:, :tokens] for layer, lengths in reading.norms.items()}
-    pooling = None if reading.pooling is None else reading.pooling[:tokens]
-    segments = None if probe.segments is None else probe.segments[:tokens]
-    special = (
-        None if probe.special is None else [place for place in probe.special if place < tokens]
-    )
-    readout = probe.readout if probe.readout is not None and probe.readout < tokens else None
+def stack_layers(layers: Sequence[np.ndarray], fill: float = np.nan) -> np.ndarray:
+    """Stack the arrays [H, ...] of layers into [L, H, ...], filled up where a layer has fewer heads."""
+    H = max(map(len, layers))
+    rest = [(0, 0)] * (layers[0].ndim - 1)
+    padded = [np.pad(it, [(0, H - len(it)), *rest], constant_values=fill) for it in layers]
+    return np.stack(padded)
+
+
+def ablate_each_head(
+    model: nn.Module, probe: Probe, objective: Objective, temperature: float = 1.0
+) -> Arrays:
+    """Return each class's probability with a head or a layer ablated to zero, in float32.
+
+    without/heads [L, H, C]: one head, NaN where a layer has fewer heads. without/layers [L, C]: all heads of a layer.
+    """
+
+    def without(name: str, heads: slice) -> Float[np.ndarray, " C"]:
+        def zero(outputs: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
+            outputs = outputs.clone()
+            outputs[:, heads] = 0
+            return outputs
+
+        with intervene_layers(model, {name: zero}):
+            logits = logits_of(model, probe.batch).float().cpu()
+        return objective.probabilities(logits / temperature)[0].numpy()
+
+    with torch.no_grad(), eval_mode(model):
+        layers = headed_layers(model)
+        whole = np.stack([without(name, slice(None)) for name in layers])
+        H = max(layer.num_heads for layer in layers.values())
+        heads = np.full((len(layers), H, whole.shape[1]), np.nan, dtype=np.float32)
+        for number, (name, layer) in enumerate(layers.items()):
+            for head in range(layer.num_heads):
+                heads[number, head] = without(name, slice(head, head + 1))
+    return {"without/heads": heads, "without/layers": whole}
+
+
+def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
+    """Return the output for the first tokens alone; quadrants and contributions stay those of the whole text."""
+    text = output.text
+    if len(text.tokens) <= tokens:
+        return output
+    arrays = {}
+    for name, array in output.arrays.items():
+        _, dims = (LAYER_ARRAYS | TEXT_ARRAYS)[
+            name.partition("/")[2] if "layer_" in name else name
+        ].split(" ")
+        # A copy, so that the whole maps can be let go.
+        arrays[name] = array[tuple(slice(tokens if dim == "T" else None) for dim in dims)].copy()
     cut = replace(
-        probe, tokens=probe.tokens[:tokens], segments=segments, special=special, readout=readout
+        text,
+        tokens=text.tokens[:tokens],
+        segments=None if text.segments is None else text.segments[:tokens],
+        special=[place for place in text.special or [] if place < tokens],
+        readout=text.readout if (text.readout or 0) < tokens else None,
     )
-    return cut, replace(reading, maps=maps, norms=norms, pooling=pooling)
+    return replace(output, text=cut, arrays=arrays)
+
+
+def number_arrays(summary: Summary) -> Arrays:
+    """Return numbers/<measure>/mean and error [L, H] in float64, NaN where there is no such head or measure."""
+    arrays: Arrays = {}
+    for measure in dict.fromkeys(name for measures in summary.values() for name in measures):
+        both = []
+        for measures in summary.values():
+            (means, _), *_ = measures.values()
+            missing = np.full((2, len(means)), np.nan)
+            both.append(np.array(measures.get(measure, missing)).T)  # [H, 2]
+        arrays[f"numbers/{measure}/mean"], arrays[f"numbers/{measure}/error"] = stack_layers(
+            both
+        ).transpose(2, 0, 1)
+    return arrays
+
+
+def text_summary(output: ProbeOutput) -> Summary:
+    """Return the measures of every head over this one text."""
+    statistics = HeadStatistics()
+    for name, weights in zip(output.layers, output.maps, strict=True):
+        statistics.update(name, torch.from_numpy(weights)[None])  # [1, H, T, T]
+    return statistics.summary()
+
+
+def text_numbers(output: ProbeOutput) -> Arrays:
+    """Return numbers/<measure>/mean [L, H] of this one text.
+
+    Of a pair also what goes from one text to the other, and each head's contribution where there is one.
+    """
+    numbers = number_arrays(text_summary(output))
+    found = {name: array for name, array in numbers.items() if name.endswith("/mean")}
+    if output.text.segments is not None:
+        crossing = [between(weights, output.text.segments) for weights in output.maps]
+        found["numbers/between/mean"] = stack_layers(crossing)
+    if output.contributions is not None:
+        found["numbers/nats/mean"] = output.contributions.heads
+    return found
+
+
+def head_report(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
+    """Return one step: the arrays of every text and, where they were measured, numbers and role of every head."""
+    texts = {
+        f"text_{place}/{name}": array
+        for place, output in enumerate(outputs)
+        for name, array in output.arrays.items()
+    }
+    return texts | number_arrays(summary or {}) | role_arrays(summary or {})
+
+
+def example_arrays(examples: Examples, text_of: Callable[[int], str]) -> Arrays:
+    """Return the texts that stand out: rows and scores [L, H, n], filled up with -1 and NaN, and the texts by row."""
+    arrays: Arrays = {}
+    for kind, layers in (("focused", examples.focused), ("changed", examples.changed)):
+        if layers:
+            best = [np.array(layer.best()) for layer in layers.values()]  # [H, n, (row, score)]
+            rows, scores = np.moveaxis(
+                stack_layers([it.reshape(len(it), -1, 2) for it in best]), -1, 0
+            )
+            arrays[f"examples/{kind}/rows"] = np.nan_to_num(rows, nan=-1).astype(np.int32)
+            arrays[f"examples/{kind}/scores"] = scores.astype(np.float32)
+    ranked = [rows.ravel() for name, rows in arrays.items() if name.endswith("rows")]
+    rows = np.unique(np.concatenate([np.zeros(0, dtype=np.int32), *ranked]))
+    rows = rows[rows >= 0]
+    texts = [encodable(text_of(int(row))[:MAX_EXAMPLE]) for row in rows]
+    arrays["examples/rows"] = rows
+    arrays["examples/texts"] = np.array(texts, dtype=f"<U{MAX_EXAMPLE}")
+    return arrays
+
+
+def new_recorder(
+    folder: Path,
+    probes: Sequence[Probe],
+    classes: Sequence[str],
+    config: InspectionConfig,
+    notes: Mapping[str, str],
+) -> HeadRecorder:
+    """Return the recorder of these probes; it continues the record of a resumed run."""
+    texts = [replace(probe.text, name=f"probe_{place}") for place, probe in enumerate(probes)]
+    return HeadRecorder(
+        folder,
+        texts,
+        classes,
+        config.budget * MIB,
+        config.max_tokens,
+        config.precision == "float16",
+        notes,
+    )
+
+
+def beyond_the_usual(study: Study) -> Summary:
+    """Return a study's numbers without those that every record has."""
+    usual = {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
+    return {
+        layer: {name: values for name, values in measures.items() if name not in usual}
+        for layer, measures in study.numbers.items()
+    }
+
+
+def study_arrays(study: Study) -> Arrays:
+    """Return what a study adds to the step whose weights it measured."""
+    return number_arrays(beyond_the_usual(study)) | study.extra()
+
+
+def record_study(
+    recorder: HeadRecorder,
+    step: int,
+    study: Study,
+    model: nn.Module,
+    probes: Sequence[Probe],
+    objective: Objective,
+) -> bool:
+    """Add a study, and the probes' probabilities without each head, to the best step; False if it was thinned out."""
+    arrays = study_arrays(study)
+    for place, probe in enumerate(probes):
+        ablations = ablate_each_head(model, probe, objective)
+        arrays |= {f"text_{place}/{name}": values for name, values in ablations.items()}
+    recorder.index.kept = step
+    recorder.index.notes["causes"] = (
+        f"measured at step {step}, whose weights were kept, on {study.texts} texts"
+    )
+    return recorder.amend(step, {}, arrays)
+
+
+def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:
+    """Return what a page shows of a text: its arrays, those of its step, and notes on where all this comes from.
+
+    Weights are exact in float32 where they are few; else they are rounded to one byte, as in a record.
+    """
+    arrays = dict(output.arrays)
+    rounding = 0.0
+    if sum(weights.size for weights in output.maps) > MAX_EXACT:
+        for number, weights in enumerate(output.maps):
+            del arrays[f"layer_{number}/weights"]
+            levels, scales = levels_of(weights)
+            arrays |= {f"layer_{number}/levels": levels, f"layer_{number}/scales": scales}
+            rounding = max(rounding, float(np.abs(weights_from(levels, scales) - weights).max()))
+    arrays["rounding"] = np.array(rounding, dtype=np.float32)
+    parts: dict[str, dict[str, object]] = {"mean": {}, "error": {}, "extra": {}}
+    for name, array in step.items():
+        folder, _, rest = name.partition("/")
+        measure, _, part = rest.rpartition("/")
+        if folder == "numbers":
+            parts[part][measure] = nested(array)
+        else:
+            parts["extra"][name] = nested(array)
+    said = output.contributions
+    return PageText(
+        output.text,
+        arrays,
+        parts["mean"],
+        notes_of(said) | dict(notes),
+        None if said is None else said.answer,
+        parts["extra"],
+        parts["error"],
+    )

@@ -1,31 +1,34 @@
 """A sequence classifier of Hugging Face's transformers, called as headscope's own models are.
 
-Everything in this folder calls a model with token ids, a mask of the padding and segment ids, and gets logits [B, C].
-`SequenceClassifier` puts a transformers model behind that call and makes batches of texts with the model's tokenizer.
-It imports nothing of transformers: the model and the tokenizer are handed in.
+Everything in this folder calls a model with token ids, a key padding mask and segment ids, and gets logits [B, C].
+`SequenceClassifier` puts a transformers model behind that call and makes batches with the model's tokenizer. It imports
+nothing of transformers: the model and the tokenizer are handed in.
 
-Shape letters: B texts, T tokens of the longest, C classes.
+Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 """
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import DataError
-from headscope.heads.interventions import eval_mode
-from headscope.heads.report import Probe
-from headscope.heads.study import SpecialTokens
+from headscope.heads.capture import device_of, eval_mode
+from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
+from headscope.heads.study import SpecialTokens, Study, doubling_samples, quick_study
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.record.schema import Text
 
-Given = str | tuple[str, str]  # a text, or a pair of texts
-NO_LIMIT = 10**6  # tokens; a tokenizer that knows of no limit says a huge number
+TextOrPair = str | tuple[str, str]
+NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
+FIRST_SAMPLE = 100  # texts, of those over which heads are ablated
+EXPECTED = "expected two classes or more, as BertForSequenceClassification has"
 
 
 class SequenceClassifier(nn.Module):
@@ -36,10 +39,10 @@ class SequenceClassifier(nn.Module):
     Args:
         model: such as BertForSequenceClassification, with two classes or more.
         tokenizer: the model's own.
-        max_tokens: texts are cut to so many tokens, or to fewer where the model reads no more.
+        max_tokens: of a text, at most; fewer where the model reads no more.
 
     Attributes:
-        labels: the names of the classes, in the order of the logits.
+        labels: names of the classes, in the order of the logits.
         objective: what the labels are: one class, or any number of them.
         special: ids of tokens that are no words, such as [CLS] and [SEP].
         max_tokens: as above, at most what the model reads.
@@ -50,22 +53,21 @@ class SequenceClassifier(nn.Module):
 
     def __init__(self, model: nn.Module, tokenizer: Any, max_tokens: int = 128) -> None:
         super().__init__()
-        self.model, self.tokenizer = model, tokenizer
+        self.model = model
+        self.tokenizer = tokenizer
         config: Any = getattr(model, "config", None)
         names: Mapping[int, str] | None = getattr(config, "id2label", None)
         if not names or len(names) < 2 or getattr(config, "problem_type", None) == "regression":
-            raise ValueError(f"{type(model).__name__} tells no classes apart: {TAKES}")
+            raise ValueError(f"{type(model).__name__}: {EXPECTED}, got {len(names or ())}")
         self.labels = [str(names[number]) for number in sorted(names)]
-        is_several = config.problem_type == "multi_label_classification"
-        self.objective: Objective = MultiLabel() if is_several else ONE_CLASS
+        is_multi_label = config.problem_type == "multi_label_classification"
+        self.objective: Objective = MultiLabel() if is_multi_label else ONE_CLASS
         empty = tokenizer("")["input_ids"]
         self.special = SpecialTokens(tuple(empty[1:]), tuple(empty))
-        self.max_tokens = min(max_tokens, _most_tokens(model, tokenizer))
-        takes = inspect.signature(model.forward).parameters
-        # Some tokenizers know the segments of a pair and hand none to the model, which then takes them for zeros.
-        self._takes_segments = (
-            "token_type_ids" in takes and "token_type_ids" in tokenizer.model_input_names
-        )
+        self.max_tokens = min(max_tokens, _max_tokens(model, tokenizer))
+        # Some tokenizers know the segments of a pair and pass none to the model, which then takes them for zeros.
+        accepts_segments = "token_type_ids" in inspect.signature(model.forward).parameters
+        self._has_segments = accepts_segments and "token_type_ids" in tokenizer.model_input_names
 
     def forward(
         self,
@@ -74,86 +76,90 @@ class SequenceClassifier(nn.Module):
         segment_ids: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits; the mask is True at padding."""
-        mask = (
-            torch.ones_like(token_ids) if key_padding_mask is None else (~key_padding_mask).long()
-        )
-        segments = (
-            {}
-            if segment_ids is None or not self._takes_segments
-            else {"token_type_ids": segment_ids}
-        )
-        output: Any = self.model(input_ids=token_ids, attention_mask=mask, **segments)
+        output = self._run(token_ids, key_padding_mask, segment_ids)
         logits: Tensor | None = getattr(output, "logits", None)
         if logits is None or logits.shape != (len(token_ids), len(self.labels)):
             raise ValueError(
-                f"{type(self.model).__name__} gives no logits for {len(self.labels)} classes: {TAKES}"
+                f"{type(self.model).__name__}: {EXPECTED}, got no logits for {len(self.labels)} classes"
             )
         return logits
 
-    def probe(self, text: Given, label: str | None = None) -> Probe:
-        """Return a text or a pair, encoded; its tokens are shown as the piece of the text that each is made of."""
+    def _run(
+        self,
+        token_ids: Int[Tensor, "B T"],
+        key_padding_mask: Bool[Tensor, "B T"] | None,
+        segment_ids: Int[Tensor, "B T"] | None,
+        **options: bool,
+    ) -> Any:
+        mask = torch.ones_like(token_ids)
+        if key_padding_mask is not None:
+            mask = (~key_padding_mask).long()
+        if segment_ids is not None and self._has_segments:
+            options["token_type_ids"] = segment_ids  # type: ignore[assignment]
+        return self.model(input_ids=token_ids, attention_mask=mask, **options)
+
+    def probe(self, text: TextOrPair, label: str | None = None) -> Probe:
+        """Return an encoded text or pair; its tokens are shown as the piece of the text that each is made of."""
         texts = (text,) if isinstance(text, str) else tuple(text)
-        found = self._encoded([text], None, return_special_tokens_mask=True)
-        (ids,), (mask,) = found["input_ids"], found["special_tokens_mask"]
-        if found.encodings:  # of a tokenizer in Rust
-            segments = list(found.encodings[0].sequence_ids)
-            tokens = shown_tokens(self.tokenizer.backend_tokenizer, found.encodings[0], texts)
+        encoded = self._encode([text], return_special_tokens_mask=True)
+        (ids,) = encoded["input_ids"]
+        (mask,) = encoded["special_tokens_mask"]
+        if encoded.encodings:  # of a tokenizer in Rust
+            segments = list(encoded.encodings[0].sequence_ids)
+            tokens = shown_tokens(self.tokenizer.backend_tokenizer, encoded.encodings[0], texts)
         else:
+            types = zip(mask, encoded["token_type_ids"][0], strict=True)
+            segments = [None if special else kind for special, kind in types]
             tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids)]
-            types = found["token_type_ids"][0]
-            segments = [
-                None if special else kind for special, kind in zip(mask, types, strict=True)
-            ]
-        is_pair = len(texts) == 2
-        types_given = torch.tensor(found["token_type_ids"]) if is_pair else None
-        probe = Probe(
-            texts, tokens, torch.tensor([ids]), types_given, label, segments if is_pair else None
+        special = [place for place, is_special in enumerate(mask) if is_special]
+        batch = self._batch(encoded, [0], torch.tensor([-1]))
+        pair_segments = segments if len(texts) == 2 else None
+        return Probe(
+            Text(
+                "text",
+                tokens,
+                JOIN.join(texts),
+                label,
+                pair_segments,
+                special,
+                self._readout(batch),
+            ),
+            batch,
         )
-        return replace(probe, special=[place for place, special in enumerate(mask) if special],
-                       readout=self.readout(probe))  # fmt: skip
 
-    def is_cut(self, text: Given) -> bool:
+    def output(self, probe: Probe) -> ProbeOutput:
+        """Return what the model makes of a text, with the probabilities without each head."""
+        return run_probe(self, probe, self.labels, self.objective, with_ablations=True)
+
+    def is_cut(self, text: TextOrPair) -> bool:
         """Tell whether the text has more tokens than are read."""
-        more = self._encoded([text], max_length=self.max_tokens + 1)
-        return len(more["input_ids"][0]) > self.max_tokens
+        longer = self._encode([text], max_length=self.max_tokens + 1)
+        return len(longer["input_ids"][0]) > self.max_tokens
 
-    def readout(self, probe: Probe) -> int | None:
-        """Return the place that the answer is read from, where it is one: 0 for [CLS], the last of a GPT.
+    def _readout(self, batch: Batch) -> int | None:
+        """Return the position that the logits are read from, where it is one: 0 for [CLS], the last of a GPT.
 
-        That is the one place of the last hidden state which the logits have a gradient for.
+        That is the one position of the last hidden state which the logits have a gradient for.
         """
-        with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
-            try:
-                inputs = [
-                    None if part is None else part.to(self.device)
-                    for part in (probe.token_ids, probe.segment_ids)
-                ]
-                segments = (
-                    {}
-                    if inputs[1] is None or not self._takes_segments
-                    else {"token_type_ids": inputs[1]}
-                )
-                output = self.model(input_ids=inputs[0], output_hidden_states=True, **segments)
+        device = device_of(self)
+        segments = None if batch.segment_ids is None else batch.segment_ids.to(device)
+        ids = batch.token_ids.to(device)
+        try:
+            with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
+                output = self._run(ids, None, segments, output_hidden_states=True)
                 last = output.hidden_states[-1]
                 (gradient,) = torch.autograd.grad(
                     output.logits.double().sum(), last, allow_unused=True
                 )
-            except (
-                AttributeError,
-                RuntimeError,
-                TypeError,
-            ):  # a model that does not show its hidden states
-                return None
-        places = [] if gradient is None else (gradient[0] != 0).any(dim=-1).nonzero()[:, 0].tolist()
-        return places[0] if len(places) == 1 else None
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model computes."""
-        return next(self.model.parameters()).device
+        except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
+            return None
+        if gradient is None:
+            return None
+        positions = (gradient[0] != 0).any(dim=-1).nonzero()[:, 0].tolist()
+        return positions[0] if len(positions) == 1 else None
 
     def batches(
-        self, texts: Sequence[Given], labels: Sequence[Any] = (), tokens_per_batch: int = 2048
+        self, texts: Sequence[TextOrPair], labels: Sequence[Any] = (), tokens_per_batch: int = 2048
     ) -> list[Batch]:
         """Return batches of texts of like length; at most `tokens_per_batch` positions each, padding included.
 
@@ -168,92 +174,103 @@ class SequenceClassifier(nn.Module):
         """
         if labels and len(labels) != len(texts):
             raise DataError(
-                f"labels: there are {len(labels)}, and {len(texts)} texts; each text takes its own"
+                f"labels: expected one for each of {len(texts)} texts, got {len(labels)}"
             )
-        found = self._encoded(texts)
+        encoded = self._encode(texts)
         classes = self._classes(labels) if labels else torch.full((len(texts),), -1)
-        lengths = [len(ids) for ids in found["input_ids"]]
-        batches, rows = [], list[int]()
+        lengths = [len(ids) for ids in encoded["input_ids"]]
+        groups: list[list[int]] = []
         for row in sorted(range(len(texts)), key=lambda row: lengths[row]):
-            if rows and (self._pad is None or (len(rows) + 1) * lengths[row] > tokens_per_batch):
-                batches.append(self._batch(found, rows, classes))
-                rows = []
-            rows.append(row)
-        return [*batches, self._batch(found, rows, classes)] if rows else []
+            size = (len(groups[-1]) + 1) * lengths[row] if groups else 0
+            # Without an id for padding the model takes one text at a time.
+            if not groups or self._pad is None or size > tokens_per_batch:
+                groups.append([])
+            groups[-1].append(row)
+        return [self._batch(encoded, rows, classes) for rows in groups]
 
     @property
     def _pad(self) -> int | None:
-        """The id at padding; None if the model knows none, so that it takes one text at a time."""
         pad: int | None = getattr(self.model.config, "pad_token_id", None)
         return pad
 
-    def _batch(self, found: Any, rows: list[int], classes: Int[Tensor, "N *C"]) -> Batch:
-        T = max(len(found["input_ids"][row]) for row in rows)
-        ids = torch.full((len(rows), T), 0 if self._pad is None else self._pad)
-        padding, types = (
-            torch.ones(len(rows), T, dtype=torch.bool),
-            torch.zeros(len(rows), T, dtype=torch.long),
+    def _batch(self, encoded: Any, rows: list[int], classes: Int[Tensor, "N *C"]) -> Batch:
+        def padded(name: str, value: int) -> Tensor:
+            values = [torch.tensor(encoded[name][row]) for row in rows]
+            return pad_sequence(values, batch_first=True, padding_value=value)
+
+        token_ids = padded("input_ids", self._pad or 0)
+        lengths = torch.tensor([len(encoded["input_ids"][row]) for row in rows])
+        padding = torch.arange(token_ids.shape[1]) >= lengths[:, None]
+        return Batch(
+            token_ids,
+            padding if bool(padding.any()) else None,
+            padded("token_type_ids", 0) if encoded["is_pair"] else None,
+            classes[rows],
+            torch.tensor(rows),
         )
-        for place, row in enumerate(rows):
-            length = len(found["input_ids"][row])
-            ids[place, :length] = torch.tensor(found["input_ids"][row])
-            types[place, :length] = torch.tensor(found["token_type_ids"][row])
-            padding[place, :length] = False
-        is_pair = found["is_pair"]
-        mask = padding if bool(padding.any()) else None
-        return Batch(ids, mask, types if is_pair else None, classes[rows], torch.tensor(rows))
 
     def _classes(self, labels: Sequence[Any]) -> Int[Tensor, "N *C"]:
         if not isinstance(self.objective, MultiLabel):
             return torch.tensor([self._number(label) for label in labels])
         classes = torch.zeros(len(labels), len(self.labels), dtype=torch.long)
-        for row, several in enumerate(labels):
-            classes[row, [self._number(label) for label in several]] = 1
+        for row, names in enumerate(labels):
+            classes[row, [self._number(name) for name in names]] = 1
         return classes
 
     def _number(self, label: Any) -> int:
         if isinstance(label, str) and label in self.labels:
             return self.labels.index(label)
         try:
-            number = int(label)
+            number = -1 if isinstance(label, float) else int(label)
         except (TypeError, ValueError):
             number = -1
-        if isinstance(label, float) or not 0 <= number < len(self.labels):
+        if not 0 <= number < len(self.labels):
             names = ", ".join(self.labels[:20])
-            raise DataError(
-                f"labels: the model knows no class {label!r}; takes {names}, or a number from 0 on"
-            )
+            raise DataError(f"labels: expected {names}, or a number from 0 on, got {label!r}")
         return number
 
-    def _encoded(
-        self, texts: Sequence[Given], max_length: int | None = None, **options: Any
+    def _encode(
+        self, texts: Sequence[TextOrPair], max_length: int | None = None, **options: bool
     ) -> Any:
         is_pair = bool(texts) and not isinstance(texts[0], str)
         if any(isinstance(text, str) == is_pair for text in texts):
-            raise DataError("texts: some are single texts and some are pairs; takes one kind")
-        first = [text[0] for text in texts] if is_pair else list(texts)
-        second = [text[1] for text in texts] if is_pair else None
-        found = self.tokenizer(
-            first, second, truncation=True, max_length=max_length or self.max_tokens, padding=False,
-            return_token_type_ids=True, **options,
-        )  # fmt: skip
-        found["is_pair"] = is_pair
-        return found
+            raise DataError("texts: expected single texts or pairs, got both")
+        columns = zip(*texts, strict=True) if is_pair else [texts]
+        encoded = self.tokenizer(
+            *map(list, columns),
+            truncation=True,
+            max_length=max_length or self.max_tokens,
+            padding=False,
+            return_token_type_ids=True,
+            **options,
+        )
+        encoded["is_pair"] = is_pair
+        return encoded
 
 
-TAKES = "takes a classifier of two classes or more, such as BertForSequenceClassification"
-
-
-def _most_tokens(model: nn.Module, tokenizer: Any) -> int:
-    """Return how many tokens the model can read: as many as it has places for, and as its tokenizer allows."""
-    most = min(getattr(tokenizer, "model_max_length", NO_LIMIT), NO_LIMIT)
+def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
+    """Return how many tokens the model can read: as many as it has positions for, and as its tokenizer allows."""
+    limits = [NO_LIMIT, getattr(tokenizer, "model_max_length", NO_LIMIT)]
     for name, table in model.named_modules():
-        if isinstance(table, nn.Embedding) and name.endswith(
-            ("position_embeddings", "embed_positions", "wpe")
-        ):
-            # RoBERTa's places begin behind that of padding.
-            most = min(
-                most,
-                table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1),
-            )
-    return most
+        is_positions = name.endswith(("position_embeddings", "embed_positions", "wpe"))
+        if is_positions and isinstance(table, nn.Embedding):
+            # RoBERTa's positions begin behind that of padding.
+            first = 0 if table.padding_idx is None else table.padding_idx + 1
+            limits.append(table.num_embeddings - first)
+    return min(limits)
+
+
+def study_texts(
+    classifier: SequenceClassifier, texts: Sequence[TextOrPair], labels: Sequence[Any]
+) -> Study:
+    """Return which heads matter over labelled texts: measures, ablation effects, gates and similarity.
+
+    Every head is ablated on FIRST_SAMPLE of the texts, drawn always the same; heads whose effect is inconclusive are
+    ablated on further ones. `headscope.heads.study.study` also measures what takes much longer.
+    """
+    classifier.batches(texts, labels)  # raises its errors before anything is measured
+    samples = [
+        classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
+        for rows in doubling_samples(len(texts), FIRST_SAMPLE, 0, max_samples=len(texts))
+    ]
+    return quick_study(classifier, samples, classifier.special, classifier.objective)

@@ -1,12 +1,11 @@
-"""Everything that is measured about the heads of a finished model: what they do, and what depends on them.
+"""One study of a finished model: what its heads attend to, and what depends on them.
 
 Shape letters: B texts, N heads of all layers together, L layers, H heads of each, Q queries, T positions.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -14,20 +13,20 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
-from headscope.heads.ablation import ablated, averaged, gate_gradient
-from headscope.heads.capture import HEADED, capture
-from headscope.heads.contributions import attributable, attribution, class_direction
-from headscope.heads.effects import (
+from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
+from headscope.heads.ablation import (
     AblationEffect,
     Head,
+    ablation_changes,
     ablation_effects,
-    rises_of,
-    role_arrays,
-    verdict_arrays,
+    effect_arrays,
+    gate_gradient,
+    losses,
+    mean_loss_increases,
 )
+from headscope.heads.capture import HEADED, capture, eval_mode, headed_layers, logits_of
+from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.faithfulness import Faithfulness, faithfulness
-from headscope.heads.interventions import device_of, eval_mode, headed_layers, logits_of
 from headscope.heads.measures import (
     MEASURES,
     RARE_MEASURES,
@@ -40,41 +39,18 @@ from headscope.heads.measures import (
     Tokens,
     mean_and_error,
     mean_over_queries,
+    role_arrays,
     row_entropy,
 )
-from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 
-MAX_SAMPLES = 4  # at most 8 times the first texts
-Watch = Callable[
-    [Sequence[Batch]], Iterable[Batch]
-]  # hands batches on, and may show how far they have come
-
-
-@dataclass(frozen=True)
-class Likeness:
-    """How far any two heads look apart; rows and columns are the heads (layer, number), in order.
-
-    `divergence` is the mean Jensen-Shannon divergence over texts in nats, from 0 (the same maps) to ln 2 (no key in
-    common), and `error` its standard error.
-    """
-
-    heads: list[tuple[str, int]]
-    divergence: Float[Tensor, "N N"]
-    error: Float[Tensor, "N N"]
-
-    def distance(self) -> Float[Tensor, "N N"]:
-        """Return the square root of the divergence, a metric (Endres and Schindelin 2003), for clusters and pictures.
-
-        The mean is of the divergence itself, as in Clark et al. 2019, section 6: nats add up over queries, roots do
-        not.
-        """
-        return self.divergence.sqrt()
+MAX_SAMPLES = 4  # at most 8 times the first sample in all
+Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # passes batches on, and may show progress
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids that are no words of a text: `separators` such as [SEP]; `fixed` ones, [CLS] too, that are never hidden."""
+    """Ids that are no words of a text: `separators` such as [SEP]; `fixed` ones, [CLS] too, are never hidden."""
 
     separators: tuple[int, ...]
     fixed: tuple[int, ...]
@@ -87,130 +63,142 @@ class SpecialTokens:
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """Return the ids that a tokenizer puts around a text, whatever it calls them: [CLS] and [SEP], or <s> and </s>."""
-    empty = tokenizer.encode("")
-    ids = [
-        number
-        for number, is_special in zip(empty.ids, empty.special_tokens_mask, strict=True)
-        if is_special
-    ]
-    return SpecialTokens(tuple(ids[1:]), tuple(ids))
+    """Return the ids that a tokenizer puts around a text, such as [CLS] and [SEP], or <s> and </s>."""
+    encoding = tokenizer.encode("")
+    is_special = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+    ids = tuple(number for number, special in is_special if special)
+    return SpecialTokens(ids[1:], ids)
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How far any two heads' maps are apart; rows and columns are the heads (layer, number), in order.
+
+    `divergence` is the mean Jensen-Shannon divergence over texts in nats, from 0 (equal maps) to ln 2 (no key in
+    common), and `error` its standard error.
+    """
+
+    heads: list[Head]
+    divergence: Float[Tensor, "N N"]
+    error: Float[Tensor, "N N"]
 
 
 @dataclass(frozen=True)
 class Study:
-    """What was found out."""
+    """What a study found: measures, ablation effects, similarity of heads, and faithfulness."""
 
     numbers: Summary  # layer -> measure -> (means, standard errors), one of each per head
-    faithfulness: Faithfulness | None  # None where no text has two words
-    likeness: Likeness
+    faithfulness: Faithfulness | None  # None where it was not measured, or no text has two words
+    similarity: Similarity
     texts: int  # how many were measured
-    verdicts: dict[Head, AblationEffect]  # whether each head matters
+    effects: dict[Head, AblationEffect]
 
-    def without_heads(self) -> dict[str, tuple[float, float]]:
-        """Return by how much the loss rises without each head alone, in nats, and the standard error of that."""
+    def loss_increases(self) -> dict[str, tuple[float, float]]:
+        """Return each head's mean loss increase when it is ablated, in nats, and its standard error."""
         return {
-            f"layer {layer} head {head}": found
+            f"layer {layer} head {head}": increase
             for layer, measures in enumerate(self.numbers.values())
-            for head, found in enumerate(zip(*measures["loss_zeroed"], strict=True))
+            for head, increase in enumerate(zip(*measures["loss_zeroed"], strict=True))
         }
 
     def extra(self) -> dict[str, np.ndarray]:
-        """Return what belongs to no single head, as the record keeps it."""
-        found = {"likeness": self.likeness.divergence.float().numpy()}
+        """Return the record's members that belong to no single measure."""
+        arrays = {"likeness": self.similarity.divergence.float().numpy()}
         if self.faithfulness is not None:
             # [measure, (mean, standard error)], measures in their order: comprehensiveness, sufficiency
-            for name, both in self.faithfulness.choosers.items():
-                found[f"faithfulness/{name}"] = np.array(list(both.values()), dtype=np.float32)
-            paired = self.faithfulness.rollout_less_chance
-            found["faithfulness/rollout_less_chance"] = np.array(paired, dtype=np.float32)
-        return found | verdict_arrays(self.verdicts) | role_arrays(self.numbers)
+            for name, measures in self.faithfulness.choosers.items():
+                arrays[f"faithfulness/{name}"] = np.array(list(measures.values()), np.float32)
+            paired = np.array(self.faithfulness.rollout_less_chance, np.float32)
+            arrays["faithfulness/rollout_less_chance"] = paired
+        return arrays | effect_arrays(self.effects) | role_arrays(self.numbers)
 
 
-def causes(
+def study(
     model: nn.Module,
-    batches: Sequence[Batch],
+    samples: Sequence[Sequence[Batch]],
     special: SpecialTokens,
     shares: Sequence[float],
     objective: Objective = ONE_CLASS,
     watch: Watch = iter,
-    more: Sequence[Sequence[Batch]] = (),
 ) -> Study:
-    """Measure a sample of texts: patterns, ablation, gates, nats, likeness, and which tokens the prediction needs.
+    """Measure attention, ablation, gates, contributions and faithfulness of every head.
 
     Args:
         model: the classifier.
-        batches: the sample, with classes.
+        samples: labelled texts, no text twice. All is measured on the first sample; heads whose effect is inconclusive
+            are ablated on the further ones too.
         special: ids of tokens that are no words.
         shares: of a text's tokens, for `faithfulness`; fewer are faster.
         objective: what the labels are.
         watch: sees the batches pass by in `faithfulness`, by far the longest part.
-        more: further texts, look by look, for the heads of which it cannot be said yet whether they matter.
     """
-    patterns, likeness = measure_attention(model, batches, special)
-    changes = ablated(model, batches, objective=objective)
-    rises = {(name, head): values for name, measures in changes.items()
-             for head, values in enumerate(measures["loss_zeroed"].unbind(dim=1))}  # fmt: skip
-    verdicts = ablation_effects(model, rises, more, objective)
-    effects: list[Summary] = [
-        averaged(changes),
-        rises_of(verdicts),
-        gate_gradient(model, batches, objective),
+    first, *more = samples
+    numbers, similarity = measure_attention(model, first, special)
+    changes = ablation_changes(model, first, objective=objective)
+    loss_increases = {
+        (name, head): increases
+        for name, measures in changes.items()
+        for head, increases in enumerate(measures["loss_zeroed"].unbind(dim=1))
+    }
+    effects = ablation_effects(model, loss_increases, more, objective)
+    summaries: list[Summary] = [
+        {
+            name: {measure: mean_and_error(values) for measure, values in measures.items()}
+            for name, measures in changes.items()
+        },
+        mean_loss_increases(effects),
+        gate_gradient(model, first, objective),
     ]
-    if attributable(model):
-        put = mean_contributions(model, batches, objective).heads.unbind(
-            dim=1
-        )  # [N, H] of each layer
-        named = zip(headed_layers(model), put, strict=True)
-        effects.append({name: {"nats": mean_and_error(heads)} for name, heads in named})
+    if has_contributions(model):
+        heads = mean_contributions(model, first, objective).heads.unbind(dim=1)  # [N, H] each
+        named = zip(headed_layers(model), heads, strict=True)
+        summaries.append({name: {"nats": mean_and_error(values)} for name, values in named})
     try:
-        found = faithfulness(model, watch(batches), special.fixed, shares, objective=objective)
+        faithful = faithfulness(model, watch(first), special.fixed, shares, objective=objective)
+        summaries.append(faithful.heads)
     except ValueError:  # texts of one word each: there is nothing to choose among
-        found = None
-    for effect in [*effects, {} if found is None else found.heads]:
-        patterns = {layer: measures | effect.get(layer, {}) for layer, measures in patterns.items()}
-    return Study(patterns, found, likeness, sum(len(batch.labels) for batch in batches), verdicts)
+        faithful = None
+    num_texts = sum(len(batch.labels) for batch in first)
+    return Study(_merged(numbers, *summaries), faithful, similarity, num_texts, effects)
 
 
-@dataclass(frozen=True)
-class HeadContributions:
-    """What every part put for the class that each of N texts is given, in nats: see `headscope.heads.contributions`.
+def quick_study(
+    model: nn.Module,
+    samples: Sequence[Sequence[Batch]],
+    special: SpecialTokens,
+    objective: Objective = ONE_CLASS,
+) -> Study:
+    """Measure attention, zero ablation and gates alone; arguments as in `study`."""
+    first, *more = samples
+    numbers, similarity = measure_attention(model, first, special)
+    whole = losses(model, first, objective)
+    loss_increases = {
+        (name, head): losses(model, first, objective, (name, head)) - whole
+        for name, layer in headed_layers(model).items()
+        for head in range(layer.num_heads)
+    }
+    effects = ablation_effects(model, loss_increases, more, objective)
+    gradients = gate_gradient(model, first, objective)
+    num_texts = max(effect.num_texts for effect in effects.values())
+    merged = _merged(numbers, mean_loss_increases(effects), gradients)
+    return Study(merged, None, similarity, num_texts, effects)
 
-    The constant is what is there whatever the text says; the rest is of each layer.
-    """
 
-    heads: Float[Tensor, "N L H"]
-    feedforward: Float[Tensor, "N L"]
-    constant: Float[Tensor, " N"]
-
-    def facts(self) -> dict[str, object]:
-        """Return the means over the texts as metrics.json has them, and how many texts there are."""
-        means = {
-            name: getattr(self, name).mean(dim=0).tolist()
-            for name in ("heads", "feedforward", "constant")
-        }
-        return {"texts": len(self.heads), **means}
-
-
-def mean_contributions(
-    model: TextClassifier, batches: Iterable[Batch], objective: Objective
-) -> HeadContributions:
-    """Split the logit of the class that each text is most likely given, against the mean of classes (`class_direction`)."""
-    parts = []
-    for batch in batches:
-        found = attribution(model, *moved(batch, device_of(model)).inputs, by_key=False)
-        weights = class_direction(found.logits, objective)
-        split = (found.heads, found.feedforward, found.constant)
-        parts.append([torch.einsum("b...c,bc->b...", part, weights) for part in split])
-    return HeadContributions(*(torch.cat(part) for part in zip(*parts, strict=True)))
+def _merged(numbers: Summary, *summaries: Summary) -> Summary:
+    """Return the numbers of each layer with the measures of the summaries; of those of one name the last."""
+    merged = {layer: dict(measures) for layer, measures in numbers.items()}
+    for summary in summaries:
+        for layer, measures in merged.items():
+            measures.update(summary.get(layer, {}))
+    return merged
 
 
 def measure_attention(
     model: nn.Module, batches: Sequence[Batch], special: SpecialTokens
-) -> tuple[Summary, Likeness]:
-    """Return what every head looks at, and how far any two look apart."""
+) -> tuple[Summary, Similarity]:
+    """Return what every head attends to, and how far any two heads are apart."""
     statistics = HeadStatistics(MEASURES | RARE_MEASURES, TOKEN_MEASURES | RARE_TOKEN_MEASURES)
-    likeness = HeadSimilarity()
+    similarity = HeadSimilarity()
     with eval_mode(model), torch.no_grad():
         for batch in batches:
             with capture(model, kind=HEADED) as maps:
@@ -220,8 +208,8 @@ def measure_attention(
             tokens = special.tokens_of(batch.token_ids.to(device), batch.segment_ids is not None)
             for layer, weights in maps.items():
                 statistics.update(layer, weights, padding, tokens)
-            likeness.update(maps, padding)
-    return statistics.summary(), likeness.summary()
+            similarity.update(maps, padding)
+    return statistics.summary(), similarity.summary()
 
 
 class HeadSimilarity:
@@ -233,63 +221,61 @@ class HeadSimilarity:
     """
 
     def __init__(self) -> None:
-        self._heads: list[tuple[str, int]] = []
+        self._heads: list[Head] = []
         self._values: list[Float[Tensor, "B N N"]] = []
 
     def update(self, maps: Mapping[str, Maps], padding: Padding = None) -> None:
-        """Count some texts in: the maps of every layer, from `capture`; ValueError if the heads have changed."""
-        heads = [
-            (layer, head) for layer, weights in maps.items() for head in range(weights.shape[1])
+        """Count some texts in: the maps of every layer, from `capture`."""
+        self._heads = [
+            (name, head) for name, weights in maps.items() for head in range(weights.shape[1])
         ]
-        if self._values and heads != self._heads:
-            raise ValueError(f"expected the maps of {self._heads}, got {heads}")
-        self._heads = heads
         self._values.append(divergences(torch.cat(list(maps.values()), dim=1), padding).cpu())
 
-    def summary(self) -> Likeness:
+    def summary(self) -> Similarity:
         """Return means and standard errors over all texts; there must have been one."""
         values = torch.cat(self._values).double()
-        texts = len(values)
-        error = values.std(dim=0) / math.sqrt(texts) if texts > 1 else torch.zeros_like(values[0])
-        return Likeness(self._heads, values.mean(dim=0), error)
+        n = len(values)
+        error = values.std(dim=0) / math.sqrt(n) if n > 1 else torch.zeros_like(values[0])
+        return Similarity(self._heads, values.mean(dim=0), error)
 
 
 def divergences(maps: Float[Tensor, "B N Q T"], padding: Padding = None) -> Float[Tensor, "B N N"]:
     """Return the mean over queries of JS(a_mi, a_ni), in nats, for any two heads m and n of each text."""
     B, N, _, _ = maps.shape
     own = row_entropy(maps)  # [B, N, Q]
-    found = maps.new_zeros(B, N, N)
-    for head in range(
-        N - 1
-    ):  # one head against all that follow, so that memory does not grow with their square
+    result = maps.new_zeros(B, N, N)
+    # One head against all that follow, so that memory does not grow with their square.
+    for head in range(N - 1):
         others = slice(head + 1, N)
         mixed = row_entropy((maps[:, head : head + 1] + maps[:, others]) / 2)
-        divergence = (mixed - (own[:, head : head + 1] + own[:, others]) / 2).clamp_min(
-            0
-        )  # below 0 by rounding alone
-        found[:, head, others] = found[:, others, head] = mean_over_queries(divergence, padding)
-    return found
+        divergence = mixed - (own[:, head : head + 1] + own[:, others]) / 2
+        divergence = divergence.clamp_min(0)  # below 0 by rounding alone
+        result[:, head, others] = mean_over_queries(divergence, padding)
+        result[:, others, head] = result[:, head, others]
+    return result
 
 
 def doubling_samples(
-    batches: TextBatches, count: int, tokens_per_batch: int, seed: int
+    num_texts: int, size: int, seed: int, max_samples: int = MAX_SAMPLES
+) -> Iterator[Int[np.ndarray, " _"]]:
+    """Yield disjoint random rows: `size`, then as many as drawn so far."""
+    order = np.random.default_rng(seed).permutation(num_texts)
+    start, stop = 0, size
+    for _ in range(max_samples):
+        if start >= num_texts:
+            return
+        yield order[start:stop]
+        start, stop = stop, 2 * stop
+
+
+def draw_samples(
+    texts: TextBatches, size: int, tokens_per_batch: int, seed: int, max_samples: int = MAX_SAMPLES
 ) -> list[list[Batch]]:
-    """Return batches of `count` texts, then of as many again as there were before, up to LOOKS times; no text twice."""
-    ends = [
-        count * 2**look
-        for look in range(MAX_SAMPLES)
-        if look == 0 or count * 2 ** (look - 1) < len(batches.texts.lengths)
-    ]
-    return [
-        sample(batches, end, tokens_per_batch, seed, begin) for begin, end in pairwise([0, *ends])
-    ]
-
-
-def sample(
-    batches: TextBatches, count: int, tokens_per_batch: int, seed: int, first: int = 0
-) -> list[Batch]:
-    """Return batches of the `first` to the `count`-th of the texts in random order, or to the last."""
-    total = len(batches.texts.lengths)
-    rows = np.sort(np.random.default_rng(seed).permutation(total)[first:count])
-    sampler = TokenBudgetSampler(batches.texts.lengths[rows], tokens_per_batch)
-    return [batches[rows[chosen].tolist()] for chosen in sampler]
+    """Return the batches of `doubling_samples`, texts of like length together."""
+    lengths = texts.texts.lengths
+    samples = []
+    for drawn in doubling_samples(len(lengths), size, seed, max_samples):
+        rows = np.sort(drawn)
+        sampler = TokenBudgetSampler(lengths[rows], tokens_per_batch)
+        samples.append([texts[rows[chosen].tolist()] for chosen in sampler])
+    return samples

@@ -12,17 +12,15 @@ from typing import Any
 import torch
 
 from headscope.config import InspectionConfig
-from headscope.heads.interventions import eval_mode, logits_of
-from headscope.heads.lightning_callback import (
-    HeadStatsHook,
-    ProbeSet,
-    new_recorder,
-    record_probes,
-    record_study,
+from headscope.heads.capture import eval_mode, logits_of
+from headscope.heads.lightning_callback import HeadStatsHook, ProbeSet, record_probes
+from headscope.heads.report import JOIN, new_recorder, record_study
+from headscope.heads.sequence_classifier import (
+    FIRST_SAMPLE,
+    SequenceClassifier,
+    TextOrPair,
+    study_texts,
 )
-from headscope.heads.report import JOIN
-from headscope.heads.sequence_classifier import Given, SequenceClassifier
-from headscope.heads.show import FIRST_SAMPLE, ablate_each_head, which_matter
 from headscope.heads.study import Study
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
@@ -43,90 +41,80 @@ class HeadsCallback(TrainerCallback):
         trainer.train()
 
     The maps of the shown texts, and the numbers of every head, are recorded at step 0, at every evaluation and at the
-    end. Then, if labelled texts are given, every head is switched off in turn, so that the tab opens with the heads
-    that matter; with `load_best_model_at_end` those of the best model. That takes a forward pass over the labelled
-    texts for each head. The training is the same, to the last digit, as without the callback.
+    end. Then, if you give labelled texts, every head is ablated in turn, so that the tab opens with the heads that
+    matter; with `load_best_model_at_end` those of the best model. That takes a forward pass over the labelled texts
+    for each head. The training is the same, to the last digit, as without the callback.
 
     Not for weights that are spread over processes (DeepSpeed's stage 3, FSDP): a forward pass of one alone would hang.
 
     Args:
         tokenizer: the model's own.
         shown: texts, or pairs (text, text_pair), whose maps are recorded; a few.
-        texts: labelled texts, on which it is measured which heads matter; 400 are enough for a first answer. The other
-            numbers are of the first 100. If None: those of the shown texts, and no effects.
+        texts: labelled texts, on which heads are ablated; 400 are enough for a first answer. The other numbers are of
+            the first 100. If None: those of the shown texts, and no effects.
         labels: the class of each of them, a name or a number.
         folder: of the record. If None: the Trainer's TensorBoard folder where it has one, else its output_dir.
         max_tokens: longer texts are cut.
 
     Attributes:
-        recorder: where all this is kept; made when training begins, in the first process alone.
+        recorder: writes the record; made when training begins, in the first process alone.
         study: what depends on each head, known when training has ended; None if no labelled texts were given.
     """
 
     def __init__(
         self,
         tokenizer: Any,
-        shown: Sequence[Given],
-        texts: Sequence[Given] | None = None,
+        shown: Sequence[TextOrPair],
+        texts: Sequence[TextOrPair] | None = None,
         labels: Sequence[Any] | None = None,
         folder: str | Path | None = None,
         max_tokens: int = 128,
     ) -> None:
         if isinstance(shown, str) or not shown:
-            raise ValueError("shown: takes a list of texts, at least one")
+            raise ValueError("shown: expected a list of texts, at least one")
         if (texts is None) != (labels is None):
-            raise ValueError("texts and labels go together: takes both, or neither")
-        self.tokenizer, self.shown, self.folder, self.max_tokens = (
-            tokenizer,
-            list(shown),
-            folder,
-            max_tokens,
-        )
-        self.texts, self.labels = (
-            list(shown if texts is None else texts),
-            [] if labels is None else list(labels),
-        )
+            raise ValueError("texts, labels: expected both or neither, got one")
+        self.tokenizer = tokenizer
+        self.shown = list(shown)
+        self.texts = list(shown if texts is None else texts)
+        self.labels = list(labels or [])
+        self.folder = folder
+        self.max_tokens = max_tokens
         self.recorder: HeadRecorder
         self.study: Study | None = None
-        self._begun = time.time()
+        self._created = time.time()
         self._is_recording = False
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
     ) -> None:
-        """Encode the texts, begin the record, and record step 0, which a resumed training has already."""
+        """Encode the texts, create the record, and record step 0, which a resumed training has already."""
         self._is_recording = bool(state.is_world_process_zero)
         if not self._is_recording:
             return
-        self._classifier = SequenceClassifier(model, self.tokenizer, self.max_tokens)
-        self._classifier.batches(
-            self.texts, self.labels
-        )  # what is wrong with any of them is said now
-        self._batches = self._classifier.batches(self.texts[:FIRST_SAMPLE])
-        labels, probes = (
-            self._classifier.labels,
-            [self._classifier.probe(text) for text in self.shown],
-        )
+        classifier = SequenceClassifier(model, self.tokenizer, self.max_tokens)
+        classifier.batches(self.texts, self.labels)  # raises its errors now
+        self._classifier = classifier
+        self._batches = classifier.batches(self.texts[:FIRST_SAMPLE])
+        probes = [classifier.probe(text) for text in self.shown]
         self._subjects = ProbeSet(
-            probes, labels, self._classifier.special, self._text_of, self._classifier.objective
+            probes, classifier.labels, classifier.special, self._text_of, classifier.objective
         )
-        folder = Path(self.folder) if self.folder is not None else _folder_of(args, self._begun)
-        measured = f"{min(FIRST_SAMPLE, len(self.texts))} {'of the labelled' if self.labels else 'shown'} texts"
-        notes = {"dropout": "off", "numbers": f"over {measured}"}
-        self.recorder = new_recorder(
-            folder, probes, labels, InspectionConfig(max_tokens=self.max_tokens), notes
-        )
+        folder = _tensorboard_folder(args, self._created) if self.folder is None else self.folder
+        count = min(FIRST_SAMPLE, len(self.texts))
+        which = "of the labelled" if self.labels else "shown"
+        notes = {"dropout": "off", "numbers": f"over {count} {which} texts"}
+        config = InspectionConfig(max_tokens=self.max_tokens)
+        self.recorder = new_recorder(Path(folder), probes, classifier.labels, config, notes)
         write_marker(folder)
-        self._watch: HeadStatsHook | None = None
+        self._hook: HeadStatsHook | None = None
         self._last_step = state.global_step
         if state.global_step == 0:
             self._record(0)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Record the heads as they were evaluated."""
-        if (
-            self._is_recording and state.global_step != self._last_step
-        ):  # several sets may be evaluated at one step
+        """Record the heads as they were evaluated, once for each step."""
+        if self._is_recording and state.global_step != self._last_step:
             self._record(state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
@@ -134,51 +122,49 @@ class HeadsCallback(TrainerCallback):
         if not self._is_recording:
             return
         self._is_recording = False  # evaluations that follow are of no new step
-        is_best = args.load_best_model_at_end and state.best_model_checkpoint is not None
-        kept = (
-            int(Path(state.best_model_checkpoint).name.rpartition("-")[2])
-            if is_best
-            else state.global_step
-        )
-        if state.global_step != self._last_step and kept == state.global_step:
+        best_step = state.global_step
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            best_step = int(Path(state.best_model_checkpoint).name.rpartition("-")[2])
+        if state.global_step != self._last_step and best_step == state.global_step:
             self._record(state.global_step)
         if self.labels:
-            self.study = which_matter(self._classifier, self.texts, self.labels)
-            subjects = self._subjects
-            without = [
-                ablate_each_head(self._classifier, probe, subjects.objective)
-                for probe in subjects.probes
-            ]
-            record_study(self.recorder, kept, self.study, without)
+            classifier = self._classifier
+            self.study = study_texts(classifier, self.texts, self.labels)
+            probes = self._subjects.probes
+            record_study(
+                self.recorder, best_step, self.study, classifier, probes, classifier.objective
+            )
 
     def _record(self, step: int) -> None:
-        """Measure the texts, as the model is now, and keep maps and numbers."""
+        """Measure the texts, as the model is now, and record maps and numbers."""
         self._last_step = step
-        before = None if self._watch is None else self._watch.examples
-        self._watch = HeadStatsHook(self._classifier, self._subjects.special, None, before)
+        before = None if self._hook is None else self._hook.examples
+        self._hook = HeadStatsHook(self._classifier, self._subjects.special, None, before)
         try:
             with torch.no_grad(), eval_mode(self._classifier):
                 for batch in self._batches:
-                    self._watch.set_batch(batch)
+                    self._hook.set_batch(batch)
                     logits_of(self._classifier, batch)
         finally:
-            self._watch.close()
-        record_probes(self.recorder, step, self._classifier, self._subjects, self._watch)
+            self._hook.close()
+        record_probes(self.recorder, step, self._classifier, self._subjects, self._hook)
 
     def _text_of(self, row: int) -> str:
         text = self.texts[row]
         return text if isinstance(text, str) else JOIN.join(text)
 
 
-def _folder_of(args: Any, begun: float) -> Path:
+def _tensorboard_folder(args: Any, created: float) -> Path:
     """Return the folder that the Trainer's TensorBoard callback writes to; output_dir if there is none.
 
-    transformers 4 names it in the arguments. From 5 on the callback makes up a name when training begins, and tells
-    nobody: it is the one with the newest event file.
+    transformers 4 names it in the arguments. From 5 on the callback makes up a name when training begins: it is the
+    one with the newest event file since the callback was `created`.
     """
     given = os.environ.get("TENSORBOARD_LOGGING_DIR") or getattr(args, "logging_dir", None)
     if given:
         return Path(given).expanduser()
     files = Path(args.output_dir).glob("runs/**/events.out.tfevents.*")
-    newest = max(((path.stat().st_mtime, path) for path in files), default=(0.0, None))
-    return Path(args.output_dir) if newest[1] is None or newest[0] < begun else newest[1].parent
+    newest = max(files, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None or newest.stat().st_mtime < created:
+        return Path(args.output_dir)
+    return newest.parent

@@ -1,9 +1,11 @@
-"""The whole network, from token ids to logits: embedding, block, encoder, classifier; last, the attention layer.
+"""The whole network, from token ids to logits: embedding, block, encoder, classifier.
 
-    token ids -> TokenEmbedding (+ TokenEvidence) -> Encoder of EncoderBlocks -> pooling -> dropout -> linear -> logits
+    token ids -> TokenEmbedding (+ TokenEvidence) -> Encoder of EncoderBlocks -> pooling -> dropout
+    -> linear -> logits
 
-Shape letters: B texts, T tokens, Q tokens whose vectors are made (T, or 1 where [CLS] alone is read), D model width,
-H heads, C classes, n known n-grams, M n-grams of a batch, K folds of the training texts.
+Shape letters: B texts, T tokens, Q tokens whose vectors are made (T, or 1 where [CLS] alone is
+read), D model width, H heads, C classes, n known n-grams, M n-grams of a batch, K folds of the
+training texts.
 """
 
 import math
@@ -30,14 +32,14 @@ EvidenceInputs = tuple[
 
 
 class TokenEmbedding(nn.Module):
-    """Sum the vectors of token, position, what it says about the classes and, for pairs, the text that it belongs to.
+    """Sum the vectors of token, position, evidence about the classes and, for pairs, segment.
 
     Args:
         vocab_size: number of token ids; id 0 is padding and stays zero.
         d_model: D, width of a vector.
         max_length: most tokens of a text.
-        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the attention
-            layer turns queries and keys instead).
+        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the
+            attention layer turns queries and keys instead).
         num_segments: 2 for pairs of texts, else 1.
         dropout: share of numbers dropped in training.
         num_classes: C, where tokens carry evidence about so many classes; else 0.
@@ -80,9 +82,7 @@ class TokenEmbedding(nn.Module):
         """Return one vector for each token; that of [CLS] is the same in every text."""
         vectors = self.token(token_ids)  # [B, T] -> [B, T, D]
         if self.position is not None:
-            vectors = (
-                vectors + self.position[: token_ids.shape[1]]
-            )  # [T, D], the same in every text
+            vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], of every text
         if self.segment is not None and segment_ids is not None:
             vectors = vectors + self.segment(segment_ids)
         if self.evidence is not None and evidence is not None:
@@ -103,17 +103,21 @@ def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
 class TokenEvidence(nn.Module):
     """e_jc = sum_g w_gc r_gc over the n-grams g of token j: what they say about class c.
 
-    r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the n-gram is
-    (`headscope.data.evidence`). w, how much the n-gram is to be believed, is learned and starts at 1. Two classes share
-    it: what speaks for one speaks against the other. Where r is near 0, w hardly learns (Wang and Manning 2012,
-    Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of another classifier).
+    r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the
+    n-gram is (`headscope.data.evidence`). w, how much the n-gram is to be believed, is learned and
+    starts at 1. Two classes share
+    it: what speaks for one speaks against the other. Where r is near 0, w hardly learns (Wang and
+        Manning 2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of
+        another classifier).
 
-    In training, what a text is told was counted in the other folds of the texts; elsewhere in all of them.
+    In training, what a text is told was counted in the other folds of the texts; elsewhere in all
+    of them.
 
     Args:
         num_ngrams: n, how many n-grams are known.
         num_classes: C.
-        dropout: share of a batch's n-grams that are left out in training, so that a token does not rest on one.
+        dropout: share of a batch's n-grams that are left out in training, so that a token does not
+            rest on one.
 
     Attributes:
         weight: w, [n, C], or [n, 1] for two classes.
@@ -127,9 +131,8 @@ class TokenEvidence(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(num_ngrams, num_classes if num_classes > 2 else 1))
         self.register_buffer("ratio", torch.zeros(num_ngrams, num_classes))
-        self.fold_ratios: Tensor | None = (
-            None  # no buffer: it is large, and an average of weights would average it too
-        )
+        # Not a buffer: it is large, and an average of weights would average it too.
+        self.fold_ratios: Tensor | None = None
         self.dropout = Dropout(dropout)
 
     def set_ratios(self, ratios: Float[Tensor, "folds_and_all n C"]) -> None:
@@ -143,32 +146,31 @@ class TokenEvidence(nn.Module):
         if self.training and self.fold_ratios is not None:
             self.fold_ratios = self.fold_ratios.to(ids.device)
             fold = folds[places // length]  # [M], of the text that each n-gram stands in
-            ratios = F.embedding(
-                fold * len(self.ratio) + ids, self.fold_ratios.flatten(0, 1)
-            )  # [K * n, C] -> [M, C]
+            rows = fold * len(self.ratio) + ids  # [M]
+            ratios = F.embedding(rows, self.fold_ratios.flatten(0, 1))  # [K * n, C] -> [M, C]
         else:
             ratios = F.embedding(ids, self.ratio)  # [n, C] -> [M, C]
-        said = F.embedding(ids, self.weight) * ratios  # [M, C]
-        said = said * self.dropout(said.new_ones(len(ids), 1))  # an n-gram is left out whole
-        tokens: Tensor = said.new_zeros(len(folds) * length, said.shape[1]).index_add_(
-            0, places, said
-        )
+        ngrams = F.embedding(ids, self.weight) * ratios  # [M, C]
+        ngrams = ngrams * self.dropout(ngrams.new_ones(len(ids), 1))  # an n-gram is dropped whole
+        tokens: Tensor = ngrams.new_zeros(len(folds) * length, ngrams.shape[1])
+        tokens = tokens.index_add_(0, places, ngrams)
         return tokens.view(len(folds), length, -1)  # [B * T, C] -> [B, T, C]
 
 
 class EncoderBlock(nn.Module):
     """Attention between tokens, then a feed-forward network on each token, both as additions to what comes in.
 
-    x <- x + MultiHeadAttention(LayerNorm(x)), x <- x + W_2 GELU(W_1 LayerNorm(x) + b_1) + b_2.
-    The norm stands inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On Layer
-    Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel 2016).
+    x <- x + MultiHeadAttention(LayerNorm(x)), x <- x + W_2 GELU(W_1 LayerNorm(x) + b_1) + b_2. The
+    norm stands inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On
+    Layer Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel
+    2016).
 
-    Where tokens carry evidence e, the heads' values are made of LayerNorm(x) + U e: the norm makes a token that says
-    much and one that says little alike, and U e does not.
+    Where tokens carry evidence e, the heads' values are made of LayerNorm(x) + U e: the norm makes
+    a token that says much and one that says little alike, and U e does not.
 
     Args:
-        attention: makes each token's vector a mix of the tokens' vectors; called with query, key, value,
-            key_padding_mask, need_weights and attn_mask.
+        attention: makes each token's vector a mix of the tokens' vectors; called with query, key,
+            value, key_padding_mask, need_weights and attn_mask.
         d_model: D, width of a token's vector.
         feedforward_size: width of the hidden layer.
         dropout: on the output of either branch, as in the paper.
@@ -199,7 +201,7 @@ class EncoderBlock(nn.Module):
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         attn_mask: Bool[Tensor, "Q T"] | None = None,
         evidence: Float[Tensor, "B T C"] | None = None,
-        rank_zero_first: bool = False,
+        only_first: bool = False,
     ) -> Float[Tensor, "B Q D"]:
         """Return the tokens' new vectors.
 
@@ -208,17 +210,17 @@ class EncoderBlock(nn.Module):
             key_padding_mask: True at padding.
             attn_mask: True where a query may not look at a key, such as at far tokens.
             evidence: e, what each token says about each class.
-            first_alone: return the first token's vector alone, where nothing else is asked of the last block.
+            only_first: return the first token's vector only, where the last block's others are not
+                read.
         """
         normed = self.attention_norm(tokens)  # [B, T, D]
-        values = (
-            normed
-            if self.evidence is None or evidence is None
-            else normed + self.evidence(evidence)
-        )
-        query, tokens = (
-            (normed[:, :1], tokens[:, :1]) if rank_zero_first else (normed, tokens)
-        )  # [B, T, D] -> [B, Q, D]
+        values = normed
+        if self.evidence is not None and evidence is not None:
+            values = normed + self.evidence(evidence)
+        query = normed
+        if only_first:  # [B, T, D] -> [B, 1, D]
+            query = normed[:, :1]
+            tokens = tokens[:, :1]
         attended, _ = self.attention(
             query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask
         )
@@ -229,18 +231,22 @@ class EncoderBlock(nn.Module):
 class Encoder(nn.Module):
     """num_layers blocks and a last norm, which pre-norm blocks need since nothing else bounds their sum.
 
-    Where the first token alone is read, the last block makes no other's vector, unless somebody watches its heads.
+    Where the first token alone is read, the last block makes no other's vector, unless somebody
+    watches its heads.
 
     Args:
-        config: width, heads, layers, kind of attention, which tokens may look at which, and what is read.
+        config: width, heads, layers, kind of attention, which tokens may look at which, and what is
+            read.
         max_length: most tokens of a text.
         num_classes: C, where tokens carry evidence about so many classes; else 0.
     """
 
     def __init__(self, config: ModelConfig, max_length: int, num_classes: int = 0) -> None:
         super().__init__()
-        D, is_rotary = config.d_model, config.positions == "rotary"
-        rotary = RotaryPositions(D // config.num_heads, max_length) if is_rotary else None
+        D = config.d_model
+        rotary = None
+        if config.positions == "rotary":
+            rotary = RotaryPositions(D // config.num_heads, max_length)
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 build_attention(config, rotary),
@@ -252,7 +258,8 @@ class Encoder(nn.Module):
             for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(D)
-        self.causal, self.window = config.causal, config.window
+        self.causal = config.causal
+        self.window = config.window
         self.reads_first = config.pooling in ("first", "pooler")
 
     def forward(
@@ -273,10 +280,10 @@ class Encoder(nn.Module):
         assert isinstance(last, EncoderBlock)
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
-        rank_zero_first = self.reads_first and last.attention.observer is None
-        if rank_zero_first and attn_mask is not None:
+        only_first = self.reads_first and last.attention.observer is None
+        if only_first and attn_mask is not None:
             attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
-        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, rank_zero_first))  # type: ignore[no-any-return]
+        return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, only_first))  # type: ignore[no-any-return]
 
     def attention_mask(
         self, length: int, device: torch.device
@@ -291,8 +298,8 @@ class Encoder(nn.Module):
 class TextClassifier(nn.Module):
     """logits = W pool(Encoder(Embedding(ids))) + b.
 
-    By default the first token, [CLS], is read, whose own vector is the same in every text: nothing of a text reaches
-    the logits but through an attention head.
+    By default the first token, [CLS], is read, whose own vector is the same in every text: nothing
+    of a text reaches the logits but through an attention head.
 
     Args:
         config: width, heads, layers and the like.
@@ -300,8 +307,9 @@ class TextClassifier(nn.Module):
         num_classes: C, number of logits.
         max_length: most tokens of a text.
         num_segments: 2 for pairs of texts, else 1.
-        architecture: of an encoder that is trained already; None for one from scratch. It decides about embedding and
-            encoder, and so about every size; of `config`, pooling and dropout remain.
+        architecture: of an encoder that is trained already; None for one from scratch. It decides
+            about embedding and encoder, and so about every size; of `config`, pooling and dropout
+            remain.
         num_ngrams: n, how many n-grams are known; without config.evidence tokens carry none.
     """
 
@@ -313,15 +321,12 @@ class TextClassifier(nn.Module):
         self.num_segments = num_segments
         self.embedding: TokenEmbedding | NormedEmbedding
         self.encoder: Encoder | PostNormEncoder
-        D, told_classes = (
-            config.d_model,
-            num_classes if config.evidence and architecture is None else 0,
-        )
-        self.evidence = (
-            TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
-            if told_classes
-            else None
-        )
+        D = config.d_model
+        has_evidence = config.evidence and architecture is None
+        evidence_classes = num_classes if has_evidence else 0
+        self.evidence: TokenEvidence | None = None
+        if has_evidence:
+            self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
         if architecture is None:
             self.embedding = TokenEmbedding(
                 vocab_size,
@@ -330,9 +335,9 @@ class TextClassifier(nn.Module):
                 config.positions,
                 num_segments,
                 config.dropout,
-                told_classes,
+                evidence_classes,
             )
-            self.encoder = Encoder(config, max_length, told_classes)
+            self.encoder = Encoder(config, max_length, evidence_classes)
         else:
             D = architecture.d_model
             self.embedding = NormedEmbedding(architecture, config.dropout)
@@ -357,29 +362,24 @@ class TextClassifier(nn.Module):
             evidence: the tokens' n-grams.
 
         Raises:
-            ValueError: without evidence, or without segment_ids, where the network was trained with them: its logits
-                would be wrong.
+            ValueError: without evidence, or without segment_ids, where the network was trained with
+                them: its logits would be wrong.
         """
         if self.num_segments > 1 and segment_ids is None:
             raise ValueError(
                 "this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`"
             )
-        if self.evidence is None:
-            tokens = self.encoder(
-                self.embedding(token_ids, segment_ids), key_padding_mask
-            )  # [B, T] -> [B, Q, D]
-        elif evidence is None:
-            raise ValueError(
-                "this network reads n-grams beside token ids: call it with a batch's `inputs`"
-            )
-        else:
-            said = self.evidence(evidence, token_ids.shape[1])  # [B, T, C]
-            tokens = self.encoder(
-                self.embedding(token_ids, segment_ids, said), key_padding_mask, said
-            )
-        logits: Tensor = self.head(
-            self.dropout(self.pool(tokens, key_padding_mask))
-        )  # [B, Q, D] -> [B, D] -> [B, C]
+        token_evidence: tuple[Tensor, ...] = ()
+        if self.evidence is not None:
+            if evidence is None:
+                raise ValueError(
+                    "this network reads n-grams beside token ids: call it with a batch's `inputs`"
+                )
+            token_evidence = (self.evidence(evidence, token_ids.shape[1]),)  # [B, T, C]
+        vectors = self.embedding(token_ids, segment_ids, *token_evidence)  # [B, T] -> [B, T, D]
+        tokens = self.encoder(vectors, key_padding_mask, *token_evidence)  # [B, Q, D]
+        text = self.dropout(self.pool(tokens, key_padding_mask))  # [B, D]
+        logits: Tensor = self.head(text)  # [B, C]
         return logits
 
 
@@ -391,21 +391,25 @@ def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) 
     """
     if is_import_path(config.attention):
         return _own_attention(config, rotary)
-    D, H, dropout = config.d_model, config.num_heads, config.attention_dropout
+    sizes = (config.d_model, config.num_heads, config.attention_dropout)
     if config.attention == "shared_projection":
-        return SharedProjectionAttention(D, H, dropout, rotary)
+        return SharedProjectionAttention(*sizes, rotary)
     return MultiHeadAttention(
-        D, H, dropout, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads
+        *sizes, batch_first=True, rotary=rotary, num_kv_heads=config.num_kv_heads
     )
 
 
 def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
-    """Return a layer of the user's own class, once two texts of three tokens, one of them padding, went through it."""
-    key, path, D, H = "model.attention", config.attention, config.d_model, config.num_heads
+    """Return a layer of the user's own class, tried on two texts of three tokens, one padding."""
+    key = "model.attention"
+    path = config.attention
+    D = config.d_model
+    H = config.num_heads
     kind = resolve(key, path)
     if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
         raise ConfigError(
-            f"{key}={path}: takes a subclass of headscope.attention.HeadedAttention, whose heads can be seen"
+            f"{key}={path}: takes a subclass of headscope.attention.HeadedAttention, whose heads "
+            "can be seen"
         )
     settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
     if issubclass(kind, MultiHeadAttention):
@@ -413,37 +417,39 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
     elif config.num_kv_heads is not None:
         settings["num_kv_heads"] = config.num_kv_heads
     layer: HeadedAttention = called(key, path, kind, embed_dim=D, num_heads=H, **settings)
-    shown: list[AttentionCall] = []
-    sums: list[Tensor] = []  # of the heads, before the output projection
+    calls: list[AttentionCall] = []
+    head_outputs: list[Tensor] = []
 
-    def note(of_heads: Tensor) -> Tensor:
-        sums.append(of_heads)
-        return of_heads
+    def keep(outputs: Tensor) -> Tensor:
+        head_outputs.append(outputs)
+        return outputs
 
     tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, -1)
     padding = torch.tensor([[False] * 3, [False, False, True]])
-    layer.eval().observer, layer.intervention = shown.append, note
+    layer.eval()
+    layer.observer = calls.append
+    layer.intervention = keep
     with torch.no_grad():
         inputs = (tokens[:, :1], tokens, tokens, padding)
-        given = called(key, path, layer.forward, *inputs, need_weights=False, attn_mask=None)
-    layer.train().observer = layer.intervention = None
-    shape = (
-        given[0].shape
-        if isinstance(given, tuple) and given and isinstance(given[0], Tensor)
-        else type(given)
-    )
+        result = called(key, path, layer.forward, *inputs, need_weights=False, attn_mask=None)
+    layer.train()
+    layer.observer = None
+    layer.intervention = None
+    is_pair = isinstance(result, tuple) and len(result) > 0
+    output = result[0] if is_pair else None
+    shape = output.shape if isinstance(output, Tensor) else type(result)
     wrong = None
     if shape != (2, 1, D):
         wrong = f"returns (output, weights or None); output must be [2, 1, {D}], got {shape}"
-    elif len(shown) != 1 or shown[0].shape != (2, H, 1, 3):
+    elif len(calls) != 1 or calls[0].shape != (2, H, 1, 3):
         wrong = "its heads cannot be seen: forward must call self.attend_heads once"
-    elif shown[0].weights()[1, :, :, 2].any():
+    elif calls[0].weights()[1, :, :, 2].any():
         wrong = "looks at padding: hand key_padding_mask on (headscope.attention.merge_masks)"
     else:
         with torch.no_grad():
-            joined = sums[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
-            projected = called(key, path, lambda: layer.output_projection(joined))
-        if not torch.allclose(projected, given[0], atol=1e-5):
+            merged = head_outputs[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
+            projected = called(key, path, lambda: layer.output_projection(merged))
+        if not torch.allclose(projected, result[0], atol=1e-5):
             wrong = "its output is not self.output_projection of what self.attend_heads returns"
     if wrong is not None:
         raise ConfigError(f"{key}={path}: {wrong}")

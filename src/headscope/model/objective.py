@@ -33,11 +33,12 @@ class SingleLabel:
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy over the texts, each weighing as its class does.
 
-        sum_i w_(y_i) ((1 - s) l_(i, y_i) + s / C sum_c l_ic) / sum_i w_(y_i), with l = -log softmax(z), w the classes'
-        weights from `balanced_weights`, and s the smoothing, the share of the target that is spread over all classes
-        (Szegedy et al. 2016, Rethinking the Inception Architecture, section 7). torch's own loss with both weighs the
-        smoothed targets by the classes that they are spread over, so that a text of a frequent class is pushed to the
-        rare ones.
+        sum_i w_(y_i) ((1 - s) l_(i, y_i) + s / C sum_c l_ic) / sum_i w_(y_i), with l = -log
+        softmax(z), w the classes' weights from `balanced_weights`, and s the smoothing, the share
+        of the target that is spread over all classes (Szegedy et al. 2016, Rethinking the Inception
+        Architecture, section 7). torch's own loss with both weighs the smoothed targets by the
+        classes that they are spread over, so that a text of a frequent class is pushed to the rare
+        ones.
         """
         if weights is None or not smoothing:
             return F.cross_entropy(logits, labels, weights, label_smoothing=smoothing)
@@ -75,8 +76,8 @@ class SingleLabel:
 class MultiLabel:
     """A text has any number of C classes: for each a sigmoid, and binary cross-entropy in nats, the mean over classes.
 
-    Labels are [B, C], 1 at the classes that a text has and 0 at the others. A text is given each class whose
-    probability reaches its threshold, [C]; 0.5 for each by default.
+    Labels are [B, C], 1 at the classes that a text has and 0 at the others. A text is given each
+    class whose probability reaches its threshold, [C]; 0.5 for each by default.
     """
 
     def __init__(self, thresholds: Float[Tensor, " C"] | None = None) -> None:
@@ -99,14 +100,16 @@ class MultiLabel:
     ) -> Float[Tensor, ""]:
         """Return the mean binary cross-entropy over texts and classes.
 
-        `weights`, from `balanced_weights`, are those of the texts that have a class, against those that do not;
-        `smoothing` is the share of the target that is spread over both answers: 1 becomes 1 - smoothing / 2.
+        `weights`, from `balanced_weights`, are those of the texts that have a class, against those
+        that do not; `smoothing` is the share of the target that is spread over both answers: 1
+        becomes 1 - smoothing / 2.
         """
         logits = logits.to(
             torch.promote_types(logits.dtype, torch.float32)
         )  # bfloat16 would round the targets
         targets = labels.to(logits.dtype) * (1 - smoothing) + smoothing / 2
-        # By what a text has, not by its smoothed target: the texts without a rare class would be pushed to it.
+        # By what a text has, not by its smoothed target: the texts without a rare class would be
+        # pushed to it.
         of_pairs = None if weights is None else torch.where(labels.bool(), weights, 1.0)  # [B, C]
         return F.binary_cross_entropy_with_logits(logits, targets, of_pairs)
 

@@ -1,6 +1,7 @@
 """From the tokens' vectors to the text's vector, padding left out.
 
-Shape letters: B texts, T tokens, Q of them (1 where the encoder makes the first alone), D width of a vector.
+Shape letters: B texts, T tokens, Q of them (1 where the encoder makes the first alone), D width of
+a vector.
 """
 
 from collections.abc import Callable
@@ -46,8 +47,8 @@ def max_pooling(
 class Pooler(nn.Module):
     """Return tanh(W x_0 + b) of the first token's vector x_0, as BERT does.
 
-    (Devlin et al. 2019; get_pooled_output in modeling.py of their code.) A checkpoint may bring W and b, which BERT
-    learned by telling whether one text follows another; else they are drawn.
+    (Devlin et al. 2019; get_pooled_output in modeling.py of their code.) A checkpoint may bring W
+    and b, which BERT learned by telling whether one text follows another; else they are drawn.
 
     Args:
         d_model: D, width of a token's vector and of the text's.
@@ -67,9 +68,10 @@ class Pooler(nn.Module):
 class AttentionPooling(nn.Module):
     """Return sum_j a_j x_j, the tokens averaged by how well each fits a query q that is learned.
 
-    a = softmax_j(e(q, x_j)), with the score e that `attention` has: additive, dot, general or concat (Yang et al. 2016,
-    Hierarchical Attention Networks for Document Classification, section 2.2, has such a learned query). `attention`
-    can be observed like any other layer, so the weights are recorded beside the heads.
+    a = softmax_j(e(q, x_j)), with the score e that `attention` has: additive, dot, general or
+    concat (Yang et al. 2016, Hierarchical Attention Networks for Document Classification, section
+    2.2, has such a learned query). `attention` can be observed like any other layer, so the weights
+    are recorded beside the heads.
 
     Args:
         attention: scores the tokens and averages them.

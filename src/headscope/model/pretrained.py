@@ -1,7 +1,8 @@
 """Checkpoints of the BERT family: the network they were trained as, and how their files are read.
 
-First the encoder, an embedding with a norm and blocks whose norm comes after the addition; then what its config.json
-says, what each tensor is called in a checkpoint, and how these are found, opened and put into the encoder.
+First the encoder, an embedding with a norm and blocks whose norm comes after the addition; then
+what its config.json says, what each tensor is called in a checkpoint, and how these are found,
+opened and put into the encoder.
 
 Shape letters: B texts, T tokens, D model width.
 """
@@ -24,7 +25,8 @@ from headscope.attention.functional import Dropout
 from headscope.errors import ConfigError, listed
 from headscope.files import read_json, reading
 
-# gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel 2016, section 2).
+# gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel
+# 2016, section 2).
 MAKE_ACTIVATION: dict[str, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_new": lambda: nn.GELU(approximate="tanh"),
@@ -45,9 +47,11 @@ class Architecture:
         num_layers: encoder blocks.
         feedforward_size: width of the hidden layer of a block.
         max_positions: most tokens of a text.
-        position_offset: rows of the checkpoint's table of places before that of the first token: RoBERTa counts on
-            from the id of its padding token (Ott et al. 2019, fairseq, whose tables it took over).
-        num_segments: rows of the table of token types; 0 where the family has none (Sanh et al. 2019, DistilBERT).
+        position_offset: rows of the checkpoint's table of places before that of the first token:
+            RoBERTa counts on from the id of its padding token (Ott et al. 2019, fairseq, whose
+            tables it took over).
+        num_segments: rows of the table of token types; 0 where the family has none (Sanh et al.
+            2019, DistilBERT).
         activation: between the two matrices of a block.
         norm_epsilon: added to the variance in every norm.
     """
@@ -68,8 +72,9 @@ class Architecture:
 class NormedEmbedding(nn.Module):
     """LayerNorm(token + place + token type), the input of BERT (Devlin et al. 2019, section 3, figure 2).
 
-    A token's place is counted from the start of the text, whatever is padding: padding stands at the end, and a token
-    that is hidden on purpose leaves the others where they are. What is looked up at padding is seen by nobody.
+    A token's place is counted from the start of the text, whatever is padding: padding stands at
+    the end, and a token that is hidden on purpose leaves the others where they are. What is looked
+    up at padding is seen by nobody.
 
     Args:
         architecture: sizes.
@@ -95,8 +100,9 @@ class NormedEmbedding(nn.Module):
 
         Args:
             token_ids: whatever stands at padding.
-            segment_ids: 0 for tokens of the first text of a pair, 1 for the second. Without them all are of type 0,
-                and so they are where the encoder knows but one type, as RoBERTa does.
+            segment_ids: 0 for tokens of the first text of a pair, 1 for the second. Without them
+                all are of type 0, and so they are where the encoder knows but one type, as RoBERTa
+                does.
         """
         vectors = self.token(token_ids) + self.position[: token_ids.shape[1]]
         if self.segment is not None:
@@ -110,8 +116,8 @@ class NormedEmbedding(nn.Module):
 class PostNormBlock(nn.Module):
     """Attention between tokens, then a feed-forward network on each, a norm after each addition.
 
-    x <- LayerNorm(x + MultiHeadAttention(x)), x <- LayerNorm(x + W_2 f(W_1 x + b_1) + b_2) (Vaswani et al. 2017,
-    section 3.1). Dropout acts on the output of either branch.
+    x <- LayerNorm(x + MultiHeadAttention(x)), x <- LayerNorm(x + W_2 f(W_1 x + b_1) + b_2) (Vaswani
+    et al. 2017, section 3.1). Dropout acts on the output of either branch.
 
     Args:
         architecture: sizes, the activation f, and the epsilon of the norms.
@@ -183,7 +189,8 @@ DISTILBERT_NAMES = {
     "intermediate_size": "hidden_dim",
     "hidden_act": "activation",
 }
-# Keys of config.json that would make another network than the one that is built here, and the value that would not.
+# Keys of config.json that would make another network than the one that is built here, and the value
+# that would not.
 PLAIN = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -197,7 +204,8 @@ def read_architecture(path: Path) -> Architecture:
     """Read a checkpoint's config.json.
 
     Raises:
-        ConfigError: if it cannot be read, or describes a network that is not supported; the message names what.
+        ConfigError: if it cannot be read, or describes a network that is not supported; the message
+            names what.
     """
     if not path.exists():
         found = sorted([*path.parent.glob("*/config.json"), *path.parent.glob("*/*/config.json")])
@@ -236,7 +244,8 @@ def read_architecture(path: Path) -> Architecture:
             f"model.path: {path} has the activation {activation!r}; takes {', '.join(MAKE_ACTIVATION)}"
         )
     try:
-        # Where a checkpoint leaves these out, `transformers` takes padding_idx = 1 for RoBERTa and 2 types for BERT.
+        # Where a checkpoint leaves these out, `transformers` takes padding_idx = 1 for RoBERTa and
+        # 2 types for BERT.
         offset = int(content.get("pad_token_id", 1)) + 1 if "roberta" in family else 0
         return Architecture(
             family=family,
@@ -320,8 +329,9 @@ SEGMENTS = "embeddings.token_type_embeddings.weight"
 def names_in_checkpoint(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield (our name, the checkpoint's names) for every tensor of the encoder.
 
-    Where there are several names, ours is those tensors one below the other: `in_proj_weight` [3D, D] holds the
-    matrices of queries, keys and values. Names are without the prefix that a model with a head has, such as "bert.".
+    Where there are several names, ours is those tensors one below the other: `in_proj_weight` [3D,
+    D] holds the matrices of queries, keys and values. Names are without the prefix that a model
+    with a head has, such as "bert.".
     """
     yield "embedding.token.weight", (TOKENS,)
     yield "embedding.position", (POSITIONS,)
@@ -370,8 +380,8 @@ class Tensors:
         files: the open file of each tensor, by the name under which it is stored.
 
     Attributes:
-        stored: the name under which a tensor is stored, by today's name without the prefix that a model with a head
-            has, such as "bert.".
+        stored: the name under which a tensor is stored, by today's name without the prefix that a
+            model with a head has, such as "bert.".
     """
 
     def __init__(self, path: Path, files: Mapping[str, Any]) -> None:
@@ -473,8 +483,8 @@ def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
         revision: branch, tag or commit on the Hub; None for its main branch.
 
     Raises:
-        ConfigError: if it cannot be had, its network is not supported, or its weights are pickled alone; or if a
-            revision is asked of a folder.
+        ConfigError: if it cannot be had, its network is not supported, or its weights are pickled
+            alone; or if a revision is asked of a folder.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -513,12 +523,13 @@ def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
 def load_weights(model: nn.Module, checkpoint: Checkpoint) -> None:
     """Fill `embedding` and `encoder` of a model with a checkpoint's weights, in the model's own type.
 
-    So is a `Pooler`, where the checkpoint has its weights. What else the model has, such as its head, stays as it is;
-    what else the checkpoint has is passed over, but not blocks, or parts of blocks, that the model lacks.
+    So is a `Pooler`, where the checkpoint has its weights. What else the model has, such as its
+    head, stays as it is; what else the checkpoint has is passed over, but not blocks, or parts of
+    blocks, that the model lacks.
 
     Raises:
-        ConfigError: if a file or a tensor is missing, of another shape or no floating-point one, or a block has more of
-            them.
+        ConfigError: if a file or a tensor is missing, of another shape or no floating-point one, or
+            a block has more of them.
     """
     architecture = checkpoint.architecture
     wanted, pooler = dict(names_in_checkpoint(architecture)), dict(names_of_pooler())

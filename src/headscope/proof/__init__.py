@@ -1,1 +1,1 @@
-"""The proof that the attention is right: its numerical properties (`verify`), and its computation (`trace`)."""
+"""The proof that attention is right: its properties (`verify`), and its computation (`trace`)."""

@@ -1,14 +1,12 @@
-"""Carrying weights from any form of multi-head attention to any other: all compute one function.
+"""Copy weights from any form of multi-head attention to any other: all compute one function.
 
-    carry(torch.nn.MultiheadAttention(4, 2), PaperAttention(4, 2))
+    copy_weights(torch.nn.MultiheadAttention(4, 2), PaperAttention(4, 2))
 
-Weights go through torch's packed form: `read` returns a layer's weights in it, `write` sets a layer from it.
+Weights pass through torch's packed form, the state dict of torch.nn.MultiheadAttention:
+`read_weights` returns those of a layer in it, `write_weights` sets a layer from it.
 """
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.attention.multi_head import MultiHeadAttention
@@ -16,91 +14,67 @@ from headscope.attention.reference import FourLinearAttention, PackedAttention, 
 from headscope.attention.variants import SharedProjectionAttention
 
 
-class Weights(NamedTuple):
-    """The weights of multi-head attention of one width, as torch packs them.
-
-    Attributes:
-        in_weight: rows for the queries of all heads, then for the keys, then for the values.
-        in_bias: likewise; None without biases.
-        out_weight: W^O, transposed as Linear keeps it.
-        out_bias: likewise; None without biases.
-    """
-
-    in_weight: Float[Tensor, "3D D"]
-    in_bias: Float[Tensor, " 3D"] | None
-    out_weight: Float[Tensor, "D D"]
-    out_bias: Float[Tensor, " D"] | None
-
-
-def carry(source: nn.Module, target: nn.Module) -> None:
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
     """Give `target` the weights of `source`, so that both compute the same.
 
     Raises:
-        TypeError: for a layer that is no form of multi-head attention.
-        ValueError: where `target` cannot hold the weights: another width, biases it lacks, projections it shares.
+        TypeError: if one of them is not a form of multi-head attention.
+        ValueError: if `target` cannot hold the weights: another width, no biases, shared keys.
     """
-    write(target, read(source))
+    write_weights(target, read_weights(source))
 
 
-def read(layer: nn.Module) -> Weights:
-    """Return the weights of a layer in the packed form. The tensors are detached."""
+def read_weights(layer: nn.Module) -> dict[str, Tensor]:
+    """Return a layer's weights in the packed form, [3D, D] for queries, keys and values."""
     if isinstance(layer, SharedProjectionAttention):
-        # Every head has the same block on the diagonal: it sees its own piece of the embedding alone.
-        weight = torch.cat([torch.block_diag(*[linear.weight.detach()] * layer.num_heads)
-                            for linear in (layer.queries, layer.keys, layer.values)])  # fmt: skip
-        return Weights(
-            weight,
-            weight.new_zeros(len(weight)),
-            layer.fc_out.weight.detach(),
-            layer.fc_out.bias.detach(),
-        )
-    if isinstance(layer, MultiHeadAttention | nn.MultiheadAttention):
+        # Every head has the same block on the diagonal: it sees only its own piece.
+        linears = (layer.queries, layer.keys, layer.values)
+        blocks = [torch.block_diag(*[each.weight.detach()] * layer.num_heads) for each in linears]
+        weights = {"in_proj_weight": torch.cat(blocks)}
+        weights["in_proj_bias"] = weights["in_proj_weight"].new_zeros(3 * layer.embed_dim)
+        out = layer.fc_out
+    elif isinstance(layer, MultiHeadAttention | nn.MultiheadAttention):
         if layer.in_proj_weight is None:
-            raise ValueError("keys and values of a width of their own have no packed form")
-        out, in_weight = layer.out_proj, _with_own_keys(layer, layer.in_proj_weight)
-        in_bias = None if layer.in_proj_bias is None else _with_own_keys(layer, layer.in_proj_bias)
+            raise ValueError("keys and values of another width than queries have no packed form")
+        state = layer.state_dict()
+        names = [name for name in state if not name.startswith("out_proj.")]
+        weights = {name: _repeat_shared_keys(layer, state[name]) for name in names}
+        out = layer.out_proj
     else:
-        projections, out = _linears(layer, "from")
-        in_weight = torch.cat([linear.weight.detach() for linear in projections])
-        in_bias = (
-            None
-            if out.bias is None
-            else torch.cat([linear.bias.detach() for linear in projections])
-        )
-    return Weights(
-        in_weight, in_bias, out.weight.detach(), None if out.bias is None else out.bias.detach()
-    )
+        projections, out = _linears(layer)
+        weights = {}
+        for kind in out.state_dict():  # weight and, if there is one, bias
+            tensors = [linear.state_dict()[kind] for linear in projections]
+            weights[f"in_proj_{kind}"] = torch.cat(tensors)
+    return weights | {f"out_proj.{kind}": tensor for kind, tensor in out.state_dict().items()}
 
 
-def write(layer: nn.Module, weights: Weights) -> None:
-    """Set the weights of a layer from the packed form."""
-    if isinstance(layer, MultiHeadAttention | nn.MultiheadAttention):
-        names = ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]
-        given = {
-            name: tensor for name, tensor in zip(names, weights, strict=True) if tensor is not None
-        }
-        shapes = [
-            {name: tensor.shape for name, tensor in state.items()}
-            for state in (layer.state_dict(), given)
-        ]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                f"{type(layer).__name__} has other widths, biases or shared keys than the weights"
-            )
-        layer.load_state_dict(given)
-        return
-    projections, out = _linears(layer, "to")
-    parts = len(projections)
-    biases = [None] * parts if weights.in_bias is None else list(weights.in_bias.chunk(parts))
-    for linear, weight, bias in zip(
-        projections, weights.in_weight.chunk(parts), biases, strict=True
-    ):
-        _put(linear, weight, bias)
-    _put(out, weights.out_weight, weights.out_bias)
+def write_weights(layer: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Set a layer's weights from the packed form."""
+    try:
+        if isinstance(layer, MultiHeadAttention | nn.MultiheadAttention):
+            layer.load_state_dict(weights)
+            return
+        projections, out = _linears(layer)
+        out.load_state_dict(_state(weights, "out_proj."))
+        packed = _state(weights, "in_proj_")
+        for i, linear in enumerate(projections):
+            parts = {kind: rows.chunk(len(projections))[i] for kind, rows in packed.items()}
+            linear.load_state_dict(parts)
+    except RuntimeError as error:  # names or shapes differ
+        raise ValueError(
+            f"{type(layer).__name__}: the weights have another width, biases or shared keys"
+        ) from error
 
 
-def _linears(layer: nn.Module, direction: str) -> tuple[list[nn.Linear], nn.Linear]:
-    """Return a textbook form's projections, in the order in which the packed form stacks them, and W^O."""
+def _state(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the weight and, if there is one, the bias whose names begin like this."""
+    kinds = [kind for kind in ("weight", "bias") if prefix + kind in weights]
+    return {kind: weights[prefix + kind] for kind in kinds}
+
+
+def _linears(layer: nn.Module) -> tuple[list[nn.Linear], nn.Linear]:
+    """Return a textbook form's projections, in the order in which torch packs them, and W^O."""
     match layer:
         case PaperAttention():
             return [*layer.W_Q, *layer.W_K, *layer.W_V], layer.W_O
@@ -108,32 +82,17 @@ def _linears(layer: nn.Module, direction: str) -> tuple[list[nn.Linear], nn.Line
             return [layer.W_Q, layer.W_K, layer.W_V], layer.W_O
         case PackedAttention():
             return [layer.in_proj], layer.out_proj
-    name = type(layer).__name__
     raise TypeError(
-        f"{name} is no form of multi-head attention that weights can be carried {direction}"
+        f"expected a form of multi-head attention with weights for each head, got "
+        f"{type(layer).__name__}"
     )
 
 
-def _put(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
-    if linear.weight.shape != weight.shape or (linear.bias is None) != (bias is None):
-        ours, theirs = list(linear.weight.shape), list(weight.shape)
-        raise ValueError(f"a projection of {ours} with bias={linear.bias is not None} cannot take {theirs}, "
-                         f"bias={bias is not None}")  # fmt: skip
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        if bias is not None:
-            linear.bias.copy_(bias)
-
-
-def _with_own_keys(layer: MultiHeadAttention | nn.MultiheadAttention, rows: Tensor) -> Tensor:
-    """Repeat the rows of keys and values that several heads share, so that each head has its own."""
+def _repeat_shared_keys(layer: MultiHeadAttention | nn.MultiheadAttention, rows: Tensor) -> Tensor:
+    """Repeat the rows of keys and values that heads share, so that each head has its own."""
     if isinstance(layer, nn.MultiheadAttention):
-        return rows.detach()
-    queries, shared = rows.detach().tensor_split([layer.embed_dim])
-    heads = shared.unflatten(0, (-1, layer.head_dim))  # [2 H / sharing, E, ...]
-    return torch.cat(
-        [
-            queries,
-            heads.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=0).flatten(0, 1),
-        ]
-    )
+        return rows
+    queries, shared = rows.tensor_split([layer.embed_dim])
+    heads = shared.unflatten(0, (-1, layer.head_dim))  # [2 num_kv_heads, E, ...]
+    repeated = heads.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=0)
+    return torch.cat([queries, repeated.flatten(0, 1)])

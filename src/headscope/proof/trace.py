@@ -1,14 +1,13 @@
-"""trace_attention(config): self-attention step by step, with the shape, the cost and the time of each step.
+"""trace_attention(config): self-attention step by step, with shapes, cost and time of each step.
 
-`computation` is the textbook's computation, one line for each step; everything that is printed is read off its tensors.
-B texts of T tokens, D model width, H heads, E = D / H width of a head; in O(...), n is T and d is D.
+`computation` is the textbook's computation, one line for each step; all that is printed is read
+off its tensors. B texts of T tokens, D model width, H heads, E = D / H width of a head; in O(...),
+n is T and d is D.
 """
 
 import math
 import os
-import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from statistics import median
 from typing import NamedTuple
 
@@ -19,71 +18,70 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention
 from headscope.errors import ConfigError
 from headscope.heads.capture import now
 from headscope.options import TraceConfig
-from headscope.proof.copy_weights import carry
 
-PLAIN_WIDTH = 110  # columns of a file or a pipe, which has no width of its own
-EXAMPLE = {"batch": 1, "seq_len": 3, "d_model": 4, "num_heads": 2}
+PIPE_WIDTH = 110  # columns where the output is a file or a pipe
+MULTIPLY_ADDS = "multiply-adds"
+EXAMPLE = {"B": 1, "T": 3, "D": 4, "H": 2}
+Sizes = dict[str, int]
 
 
 class Step(NamedTuple):
-    """What theory says of a step: its formula, how many of its unit it takes, and how that grows."""
+    """A step in theory: its formula, how many of its unit it takes, and how that grows."""
 
     name: str
     formula: str
-    cost: str
+    cost: str  # a product of sizes
     order: str
-    unit: str = "multiply-adds"
+    unit: str = MULTIPLY_ADDS
 
 
 STEPS = (
-    Step("project to Q, K, V", "X W_in + b_in", "B·T·3D·D", "O(n·d²)"),
+    Step("project to Q, K, V", "X W_in + b_in", "B·T·3·D·D", "O(n·d²)"),
     Step("cut into Q, K, V", "D columns each", "0", "O(1)", "a view"),
     Step("split into heads", "Q_i, K_i, V_i: E columns each", "0", "O(1)", "a view"),
-    Step("scores", "S_i = Q_i K_iᵀ", "B·H·T²·E", "O(n²·d)"),
-    Step("scale", "S_i / √E", "B·H·T²", "O(n²)", "divisions"),
-    Step("mask", "-inf where a key is padding", "B·H·T²", "O(n²)", "numbers set"),
-    Step("softmax", "A_i = exp(S_i) / row sums", "B·H·T²", "O(n²)", "exponentials"),
-    Step("weighted sum", "head_i = A_i V_i", "B·H·T²·E", "O(n²·d)"),
+    Step("scores", "S_i = Q_i K_iᵀ", "B·H·T·T·E", "O(n²·d)"),
+    Step("scale", "S_i / √E", "B·H·T·T", "O(n²)", "divisions"),
+    Step("mask", "-inf where a key is padding", "B·H·T·T", "O(n²)", "numbers set"),
+    Step("softmax", "A_i = exp(S_i) / row sums", "B·H·T·T", "O(n²)", "exponentials"),
+    Step("weighted sum", "head_i = A_i V_i", "B·H·T·T·E", "O(n²·d)"),
     Step("concatenate heads", "Concat(head_1, ..., head_H)", "0", "O(n·d)", "a copy"),
     Step("output projection", "Concat(...) W_O + b_O", "B·T·D·D", "O(n·d²)"),
 )
 
 
 def computation(
-    layer: PackedAttention, X: Float[Tensor, "B T D"], hidden: Bool[Tensor, "B T"]
+    layer: PackedAttention, X: Float[Tensor, "B T D"], padding: Bool[Tensor, "B T"]
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Yield what each of STEPS makes; `hidden` is True at padding."""
-    H, E = layer.num_heads, X.shape[-1] // layer.num_heads
+    """Yield what each of STEPS makes; `padding` is True at padding."""
+    H = layer.num_heads
+    E = X.shape[-1] // H
     packed = layer.in_proj(X)  # [B, T, 3D]
     yield (packed,)
-    Q, K, V = packed.chunk(3, dim=-1)  # each [B, T, D]
-    yield Q, K, V
-    Q, K, V = (
-        part.unflatten(-1, (H, E)).transpose(1, 2) for part in (Q, K, V)
-    )  # each [B, H, T, E]
+    parts = packed.chunk(3, dim=-1)  # three of [B, T, D]
+    yield parts
+    Q, K, V = (part.unflatten(-1, (H, E)).transpose(1, 2) for part in parts)  # [B, H, T, E]
     yield Q, K, V
     S = Q @ K.transpose(-2, -1)  # [B, H, T, T]
     yield (S,)
     S = S / math.sqrt(E)
     yield (S,)
-    S = S.masked_fill(hidden[:, None, None], -math.inf)
+    S = S.masked_fill(padding[:, None, None], -math.inf)
     yield (S,)
     A = S.softmax(dim=-1)  # [B, H, T, T], each row sums to 1
     yield (A,)
     heads = A @ V  # [B, H, T, E]
     yield (heads,)
-    joined = heads.transpose(1, 2).flatten(2)  # [B, T, D]
-    yield (joined,)
-    yield (layer.out_proj(joined),)  # [B, T, D]
+    merged = heads.transpose(1, 2).flatten(2)  # [B, T, D]
+    yield (merged,)
+    yield (layer.out_proj(merged),)  # [B, T, D]
 
 
 class Row(NamedTuple):
-    """A step as it was seen: how many tensors it made, their shape, the shape of one head's part, and the time."""
+    """A step as it was run: how many tensors, their shape, that of one head's part, the time."""
 
     step: Step
     tensors: int
@@ -93,112 +91,92 @@ class Row(NamedTuple):
 
 
 @torch.no_grad()
-def trace(
-    layer: PackedAttention, X: Float[Tensor, "B T D"], hidden: Bool[Tensor, "B T"], repeats: int = 1
-) -> tuple[list[Row], Float[Tensor, "B T D"]]:
-    """Return every step as it was seen, and the output; times are the median of `repeats` passes after a first one."""
-    E, times = X.shape[-1] // layer.num_heads, []
+def trace(layer: PackedAttention, X: Tensor, padding: Tensor, repeats: int = 1) -> list[Row]:
+    """Return every step; times are the median of `repeats` passes after a first one."""
+    E = X.shape[-1] // layer.num_heads
+    times: list[list[float]] = []
     for _ in range(repeats + 1):
-        started, rows, times_now = now(X.device), [], []
-        for step, made in zip(STEPS, computation(layer, X, hidden), strict=True):
-            times_now.append(now(X.device) - started)
-            one = made[0][:, 0] if made[0].dim() == 4 else made[0][..., :E]
-            rows.append(Row(step, len(made), tuple(made[0].shape), tuple(one.shape), 0.0))
-            output, started = made[0], now(X.device)
-        times.append(times_now)
-    typical = [median(column) for column in zip(*times[1:], strict=True)]
-    return [row._replace(seconds=each) for row, each in zip(rows, typical, strict=True)], output
+        rows = []
+        seconds = []
+        started = now(X.device)
+        for step, tensors in zip(STEPS, computation(layer, X, padding), strict=True):
+            seconds.append(now(X.device) - started)
+            output = tensors[0]
+            head = output[:, 0] if output.dim() == 4 else output[..., :E]
+            rows.append(Row(step, len(tensors), tuple(output.shape), tuple(head.shape), 0.0))
+            started = now(X.device)
+        times.append(seconds)
+    medians = [median(column) for column in zip(*times[1:], strict=True)]
+    return [row._replace(seconds=each) for row, each in zip(rows, medians, strict=True)]
 
 
-def symbols(layer: PackedAttention, X: Float[Tensor, "B T D"]) -> dict[str, int]:
-    """Return what B, T, D, H and E stand for."""
-    B, T, D = X.shape
-    return {"B": B, "T": T, "D": D, "H": layer.num_heads, "E": D // layer.num_heads}
-
-
-def value(formula: str, numbers: Mapping[str, int]) -> int:
-    """Return the number that a cost such as B·T·3D·D or B·H·T² gives."""
-    result = 1
-    for factor in formula.split("·"):
-        number, symbol, square = re.fullmatch(r"(\d*)([A-Z]?)(²?)", factor).groups()  # type: ignore[union-attr]
-        result *= int(number or 1) * numbers.get(symbol, 1) ** (2 if square else 1)
-    return result
-
-
-@torch.no_grad()
-def against_layer(
-    layer: PackedAttention,
-    X: Float[Tensor, "B T D"],
-    hidden: Bool[Tensor, "B T"],
-    output: Float[Tensor, "B T D"],
-) -> tuple[float, float]:
-    """Return the largest difference to MultiHeadAttention with the same weights, by its fused kernel, and its time."""
-    bias = layer.out_proj.bias is not None
-    ours = MultiHeadAttention(X.shape[-1], layer.num_heads, bias=bias, batch_first=True).to(X)
-    carry(layer, ours)
-    found, _ = ours(X, X, X, hidden, need_weights=False)
-    started = now(X.device)
-    ours(X, X, X, hidden, need_weights=False)
-    return float((found - output).abs().max()), now(X.device) - started
+def count(cost: str, sizes: Sizes) -> int:
+    """Return the number that a cost such as B·T·3·D·D is."""
+    return math.prod(
+        sizes[factor] if factor in sizes else int(factor) for factor in cost.split("·")
+    )
 
 
 def trace_attention(config: TraceConfig, console: Console | None = None) -> None:
-    """Print the steps of multi-head attention at the given sizes and of a small example, or their growth.
+    """Print the steps of multi-head attention at the given sizes and of a small example.
 
-    Args:
-        config: sizes, type and device; with `grow`, the lengths.
-        console: where to print; standard output by default.
+    With `grow`, print instead how work and time of each step grow with the length.
 
     Raises:
-        ConfigError: if there is no such device, or its memory is too small.
+        ConfigError: if there is no such device, or not enough memory.
     """
-    console, kind = console or _console(), getattr(torch, config.dtype)
+    if console is None:
+        console = Console()
+        if not (console.is_terminal or "COLUMNS" in os.environ):
+            console = Console(width=PIPE_WIDTH)
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device: got cuda, but torch finds no CUDA GPU here; takes auto or cpu")
+        raise ConfigError("device: expected auto or cpu, got cuda; torch finds no CUDA GPU here")
     device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
-    _check_memory(config, device)
-    lengths = config.all_lengths if config.grow else [config.sizes["seq_len"]]
-    made = [
-        _made(config.sizes | {"seq_len": length}, config.bias, device, kind) for length in lengths
+    dtype: torch.dtype = getattr(torch, config.dtype)
+    batch, length, width, heads = (
+        config.sizes[name] for name in ("batch", "seq_len", "d_model", "num_heads")
+    )
+    lengths = config.all_lengths if config.grow else [length]
+    all_sizes = [{"B": batch, "T": T, "D": width, "H": heads, "E": width // heads} for T in lengths]
+    try:
+        inputs = [make_inputs(sizes, config.bias, device, dtype) for sizes in all_sizes]
+        traces = [trace(*each, config.repeats) for each in inputs]
+    except RuntimeError as error:  # of torch's allocator: "not enough memory", "out of memory"
+        if "memory" not in str(error):
+            raise
+        raise ConfigError(
+            f"seq_len: {lengths[-1]} tokens in a batch of {batch} do not fit into memory; "
+            f"take fewer ({str(error).splitlines()[0]})"
+        ) from error
+    lines = [
+        f"{config.dtype} on {device.type}, torch {torch.__version__}; times are the median of "
+        f"{config.repeats} passes; in O(), n is T and d is D"
     ]
-    traced = [trace(*each, config.repeats) for each in made]
-    numbers = [symbols(layer, X) for layer, X, _ in made]
-    place = f"{config.dtype} on {device.type}, torch {torch.__version__}"
-    _say(
-        console,
-        f"{place}; times are the median of {config.repeats} passes; in O(), n is T and d is D",
-    )
     if config.grow:
-        console.print(_growth_table([rows for rows, _ in traced], numbers))
-        _say(
-            console,
-            "with twice the tokens: projections twice the work, scores, softmax and weighted sum four times",
+        tables = [_growth_table(traces, all_sizes)]
+        lines.append(
+            "with twice the tokens: projections twice the work, scores, softmax and weighted sum "
+            "four times"
         )
-        return
-    console.print(_step_table(made[0][0], traced[0][0], numbers[0]))
-    difference, seconds = against_layer(*made[0], traced[0][1])
-    _say(
-        console, f"MultiHeadAttention with the same weights, by its fused kernel: {_time(seconds)}"
-    )
-    _say(console, f"largest absolute difference between both outputs: {difference:.1e}")
-    console.print(_example_table(*_made(EXAMPLE, config.bias, torch.device("cpu"), torch.float32)))
+    else:
+        example = make_inputs(EXAMPLE, config.bias, torch.device("cpu"), torch.float32)
+        tables = [_step_table(inputs[0][0], traces[0], all_sizes[0]), _example_table(*example)]
+    for table in tables:
+        console.print(table)
+    for line in lines:
+        console.print(line, highlight=False, markup=False)
 
 
-def _made(
-    sizes: Mapping[str, int], bias: bool, device: torch.device, kind: torch.dtype
+def make_inputs(
+    sizes: Sizes, bias: bool, device: torch.device, dtype: torch.dtype
 ) -> tuple[PackedAttention, Tensor, Tensor]:
-    """Return a layer, tokens, and the mask of padding in texts of 2/3 T to T tokens."""
-    B, T, D, H = (sizes[name] for name in ("batch", "seq_len", "d_model", "num_heads"))
+    """Return a layer, tokens, and the padding of texts of 2/3 T to T tokens."""
+    B, T, D, H = (sizes[letter] for letter in "BTDH")
     torch.manual_seed(0)
-    layer, lengths = (
-        PackedAttention(D, H, bias).to(device, kind),
-        torch.linspace((2 * T + 2) // 3, T, B).long(),
-    )
-    return (
-        layer,
-        torch.randn(B, T, D).to(device, kind),
-        (torch.arange(T) >= lengths[:, None]).to(device),
-    )
+    layer = PackedAttention(D, H, bias).to(device, dtype)
+    lengths = torch.linspace((2 * T + 2) // 3, T, B).long()
+    padding = torch.arange(T) >= lengths[:, None]  # [B, T]
+    return layer, torch.randn(B, T, D).to(device, dtype), padding.to(device)
 
 
 def _table(title: str, *headings: str, left: int) -> Table:
@@ -210,77 +188,70 @@ def _table(title: str, *headings: str, left: int) -> Table:
     return table
 
 
-def _step_table(layer: PackedAttention, rows: list[Row], numbers: dict[str, int]) -> Table:
-    D, E = numbers["D"], numbers["E"]
-    title = "self-attention, " + ", ".join(
-        f"{symbol}={number}" for symbol, number in numbers.items()
-    )
+def _step_table(layer: PackedAttention, rows: list[Row], sizes: Sizes) -> Table:
+    D = sizes["D"]
+    E = sizes["E"]
+    title = "self-attention, " + ", ".join(f"{letter}={size}" for letter, size in sizes.items())
     headings = ("step\nformula", "weights\nof one head", "all heads\none head", "count", "time")
     table = _table(title, *headings, left=3)
-    table.add_row("input\nX", "", str((numbers["B"], numbers["T"], D)))
+    table.add_row("input\nX", "", str((sizes["B"], sizes["T"], D)))
     weights = {
         "project to Q, K, V": f"({D}, {3 * D})\n3 × ({D}, {E})",
         "output projection": f"({D}, {D})\n({E}, {D})",
     }
     for step, tensors, shape, head, seconds in rows:
-        all_heads, one_head = (
-            f"{tensors} × {each}" if tensors > 1 else str(each) for each in (shape, head)
-        )
+        times = f"{tensors} × " if tensors > 1 else ""
+        shapes = f"{times}{shape}"
         if step is STEPS[0]:
-            one_head = f"3 × {head}"
-        shapes = all_heads if step is STEPS[-1] else f"{all_heads}\n{one_head}"
-        count = (
-            f"{value(step.cost, numbers):,} {step.unit}\n{step.cost}"
-            if step.cost != "0"
-            else f"{step.unit}\n0"
-        )
-        table.add_row(f"{step.name}\n{step.formula}", weights.get(step.name, ""), shapes,
-                      f"{count}, {step.order}", _time(seconds))  # fmt: skip
+            shapes += f"\n3 × {head}"
+        elif step is not STEPS[-1]:
+            shapes += f"\n{times}{head}"
+        amount = f"{step.unit}\n0"
+        if step.cost != "0":
+            amount = f"{count(step.cost, sizes):,} {step.unit}\n{step.cost}"
+        name = f"{step.name}\n{step.formula}"
+        amount = f"{amount}, {step.order}"
+        table.add_row(name, weights.get(step.name, ""), shapes, amount, _time(seconds))
     parameters = sum(parameter.numel() for parameter in layer.parameters())
-    total = sum(
-        value(step.cost, numbers) for step in STEPS if step.unit == Step._field_defaults["unit"]
-    )
+    total = sum(count(step.cost, sizes) for step in STEPS if step.unit == MULTIPLY_ADDS)
+    seconds = sum(row.seconds for row in rows)
     table.add_section()
-    table.add_row("total", f"{parameters:,}\nparameters", "", f"{total:,} multiply-adds",
-                  _time(sum(row.seconds for row in rows)))  # fmt: skip
+    table.add_row(
+        "total", f"{parameters:,}\nparameters", "", f"{total:,} {MULTIPLY_ADDS}", _time(seconds)
+    )
     return table
 
 
-def _growth_table(traced: list[list[Row]], numbers: list[dict[str, int]]) -> Table:
-    title = (
-        ", ".join(f"{symbol}={numbers[0][symbol]}" for symbol in "BDHE")
-        + ", count and time for texts of T tokens"
-    )
-    table = _table(title, "step", *(f"T={each['T']}" for each in numbers), "grows", left=1)
-    for column in zip(*traced, strict=True):
+def _growth_table(traces: list[list[Row]], all_sizes: list[Sizes]) -> Table:
+    sizes = ", ".join(f"{letter}={all_sizes[0][letter]}" for letter in "BDHE")
+    lengths = [f"T={each['T']}" for each in all_sizes]
+    title = f"{sizes}, count and time for texts of T tokens"
+    table = _table(title, "step", *lengths, "grows", left=1)
+    for column in zip(*traces, strict=True):
         step = column[0].step
-        cells = [f"{_count(value(step.cost, each))}\n{_time(row.seconds)}"
-                 for row, each in zip(column, numbers, strict=True)]  # fmt: skip
+        cells = [
+            f"{_scaled(float(count(step.cost, each)), COUNTS)}\n{_time(row.seconds)}"
+            for row, each in zip(column, all_sizes, strict=True)
+        ]
         table.add_row(f"{step.name}\n({step.unit})", *cells, step.order)
     table.add_section()
-    table.add_row("total time", *(_time(sum(row.seconds for row in rows)) for rows in traced))
+    table.add_row("total time", *(_time(sum(row.seconds for row in rows)) for rows in traces))
     return table
 
 
 @torch.no_grad()
-def _example_table(layer: PackedAttention, X: Tensor, hidden: Tensor) -> Table:
-    """Return every step of a small example with its numbers: heads side by side, Q, K and V below each other."""
-    table = _table(
-        "a small example, its last token padding",
-        "step\nshape",
-        "numbers, heads side by side",
-        left=2,
-    )
-    for step, made in [
-        (Step("input", "X", "0", ""), (X,)),
-        *zip(STEPS, computation(layer, X, hidden), strict=True),
-    ]:
-        shape = (
-            f"{len(made)} × {tuple(made[0].shape)}" if len(made) > 1 else str(tuple(made[0].shape))
-        )
-        table.add_row(
-            f"{step.name}\n{shape}", "\n".join(map(_numbers, "QKV" if len(made) > 1 else " ", made))
-        )
+def _example_table(layer: PackedAttention, X: Tensor, padding: Tensor) -> Table:
+    """Return every step of a small example with its numbers, heads side by side."""
+    title = "a small example, its last token padding"
+    table = _table(title, "step\nshape", "numbers, heads side by side", left=2)
+    names = ["input", *(step.name for step in STEPS)]
+    for name, tensors in zip(names, [(X,), *computation(layer, X, padding)], strict=True):
+        shape = str(tuple(tensors[0].shape))
+        labels = " "
+        if len(tensors) > 1:
+            shape = f"{len(tensors)} × {shape}"
+            labels = "QKV"
+        table.add_row(f"{name}\n{shape}", "\n".join(map(_numbers, labels, tensors)))
         table.add_section()
     return table
 
@@ -288,52 +259,23 @@ def _example_table(layer: PackedAttention, X: Tensor, hidden: Tensor) -> Table:
 def _numbers(label: str, tensor: Tensor) -> str:
     """Return the first text of a tensor, one line for each token."""
     heads = tensor[0] if tensor.dim() == 4 else tensor  # [H, T, columns], or [1, T, columns]
-    lines = [" │".join("".join(f"{number:6.2f}" for number in head) for head in token)
-             for token in heads.transpose(0, 1).tolist()]  # fmt: skip
-    return "\n".join(f"{label} {line}" for line in lines)
+    lines = []
+    for token in heads.transpose(0, 1).tolist():
+        parts = ["".join(f"{number:6.2f}" for number in head) for head in token]
+        lines.append(f"{label} {' │'.join(parts)}")
+    return "\n".join(lines)
+
+
+TIMES = {" s": 1.0, " ms": 1e-3, " µs": 1e-6}
+COUNTS = {" G": 1e9, " M": 1e6, " k": 1e3, "": 1.0}
 
 
 def _time(seconds: float) -> str:
-    return _scaled(seconds * 1e6, {"s": 1e6, "ms": 1e3, "µs": 1.0})
-
-
-def _count(count: int) -> str:
-    return _scaled(float(count), {"G": 1e9, "M": 1e6, "k": 1e3}) if count >= 1000 else str(count)
+    return _scaled(seconds, TIMES)
 
 
 def _scaled(amount: float, units: dict[str, float]) -> str:
-    """Return three digits and the first unit that is not too large; the last is the smallest."""
-    unit = next((unit for unit, size in units.items() if amount >= size), [*units][-1])
-    return f"{amount / units[unit]:.3g} {unit}"
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False)
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PLAIN_WIDTH)
-
-
-def _check_memory(config: TraceConfig, device: torch.device) -> None:
-    """Refuse what cannot fit, before the system ends the process."""
-    B, T, D, H = (config.sizes[name] for name in ("batch", "seq_len", "d_model", "num_heads"))
-    T = config.all_lengths[-1] if config.grow else T
-    numbers = (
-        3 * B * H * T**2 + 10 * B * T * D + 8 * D**2
-    )  # three of scores; tokens, Q, K, V and copies; two layers
-    needed = numbers * getattr(torch, config.dtype).itemsize
-    if device.type == "cuda":
-        there = int(torch.cuda.mem_get_info(device)[0])
-    else:  # Windows does not say
-        there = (
-            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            if hasattr(os, "sysconf")
-            else sys.maxsize
-        )
-    if needed > there:
-        raise ConfigError(
-            f"seq_len: {T} tokens in a batch of {B}, with d_model={D} and num_heads={H}, need about "
-            f"{needed / 2**30:,.0f} GiB of memory, and there are {there / 2**30:,.0f}; take fewer"
-        )
+    """Return three digits and the largest unit that is not above the amount."""
+    fitting = [unit for unit, size in units.items() if amount >= size]
+    unit = fitting[0] if fitting else list(units)[-1]
+    return f"{amount / units[unit]:.3g}{unit}"

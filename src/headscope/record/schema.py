@@ -1,140 +1,149 @@
-"""How recorded maps are stored: one file for each step, and an index that lists them. Needs numpy alone.
+"""What a record of heads holds: an index, one file of arrays for each step, and their bounds. Needs numpy alone.
 
-    <run>/heads/index.json            what was recorded: texts, layers, heads, and the steps that were kept
-    <run>/heads/step_000000001200.npz one step: every map, and the numbers of every head
+    <run>/heads/index.json             texts, layers, heads, and the steps that were kept
+    <run>/heads/step_000000001200.npz  one step: every map, and the numbers of every head
 
 A weight is stored as one byte: a level of 0 to 255 times the largest weight of its row, so that rows of small
-weights keep their detail (the error is at most that maximum / 510). docs/record-format.md lists the members.
+weights keep their detail (the error is at most that maximum / 510). docs/record-format.md lists the arrays.
 
-A step's file is written whole before the index names it, and the index is replaced whole: what is listed can be read,
-whenever the process was killed. Nothing is pickled. Below the record is what is said of a text: of a pair, how much of
-a map goes from one text to the other; and what every part of the model put for an answer, in nats. Shape letters: T
-positions, Q queries, L layers, H heads, K keys, N tokens that are kept for each head.
+A step's file is written before the index names it, and both are written atomically, so every listed step can be
+read whenever the process was killed. Nothing is pickled. Shape letters: T tokens, Q queries, K keys, H heads of a
+layer, W heads of the widest layer, A heads of all layers, L layers, C classes, N tokens kept for each head.
 """
 
 import json
-import os
-import stat
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from headscope.files import write_atomic
-from headscope.record.bounds import check_content, check_counts
 
-FOLDER, INDEX, VERSION, LEVELS = "heads", "index.json", 1, 255
-LARGEST_INDEX = 2**23  # bytes
+FOLDER = "heads"
+INDEX = "index.json"
+VERSION = 1
+LEVELS = 255
 Arrays = dict[str, np.ndarray]
-Segments = Sequence[
-    int | None
-]  # of each token: 0 first text, 1 second, None special, as in `encoding.sequence_ids`
-KEPT_TOKENS, NAMED_HEADS = 5, 3  # of each head; in a sentence
+Segments = Sequence[int | None]  # of each token: 0 first text, 1 second, None special
+
+# A record may come from anybody. What a page draws grows with counts, so counts are bounded, far above what
+# training writes.
+MAX_INDEX_BYTES = 2**23
+MAX_TOKENS = 2**13
+MAX_TOKENS_OF_ALL = 2**20
+MAX_HEADS = 2048
+MAX_STEPS = 10_000
+MAX_MEASURES = 64
+MAX_OTHER_ARRAYS = 1000  # arrays of a step that belong to no text
+STRICT = ConfigDict(strict=True, extra="forbid")
+
+Name = Annotated[str, Field(max_length=1000)]
+Token = Annotated[int, Field(ge=0, lt=MAX_TOKENS)]
+Integer = Annotated[int, Field(gt=-(2**53), lt=2**53)]  # JavaScript confuses larger ones
+Names = Annotated[list[Name], Field(max_length=256)]
 
 
 class RecordError(Exception):
-    """A record that cannot be read; the message names the file and says what is wrong with it."""
+    """A record that cannot be read; the message names the file and what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text whose maps are recorded at every step.
+    """A probe text, whose maps are recorded at every step.
 
     Attributes:
         name: such as probe_0.
         tokens: as a person reads them.
         text: the whole text.
         label: its class, if known.
-        segments: for a pair of texts, which of them each token is of: 0, 1, or None for special tokens such as [SEP]
-            (Hugging Face's encoding.sequence_ids). None for a single text.
-        special: places of the tokens that are no words of the text, such as [CLS] and [SEP]; None if not known.
-        readout: the place that the classifier reads its answer from, where it is one; else None.
+        segments: of a pair, the text that each token belongs to: 0, 1, or None for special tokens (Hugging
+            Face's encoding.sequence_ids). None for a single text.
+        special: positions of tokens that are no words, such as [CLS]; None if unknown.
+        readout: the position that the classifier reads, where it is one.
 
     Raises:
         ValueError: if segments, special or readout do not fit the tokens.
     """
 
-    name: str
-    tokens: list[str]
+    __pydantic_config__: ClassVar = STRICT
+    name: Name
+    tokens: Annotated[list[str], Field(min_length=1, max_length=MAX_TOKENS)]
     text: str
     label: str | None = None
-    segments: list[int | None] | None = None
-    special: list[int] | None = None
-    readout: int | None = None
+    segments: list[Annotated[int, Field(ge=0, le=1)] | None] | None = None
+    special: Annotated[list[Token], Field(max_length=MAX_TOKENS)] | None = None
+    readout: Token | None = None
 
     def __post_init__(self) -> None:
-        """Keep half a character of a broken text, which has no UTF-8, as a question mark."""
+        """Replace lone surrogates, which have no UTF-8, and check the positions."""
         for name in ("name", "text", "label"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else encodable(value))
         object.__setattr__(self, "tokens", [encodable(token) for token in self.tokens])
+        num_tokens = len(self.tokens)
         if self.segments is not None:
-            object.__setattr__(
-                self, "segments", check_segments(self.segments, len(self.tokens), self.name)
-            )
-        for place in [*(self.special or ()), *(() if self.readout is None else (self.readout,))]:
-            if not 0 <= place < len(self.tokens):
-                raise ValueError(
-                    f"{self.name}: there is no token at place {place}; it has {len(self.tokens)}"
-                )
+            object.__setattr__(self, "segments", _segments(self.segments, num_tokens, self.name))
+        readout = [] if self.readout is None else [self.readout]
+        for position in [*(self.special or []), *readout]:
+            if not 0 <= position < num_tokens:
+                raise ValueError(f"{self.name}: no token at {position}; it has {num_tokens}")
 
 
-def check_segments(segments: Sequence[Any], tokens: int, name: str) -> list[int | None]:
-    """Return the segments as plain numbers; ValueError unless there is 0, 1 or None for each token."""
-    if len(segments) != tokens or any(segment not in (0, 1, None) for segment in segments):
-        raise ValueError(f"{name}: segments has to be 0, 1 or None for each of the {tokens} tokens")
+def _segments(segments: Segments, num_tokens: int, name: str) -> list[int | None]:
+    if len(segments) != num_tokens or any(segment not in (0, 1, None) for segment in segments):
+        raise ValueError(f"{name}: segments: expected 0, 1 or None for each of {num_tokens} tokens")
     return [None if segment is None else int(segment) for segment in segments]
 
 
 def encodable(text: str) -> str:
-    """Return the text with a question mark in the place of each half character, which has no UTF-8."""
+    """Return the text with a question mark in place of each lone surrogate, which has no UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def label_text(label: str | list[str]) -> str:
-    """Return the class of a text, or any number of them, in one piece for a person."""
+    """Return the class of a text, or any number of them, as one string."""
     return label if isinstance(label, str) else ", ".join(label) or "none"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step that was kept: its number, its file beside the index, its size, and when it was written (seconds)."""
+    """A kept step: its number, its file beside the index, its size, and when it was written."""
 
-    step: int
-    file: str
-    bytes: int
-    time: float
+    __pydantic_config__: ClassVar = STRICT
+    step: Integer
+    file: Name
+    bytes: Integer
+    time: Annotated[float, Field(allow_inf_nan=False)]  # seconds since 1970
 
 
 @dataclass
 class Index:
-    """What a run's record holds."""
+    """What the record of a run holds."""
 
-    texts: list[Text]  # in the order in which the members of a step's file count them
-    layers: list[str]  # their names
-    heads: list[int]  # how many each layer has
-    classes: list[str] = field(
-        default_factory=list
-    )  # names, in the order of the probabilities; perhaps none
-    steps: list[Step] = field(default_factory=list)  # the steps that were kept, in order
-    recorded: int = 0  # how many steps were recorded, those that were thinned out among them
-    every: int = 1  # every n-th of them is kept, this is n; the first and the last always are
-    budget: int = 2**28  # bytes that the steps may take
-    notes: dict[str, str] = field(
-        default_factory=dict
-    )  # anything a reader should know, such as the precision
-    kept: int | None = (
-        None  # the step whose weights were kept, once that is known: it has the verdicts
-    )
+    __pydantic_config__: ClassVar = STRICT
+    texts: Annotated[list[Text], Field(min_length=1, max_length=1000)]
+    layers: Names
+    heads: list[Annotated[int, Field(ge=1, le=MAX_HEADS)]]  # number of heads of each layer
+    classes: Annotated[list[str], Field(max_length=100_000)] = field(default_factory=list)
+    steps: Annotated[list[Step], Field(max_length=MAX_STEPS)] = field(default_factory=list)
+    recorded: Integer = 0  # number of steps that were recorded, dropped ones included
+    every: Integer = 1  # every n-th of them is kept, and the first and the last
+    budget: Integer = 2**28  # bytes that the steps may take
+    notes: Annotated[dict[Name, str], Field(max_length=100)] = field(default_factory=dict)
+    kept: Integer | None = None  # the best step, which has the effects of ablation
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)] = VERSION
+
+
+INDEX_ADAPTER = TypeAdapter(Index)
 
 
 def levels_of(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return levels [..., Q, K] in bytes and scales [..., Q] such that weight = level / 255 * scale."""
+    """Return levels [..., Q, K] in bytes and scales [..., Q]: weight = level / 255 * scale."""
     scales = weights.max(axis=-1).astype(np.float32)
     divisors = np.where(scales > 0, scales, 1).astype(np.float64)  # a row of zeros stays zeros
     levels = np.rint(weights / divisors[..., None] * LEVELS)
@@ -147,272 +156,234 @@ def weights_from(levels: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return weights
 
 
+@contextmanager
+def record_errors(path: Path) -> Iterator[None]:
+    """Raise whatever a broken or tampered file provokes as a RecordError that names the file."""
+    try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait without end
+            raise RecordError(f"{path.name}: expected a regular file, got a folder or a device")
+        yield
+    except RecordError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+        raise RecordError(f"{path.name}: cannot be read: {reason}") from error
+
+
+def step_file(step: int) -> str:
+    """Return the name of a step's file."""
+    return f"step_{step:012d}.npz"
+
+
 def write_step(folder: Path, step: int, arrays: Arrays) -> Path:
-    """Write a step's arrays into one file, whole or not at all."""
-    path = folder / f"step_{step:012d}.npz"
+    """Write a step's arrays into one file, atomically."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:  # a name without .npz, which savez would append
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
-    return write_atomic(path, write)
-
-
-class PlainFile(FileIO):
-    """A plain file, open for reading: a pipe or a device in its place would be waited for without end.
-
-    Attributes:
-        most: bytes that may be asked for at once.
-    """
-
-    most = 2**62
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Return so many bytes, or fewer at the end; ValueError for more than may be asked for."""
-        if size is not None and size > self.most:
-            raise ValueError(
-                f"asks for {size} bytes at once, and at most {self.most} are read there"
-            )
-        return super().read(size)
-
-
-KINDS = {
-    stat.S_IFREG: "",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
-
-
-@contextmanager
-def plain_file(path: Path) -> Iterator[PlainFile]:
-    """Open a plain file for the block; RecordError, which says what it is, for anything else."""
-    if kind := KINDS.get(stat.S_IFMT(path.stat().st_mode), "a device"):
-        raise RecordError(f"{path.name}: is {kind}, and only plain files are read")
-    with PlainFile(
-        path, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-    ) as file:
-        yield file  # opening waits for nobody, even if a pipe was put there since
+    return write_atomic(folder / step_file(step), write)
 
 
 def read_step(path: Path, prefix: str = "") -> Arrays:
-    """Read those arrays of a step whose name begins with `prefix`; RecordError if the file is broken or missing."""
-    try:
-        # Opened here: np.load leaves a file open that turns out to be no archive.
-        with plain_file(path) as stream, np.load(stream, allow_pickle=False) as file:
+    """Read the arrays of a step whose names begin with `prefix`; RecordError if it is broken."""
+    with record_errors(path), path.open("rb") as stream:
+        with np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files if name.startswith(prefix)}
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        zipfile.BadZipFile,
-        NotImplementedError,
-    ) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RecordError(f"{path.name}: cannot be read: {reason}") from error
 
 
-def content_of(index: Index) -> dict[str, Any]:
-    """Return what index.json holds; of what may be missing only what is there."""
+def index_content(index: Index) -> dict[str, Any]:
+    """Return what index.json holds; optional values that are None are left out."""
     content = {"version": VERSION, **asdict(index)}
-    for holder, names in [
-        (content, ["kept"]),
-        *((text, ["segments", "special", "readout"]) for text in content["texts"]),
-    ]:
-        for name in names:
-            if holder[name] is None:
-                del holder[name]
+    if index.kept is None:
+        del content["kept"]
+    for text in content["texts"]:
+        for name in ("segments", "special", "readout"):
+            if text[name] is None:
+                del text[name]
     return content
 
 
 def write_index(folder: Path, index: Index) -> Path:
-    """Write index.json, whole or not at all."""
-    content = json.dumps(content_of(index), ensure_ascii=False, allow_nan=False)
-    encoded = content.encode("utf-8")
-    return write_atomic(folder / INDEX, lambda temporary: temporary.write_bytes(encoded))
+    """Write index.json, atomically."""
+    content = json.dumps(index_content(index), ensure_ascii=False, allow_nan=False).encode("utf-8")
+    return write_atomic(folder / INDEX, lambda temporary: temporary.write_bytes(content))
 
 
 def read_index(folder: Path) -> Index:
-    """Read and check index.json; RecordError if it is missing, broken, of another version, or more than is shown."""
-    try:
-        with plain_file(folder / INDEX) as file:
-            if (size := os.fstat(file.fileno()).st_size) > LARGEST_INDEX:
-                raise RecordError(
-                    f"{INDEX}: takes {size} bytes, and at most {LARGEST_INDEX} are read"
-                )
-            content = json.loads(file.read(LARGEST_INDEX))
-        version = content.pop("version", None) if isinstance(content, dict) else VERSION
-        if type(version) is not int or version != VERSION:
-            raise RecordError(
-                f"{INDEX}: is of version {str(version)[:40]}, this headscope reads {VERSION}"
-            )
-        check_content(content, Index)
-        names = [*(text["name"] for text in content["texts"]), *content["layers"]]
-        steps = [step["step"] for step in content.get("steps", [])]
-        check_counts(
-            [len(text["tokens"]) for text in content["texts"]], names, content["heads"], steps
-        )
-        content["texts"] = [Text(**text) for text in content["texts"]]
-        content["steps"] = [Step(**step) for step in content.get("steps", [])]
-    except RecursionError as error:
-        raise RecordError(f"{INDEX}: cannot be read: it is nested too deeply") from error
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{INDEX}: cannot be read: {error}") from error
-    for step in content["steps"]:
-        if step.file != f"step_{step.step:012d}.npz":
-            raise RecordError(f"{INDEX}: names a file that no step has: {step.file[:100]!r}")
-    return Index(**content)
+    """Read and check index.json; RecordError if it is missing, broken or beyond the bounds."""
+    path = folder / INDEX
+    with record_errors(path):
+        size = path.stat().st_size
+        if size > MAX_INDEX_BYTES:
+            raise RecordError(f"{INDEX}: expected at most {MAX_INDEX_BYTES} bytes, got {size}")
+        try:
+            index = INDEX_ADAPTER.validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            key = ".".join(map(str, first["loc"]))[:100]
+            remedy = "; upgrade headscope" if key == "version" else ""
+            place = key or "cannot be read"
+            raise RecordError(f"{INDEX}: {place}: {first['msg']}{remedy}") from error
+        _check_index(index)
+    return index
 
 
-def quadrants(weights: np.ndarray, segments: Segments) -> np.ndarray:
-    """Return q_xy = mean over the tokens i of text x of sum_j a_ij [j is of text y]: A->A, A->B, B->A, B->B.
+def _check_index(index: Index) -> None:
+    """Check what no single key can say; ValueError if it does not fit."""
+    num_tokens = sum(len(text.tokens) for text in index.texts)
+    steps = [step.step for step in index.steps]
+    if not index.heads or len(index.heads) != len(index.layers):
+        raise ValueError("heads: expected the number of heads of each of its layers")
+    if sum(index.heads) > MAX_HEADS:
+        raise ValueError(f"heads: expected at most {MAX_HEADS} in all, got {sum(index.heads)}")
+    if num_tokens > MAX_TOKENS_OF_ALL:
+        raise ValueError(f"texts: expected at most {MAX_TOKENS_OF_ALL} tokens, got {num_tokens}")
+    if steps != sorted(set(steps)):
+        raise ValueError("steps: expected rising numbers")
+    if any(step.file != step_file(step.step) for step in index.steps):
+        raise ValueError("steps: expected the file of each step, got another name")
 
-    For weights a_ij [..., T, T], rows summing to 1, that is [..., 2, 2]. Special tokens are no queries, and what is
-    given to them is 1 - q_x0 - q_x1. A row is NaN if its text has no token. BertViz shows the same four parts of a map
-    (Vig 2019, A Multiscale Visualization of Attention in the Transformer Model); the shares are our own.
+
+# Type and dimensions of each array. The sizes of k and G (keys and side of a long text), N, n (examples) and R (rows
+# of all examples) are chosen by the record, within MAX_SIZE; arrays of the same prefix agree on them.
+LAYER_ARRAYS = {
+    "levels": "u HTT",
+    "scales": "f HT",
+    "weights": "f HTT",
+    "top_keys": "i HTk",
+    "top_levels": "u HTk",
+    "rest": "f HT",
+    "overview": "u HGG",
+    "overview_scales": "f HG",
+    "quadrants": "f H22",
+    "value_norms": "f HT",
+}
+TEXT_ARRAYS = {
+    "pooling": "f T",
+    "probabilities": "f C",
+    "given": "u C",
+    "check": "f ",
+    "rounding": "f ",
+    "nats/class": "i ",
+    "nats/heads": "f LW",
+    "nats/keys": "i LWN",
+    "nats/by_key": "f LWN",
+    "nats/feedforward": "f L",
+    "nats/constant": "f ",
+    "without/heads": "f LWC",
+    "without/layers": "f LC",
+}
+OTHER_ARRAYS = {
+    "likeness": "f AA",
+    "studied": "i ",
+    "examples/rows": "i R",
+    "examples/texts": "U R",
+    "examples/focused/rows": "i LWn",
+    "examples/focused/scores": "f LWn",
+    "examples/changed/rows": "i LWn",
+    "examples/changed/scores": "f LWn",
+    "verdicts": "i LW",
+    "verdicts/smallest": "f ",
+    "verdicts/headline": "U ",
+    "roles": "U LW",
+    "roles/score": "f LW",
+    "faithfulness/rollout_less_chance": "f 2",
+}
+MAX_SIZE = {"k": 64, "G": 256, "N": 64, "n": 64, "R": 2**16, "C": 100_000}
+CONTRIBUTIONS = {name for name in TEXT_ARRAYS if name.startswith("nats/")}
+MAP_ARRAYS = [  # the ways to store a map
+    {"levels", "scales"},
+    {"weights"},
+    {"top_keys", "top_levels", "scales", "rest", "overview", "overview_scales"},
+]
+MEASURE = re.compile("numbers/(.+)/(mean|error)", re.DOTALL)
+LAYER = re.compile(r"layer_(0|[1-9][0-9]{0,3})/(\w+)")
+
+
+class MemberCheck:
+    """Checks the arrays of one text, or of no text, against the index of their run.
+
+    Args:
+        heads: number of heads of each layer.
+        num_classes: 0 if the classes are unknown.
+        num_tokens: of the text; None for the arrays of no text.
     """
-    of = np.array(
-        [[segment == text for segment in segments] for text in (0, 1)], dtype=np.float64
-    )  # [2, T]
-    sums = of @ weights.astype(np.float64) @ of.T  # [..., 2, 2]
-    tokens = np.broadcast_to(of.sum(axis=1)[:, None], sums.shape)
-    shares: np.ndarray = np.divide(sums, tokens, out=np.full_like(sums, np.nan), where=tokens > 0)
-    return shares
 
+    def __init__(self, heads: Sequence[int], num_classes: int, num_tokens: int | None = None):
+        self.heads = heads
+        self.num_tokens = num_tokens
+        self.num_classes = num_classes
+        self._sizes = {"2": 2, "L": len(heads), "W": max(heads), "A": sum(heads)}
+        if num_tokens is not None:
+            self._sizes["T"] = num_tokens
+        if num_classes:
+            self._sizes["C"] = num_classes
 
-def between(weights: np.ndarray, segments: Segments) -> np.ndarray:
-    """Return the mean over the tokens of both texts of the weight that they give to tokens of the other one.
+    def is_known(self, name: str) -> bool:
+        """Return whether a page shows this array of a text, named without text_t/."""
+        return name in TEXT_ARRAYS or self._layer(name) is not None
 
-    That is `headscope.heads.measures.crossing_mass` of one pair: weights [..., T, T] give [...]; 0 if a text has
-    no token.
-    """
-    first, second = (sum(segment == text for segment in segments) for text in (0, 1))
-    shares = np.nan_to_num(quadrants(weights, segments))
-    return np.asarray(
-        (first * shares[..., 0, 1] + second * shares[..., 1, 0]) / max(1, first + second)
-    )
+    def check(self, name: str, array: np.ndarray) -> None:
+        """Check the type and the shape of an array; ValueError if they do not fit."""
+        specification = self._specification(name)
+        if specification is None:
+            return
+        kind, _, dims = specification.partition(" ")
+        if array.dtype.kind != kind or array.ndim != len(dims):
+            raise ValueError(f"{name}: unexpected type {array.dtype} or shape {array.shape}")
+        prefix = name.rpartition("/")[0]
+        layer = self._layer(name)
+        for dim, size in zip(dims, array.shape, strict=True):
+            if dim == "H" and layer is not None:
+                expected = self.heads[layer]
+            elif dim in self._sizes:
+                expected = self._sizes[dim]
+            else:  # the first array fixes a size that the record chooses
+                expected = self._sizes.setdefault(f"{prefix} {dim}", size)
+                if size > MAX_SIZE[dim] or (size < 1 and dim in "kG"):
+                    raise ValueError(f"{name}: {dim}: expected 1 to {MAX_SIZE[dim]}, got {size}")
+            if size != expected:
+                raise ValueError(f"{name}: {dim}: expected {expected}, got {size}")
 
+    def check_text(self, arrays: Arrays) -> None:
+        """Check that a text's arrays are complete and that indices are in range; ValueError if not."""
+        stored = []
+        for layer in range(len(self.heads)):
+            names = {name.partition("/")[2] for name in arrays if self._layer(name) == layer}
+            stored.append(names - {"quadrants", "value_norms"})
+        if stored[0] not in MAP_ARRAYS or any(names != stored[0] for names in stored):
+            raise ValueError("expected the arrays of a map, the same for each layer")
+        contributions = CONTRIBUTIONS & arrays.keys()
+        if contributions and contributions != CONTRIBUTIONS:
+            raise ValueError(f"{min(CONTRIBUTIONS - contributions)} is missing")
+        bounds = {"top_keys": self.num_tokens, "keys": self.num_tokens}
+        bounds["class"] = self.num_classes or 1
+        for name, array in arrays.items():
+            bound = bounds.get(name.rpartition("/")[2])
+            if bound is not None and array.size and not 0 <= array.min() <= array.max() < bound:
+                raise ValueError(f"{name}: expected 0 to {bound - 1}")
 
-def numbers_of_pair(weights: np.ndarray, segments: Segments | None) -> dict[str, float]:
-    """Return what can be said of a head's map [T, T] because its text is a pair; nothing for a single text."""
-    return {} if segments is None else {"between": float(between(weights, segments))}
+    def _specification(self, name: str) -> str | None:
+        if self.num_tokens is not None:
+            if self._layer(name) is not None:
+                return LAYER_ARRAYS[name.rpartition("/")[2]]
+            return TEXT_ARRAYS.get(name)
+        return "f LW" if MEASURE.fullmatch(name) else OTHER_ARRAYS.get(name)
 
-
-@dataclass(frozen=True, eq=False)
-class Contributions:
-    """What heads, feed-forward blocks and constant put for an answer about one text, in nats."""
-
-    answer: str  # such as "Copyleft", or "Copyleft against Permissive"
-    tokens: Sequence[str]  # of the text, as a person reads them
-    heads: np.ndarray  # [L, H]
-    keys: (
-        np.ndarray
-    )  # [L, H, N], first places of the tokens that a head has most of it from, the most first
-    by_key: np.ndarray  # [L, H, N], what it has from all places where such a token stands
-    feedforward: np.ndarray  # [L]
-    constant: float  # what is there whatever the text says
-
-    @property
-    def total(self) -> float:
-        """All of it together."""
-        return float(self.heads.sum() + self.feedforward.sum() + self.constant)
-
-    def sentence(self) -> str:
-        """Say which heads put most and from which token, then what all others put, and what no head did."""
-        order = np.argsort(-np.abs(self.heads), axis=None, kind="stable")[:NAMED_HEADS]
-        first, *others = [divmod(int(place), self.heads.shape[1]) for place in order]
-        begin = (
-            f"layer {first[0]} head {first[1]} put {nats(self.heads[first])} nats for {self.answer}"
-        )
-        parts = [begin + self._source(first)]
-        parts += [
-            f"layer {at[0]} head {at[1]} {nats(self.heads[at])}{self._source(at)}" for at in others
-        ]
-        if left := self.heads.size - len(order):
-            rest = self.heads.sum() - self.heads.flat[order].sum()
-            parts.append(f"the other {f'{left} heads' if left > 1 else 'head'} {nats(rest)}")
-        if self.keys.shape[-1]:
-            parts.append(f"the feed-forward blocks {nats(self.feedforward.sum())}")
-            parts.append(f"whatever the text says (constant) {nats(self.constant)}")
-        else:
-            parts.append(f"all that is not attention {nats(self.constant)}")
-        return f"{'; '.join(parts)}; together {nats(self.total)}"
-
-    def _source(self, at: tuple[int, int]) -> str:
-        """Name the token that a head has most of it from, if one pulled the way that the head did."""
-        value = self.heads[at]
-        if not self.keys.shape[-1]:  # not known
-            return ""
-        place = int((self.by_key[at] * np.sign(value)).argmax())
-        token, share = self.tokens[self.keys[at][place]], self.by_key[at][place]
-        if share * np.sign(value) > abs(value) / 2:
-            return f', most of it from "{token}"'
-        return f', {nats(share)} from "{token}"' if share * np.sign(value) > 0 else ""
-
-    def line(self, layer: int, head: int) -> str:
-        """Say what one head put, and the tokens that it has it from."""
-        given = zip(self.keys[layer, head], self.by_key[layer, head], strict=True)
-        tokens = ", ".join(f'"{self.tokens[key]}" {nats(value)}' for key, value in given)
-        return f"put {nats(self.heads[layer, head])} nats for {self.answer}: {tokens}"
-
-    def arrays(self) -> Arrays:
-        """Return the numbers as the record keeps them, below nats/."""
-        keys, numbers = (
-            self.keys.astype(np.int32),
-            (self.heads, self.by_key, self.feedforward, self.constant),
-        )
-        named = zip(("heads", "by_key", "feedforward", "constant"), numbers, strict=True)
-        return {"nats/keys": keys} | {
-            f"nats/{name}": np.asarray(value, dtype=np.float32) for name, value in named
-        }
-
-
-def spoken(
-    answer: str,
-    tokens: Sequence[str],
-    heads: np.ndarray,
-    by_key: np.ndarray,
-    feedforward: np.ndarray,
-    constant: np.ndarray | float,
-) -> Contributions:
-    """Keep, of what every head [L, H] has from every key [L, H, K], the tokens that count most.
-
-    Places where the same token stands are taken together.
-    """
-    _, first, place = np.unique(np.array(tokens), return_index=True, return_inverse=True)
-    sums = by_key @ (place[:, None] == np.arange(len(first)))  # [L, H, tokens that differ]
-    most = np.argsort(-np.abs(sums), axis=-1, kind="stable")[..., :KEPT_TOKENS]  # [L, H, N]
-    return Contributions(
-        answer,
-        tokens,
-        heads,
-        first[most],
-        np.take_along_axis(sums, most, axis=-1),
-        feedforward,
-        float(constant),
-    )
-
-
-def recorded(
-    arrays: Mapping[str, np.ndarray], answer: str, tokens: Sequence[str]
-) -> Contributions | None:
-    """Return what `Spoken.arrays` were made of; None where a record has none."""
-    if "nats/heads" not in arrays:
+    def _layer(self, name: str) -> int | None:
+        match = LAYER.fullmatch(name)
+        if match and match[2] in LAYER_ARRAYS and int(match[1]) < len(self.heads):
+            return int(match[1])
         return None
-    heads, keys, by_key, feedforward, constant = (
-        arrays[f"nats/{name}"] for name in ("heads", "keys", "by_key", "feedforward", "constant")
-    )
-    return Contributions(answer, tokens, heads, keys, by_key, feedforward, float(constant))
 
 
-def notes_of(said: Contributions | None) -> dict[str, str]:
-    """Return what a page says of a text; nothing where it cannot be said."""
-    return {} if said is None else {"what spoke for it": said.sentence()}
-
-
-def nats(value: float | np.floating[Any]) -> str:
-    """Return a number with its sign, to two digits where it is small: +3.1, -0.25."""
-    number = float(value)
-    digits = 1 if abs(number) >= 0.995 else 2
-    return f"{round(number, digits) + 0.0:+.{digits}f}"
+def check_other_names(names: Collection[str]) -> None:
+    """Check how many arrays and measures a step has besides those of texts; ValueError if too many."""
+    measures = {match[1] for match in map(MEASURE.fullmatch, names) if match}
+    for count, bound, what in (
+        (len(names), MAX_OTHER_ARRAYS, "arrays"),
+        (len(measures), MAX_MEASURES, "measures"),
+    ):
+        if count > bound:
+            raise ValueError(f"expected at most {bound} {what}, got {count}")

@@ -40,70 +40,48 @@ TEMPLATE = """<!DOCTYPE html>
 """
 
 
+IMPORT = re.compile(r'^import ([^;]*) from "\./(\w+)\.js";', re.MULTILINE)
+EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+
+
 @dataclass(frozen=True, eq=False)
 class PageText:
     """A text on a page, and everything that is shown of it."""
 
-    text: Text  # with its tokens
-    arrays: Arrays  # as in docs/record-format.md, without the text_t/ before their names; or weights in float32
-    # Measure -> its mean for each layer and head, None where there is none
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(
-        default_factory=dict
-    )  # where all this comes from, and what is said of the text
-    answer: str | None = None  # what the heads put nats for, where that is no single class
-    extra: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # other small arrays of the step, as nested lists
-    errors: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # measure -> standard errors of its means, where known
+    text: Text
+    arrays: Arrays  # as in docs/record-format.md, without text_t/; or weights in float32
+    numbers: Mapping[str, Any] = field(default_factory=dict)  # measure -> means [layer][head]
+    notes: Mapping[str, str] = field(default_factory=dict)
+    answer: str | None = None  # what heads contribute to, where that is no single class
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the step's other arrays, as lists
+    errors: Mapping[str, Any] = field(default_factory=dict)  # measure -> standard errors
 
 
 def page(
     title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]
 ) -> str:
-    """Return the whole page as one string of HTML, to be stored as UTF-8; ValueError if a text has no maps.
+    """Return the page as one string of HTML, to be stored as UTF-8; ValueError if a text has no maps.
 
-    Layers and classes are names, classes in the order of the probabilities. One text is shown at a time; with several
-    there is a list to choose from.
+    Layers and classes are names, classes in the order of the probabilities. One text is shown at a time.
     """
-    if not texts or not all(
-        any(name.startswith("layer_0/") for name in shown.arrays) for shown in texts
-    ):
+    has_maps = [any(name.startswith("layer_0/") for name in text.arrays) for text in texts]
+    if not texts or not all(has_maps):
         raise ValueError("a page needs at least one text, and the maps of each")
-    encoded_texts, first = [], texts[0].arrays
-    for shown in texts:
-        measures = {
-            name: {"mean": mean, "error": shown.errors.get(name)}
-            for name, mean in shown.numbers.items()
-        }
-        maps = base64.b64encode(pack(shown.arrays)).decode("ascii")
-        encoded_texts.append(
-            {"maps": maps, "numbers": {"measures": measures, "extra": dict(shown.extra)}}
-        )
-    heads = [
-        next((len(array) for name, array in first.items() if name.startswith(f"layer_{layer}/")), 0)
-        for layer in range(len(layers))
-    ]
     index = {
         "texts": [
-            asdict(shown.text) | {"notes": dict(shown.notes), "answer": shown.answer}
-            for shown in texts
+            asdict(text.text) | {"notes": dict(text.notes), "answer": text.answer} for text in texts
         ],
         "layers": list(layers),
-        "heads": heads,
+        "heads": [_num_heads(texts[0].arrays, layer) for layer in range(len(layers))],
         "classes": list(classes),
         "steps": [{"step": 0, "time": 0}],
         "notes": {},
     }
-    if all("verdicts" in shown.extra for shown in texts):
-        index["kept"] = 0  # the step that says which heads matter
-    data = {"title": encodable(title), "index": index, "texts": encoded_texts}
-    script, style = (
-        bundled("index.js") + "modules.index.render();\n",
-        (STATIC / "heads.css").read_text("utf-8"),
-    )
+    if all("verdicts" in text.extra for text in texts):
+        index["kept"] = 0  # the step with the effects of ablation
+    data = {"title": encodable(title), "index": index, "texts": list(map(_content, texts))}
+    script = bundled("index.js") + "modules.index.render();\n"
+    style = (STATIC / "heads.css").read_text("utf-8")
     return TEMPLATE.format(
         policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
         title=html.escape(encodable(title)),
@@ -111,6 +89,19 @@ def page(
         data=inert_json(finite(data)),
         script=script,
     )
+
+
+def _num_heads(arrays: Arrays, layer: int) -> int:
+    return next((len(arrays[name]) for name in arrays if name.startswith(f"layer_{layer}/")), 0)
+
+
+def _content(text: PageText) -> dict[str, Any]:
+    """Return what the tab would fetch of a text: its maps, and the numbers of its step."""
+    measures = {
+        name: {"mean": mean, "error": text.errors.get(name)} for name, mean in text.numbers.items()
+    }
+    maps = base64.b64encode(pack(text.arrays)).decode("ascii")
+    return {"maps": maps, "numbers": {"measures": measures, "extra": dict(text.extra)}}
 
 
 def write_page(path: Path, content: str) -> None:
@@ -133,29 +124,21 @@ def bundled(entry: str) -> str:
 
     ``import { a } from "./b.js"`` becomes ``const { a } = modules.b``, and what is exported is returned.
     """
-    done: dict[str, str] = {}
+    modules: dict[str, str] = {}
 
     def add(name: str) -> None:
         source = (STATIC / name).read_text("utf-8")
         for imported in re.findall(r'^import [^;]*"\./([\w.]+)";', source, re.MULTILINE):
-            if imported not in done:
+            if imported not in modules:
                 add(imported)
-        exported = re.findall(
-            r"^export (?:async )?(?:function|class|const) (\w+)", source, re.MULTILINE
-        )
-        source = re.sub(
-            r'^import ([^;]*) from "\./(\w+)\.js";',
-            r"const \1 = modules.\2;",
-            source,
-            flags=re.MULTILINE,
-        )
+        exported = ", ".join(EXPORT.findall(source))
+        source = IMPORT.sub(r"const \1 = modules.\2;", source)
         source = re.sub("^export ", "", source, flags=re.MULTILINE)
-        done[name] = (
-            f"modules.{Path(name).stem} = (() => {{\n{source}return {{ {', '.join(exported)} }};\n}})();\n"
-        )
+        stem = Path(name).stem
+        modules[name] = f"modules.{stem} = (() => {{\n{source}return {{ {exported} }};\n}})();\n"
 
     add(entry)
-    return "const modules = {};\n" + "".join(done.values())
+    return "const modules = {};\n" + "".join(modules.values())
 
 
 def content_hash(content: str) -> str:

@@ -1,84 +1,78 @@
-"""The backend of the Heads tab: reads the record of a run when somebody looks at it, and keeps nothing of its maps.
+"""The backend of the Heads tab: reads the record of a run when somebody looks at it.
 
 What an address names and what a file holds are not trusted: what is unknown or broken is answered with what is wrong
 and what to do, and every other run and step can still be seen. A run is one that TensorBoard's data provider lists, and
-nothing is opened that lies outside the logdir, whatever `..` or link leads to it.
+nothing outside the logdir is opened, whatever `..` or link leads to it.
 """
 
 import json
-import math
 import re
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tensorboard.backend.http_util import Respond
 from tensorboard.plugin_util import context as request_context
 from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.record.bounds import MEASURE, Shapes, check_measures
-from headscope.record.reader import finite, nested, pack, read_members, record_errors, series_of
+from headscope.record.contributions import notes_of, recorded_contributions
+from headscope.record.reader import nested, pack, read_members
 from headscope.record.schema import (
     FOLDER,
     INDEX,
-    LARGEST_INDEX,
+    MEASURE,
     Arrays,
     Index,
+    MemberCheck,
     RecordError,
-    content_of,
-    notes_of,
+    check_other_names,
+    index_content,
     read_index,
-    recorded,
+    record_errors,
 )
 from headscope.tab.page import STATIC, PageText, page
 from headscope.tab.summaries import PLUGIN
 
-KEPT = LARGEST_INDEX  # bytes of the index files whose content is kept; in memory it takes some eight times as much
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
-SMALL, NUMBERS = (
-    2**20,
-    2**22,
-)  # bytes: what is no map and larger than that is not sent as JSON; of all of it
-LINES, LISTED = (
-    1000,
-    2**18,
-)  # steps that lines over the steps are made of; members that their files may list
-MEAN = re.compile("numbers/.+/mean", re.DOTALL)
+# Bytes of an array besides those of texts that is sent as JSON, and of all of them.
+MAX_ARRAY_BYTES = 2**20
+MAX_NUMBERS_BYTES = 2**22
+MAX_POINTS = 1000  # steps in a line over the steps
+MAX_LISTED = 2**18  # arrays that the files of such a line may list
+MEAN = re.compile("numbers/(.+)/mean", re.DOTALL)
 Answer = Callable[[Request], Response]
 
 
+class ParameterError(Exception):
+    """A parameter that is missing or malformed."""
+
+
 class Records:
-    """The records below a logdir, or none (--logdir_spec). Only indexes are kept, no more than `KEPT` bytes of them."""
+    """The records below a logdir, or none (--logdir_spec)."""
 
     def __init__(self, logdir: str | None) -> None:
         self.logdir = logdir or ""
-        # What was found at a path when it had this time, size and number: what is wrong with a record is kept too.
-        self._kept: OrderedDict[Path, tuple[tuple[int, ...], Index | str]] = OrderedDict()
-        self._lock = threading.Lock()  # TensorBoard answers each request in a thread of its own
 
     def root(self) -> Path:
         """Return the resolved logdir; RecordError if there is none on this machine."""
-        if not self.logdir:
-            raise RecordError(
-                "TensorBoard was started without --logdir (or with --logdir_spec); give --logdir=FOLDER"
-            )
         root = Path(self.logdir).expanduser()
-        if not root.is_dir():
+        if not self.logdir or not root.is_dir():
             raise RecordError(
-                f"logdir {self.logdir!r} is no folder of this machine; start TensorBoard with one"
+                f"logdir: expected a folder of this machine, got {self.logdir!r}; "
+                "start TensorBoard with --logdir=FOLDER"
             )
         return root.resolve()
 
     def runs(self, provider: Any, context: Any, experiment: str) -> list[str]:
-        """Return the runs that have the marker, and those without it that have an index, by the data provider."""
+        """Return the listed runs that have the marker or an index."""
         if provider is None:
             return []
-        self.root()  # says so if there is none
+        self.root()  # raises if there is none
         marked = set(provider.list_tensors(context, experiment_id=experiment, plugin_name=PLUGIN))
         listed = {run.run_name for run in provider.list_runs(context, experiment_id=experiment)}
         return sorted(marked | {run for run in listed - marked if self._has_index(run)})
@@ -89,68 +83,30 @@ class Records:
         return False
 
     def file(self, run: str, name: str) -> Path:
-        """Return a file in the record of a listed run; RecordError if it is missing or outside the logdir."""
+        """Return a file in the record of a listed run; RecordError if it is missing or outside."""
         root = self.root()
         try:
             path = (root / run / FOLDER / name).resolve()
-            inside, there = path.is_relative_to(root), path.exists()
+            exists = path.exists()
         except (OSError, RuntimeError, ValueError) as error:
             raise RecordError(f"{name}: cannot be looked up: {error}") from error
-        if not inside:
-            raise RecordError(
-                f"{name}: lies outside the logdir, so it is not opened; start TensorBoard further up"
-            )
-        if not there:
-            raise RecordError(
-                f"{name}: is missing; nothing has been recorded yet, or it was moved or deleted"
-            )
+        if not path.is_relative_to(root) or path.name != name:  # a link may lead anywhere
+            raise RecordError(f"{name}: lies outside the logdir; start TensorBoard further up")
+        if not exists:
+            raise RecordError(f"{name}: is missing; nothing was recorded yet, or it was deleted")
         return path
 
     def index(self, run: str) -> Index:
-        """Return the index of a listed run, not to be changed; RecordError if it is missing, broken or outside."""
+        """Return the index of a listed run, not to be changed; RecordError if it cannot be read."""
         path = self.file(run, INDEX)
-        if (
-            path.name != INDEX
-        ):  # what lies beside it under the right name may itself be a link that leads outside
-            raise RecordError(
-                f"{INDEX}: is a link to a file of another name, {path.name}; put the file itself there"
-            )
         with record_errors(path):
             stat = path.stat()
-        stamp = (
-            stat.st_ctime_ns,
-            stat.st_size,
-            stat.st_ino,
-        )  # of the time when permissions changed, too
-        with self._lock:
-            found = self._kept.get(path, ((), None))
-        if found[0] != stamp:
-            found = stamp, _read(path)
-        with self._lock:
-            is_new, self._kept[path] = self._kept.get(path) is not found, found
-            self._kept.move_to_end(path)
-            while (
-                is_new
-                and len(self._kept) > 1
-                and sum(size for (_, size, _), _ in self._kept.values()) > KEPT
-            ):
-                self._kept.popitem(last=False)
-        if isinstance(found[1], str):
-            raise RecordError(found[1])
-        return found[1]
+        return _cached_index(path, (stat.st_ctime_ns, stat.st_size, stat.st_ino))
 
 
-def _read(path: Path) -> Index | str:
-    """Return an index, or what is wrong with it."""
-    try:
-        with record_errors(path):
-            return read_index(path.parent)
-    except RecordError as error:
-        return str(error)
-
-
-class ParameterError(Exception):
-    """A parameter that is missing or not what it should be."""
+@lru_cache(maxsize=32)  # of at most 8 MiB in JSON each
+def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
+    return read_index(path.parent)
 
 
 class HeadsPlugin(TBPlugin):
@@ -159,7 +115,8 @@ class HeadsPlugin(TBPlugin):
     plugin_name = PLUGIN
 
     def __init__(self, context: TBContext) -> None:
-        self.provider, self.records = context.data_provider, Records(context.logdir)
+        self.provider = context.data_provider
+        self.records = Records(context.logdir)
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Return each route's application."""
@@ -175,182 +132,192 @@ class HeadsPlugin(TBPlugin):
         return {route: Request.application(_guarded(answer)) for route, answer in routes.items()}
 
     def is_active(self) -> bool:
-        """Return False: TensorBoard itself looks for the marker, and asks this only where no run has it."""
+        """Return False: TensorBoard looks for the marker, and asks this only where no run has it."""
         return False
 
     def frontend_metadata(self) -> FrontendMetadata:
-        """Return where the module of the tab is, and what it is called."""
+        """Return the module and the name of the tab."""
         return FrontendMetadata(es_module_path="/static/index.js", tab_name="Heads")
 
     def _listed(self, request: Request) -> list[str]:
-        return self.records.runs(
-            self.provider, request_context(request.environ), experiment_id(request.environ)
-        )
+        environ = request.environ
+        return self.records.runs(self.provider, request_context(environ), experiment_id(environ))
 
     def _runs(self, request: Request) -> Response:
-        runs = [self._described(run) for run in self._listed(request)]
+        runs = [self._summary(run) for run in self._listed(request)]
         return _json(request, {"runs": runs, "logdir": self.records.logdir})
 
-    def _described(self, run: str) -> dict[str, Any]:
-        """Return what the list of runs says of a run, with the reason where its record cannot be read."""
+    def _summary(self, run: str) -> dict[str, Any]:
+        """Return what the list of runs says of a run, or why its record cannot be read."""
+        error = None
         try:
-            index, error = self.records.index(run), None
+            index = self.records.index(run)
         except RecordError as reason:
-            index, error = Index([], [], []), f"run {run!r}: {reason}"
-        times = [
-            step.time for step in index.steps
-        ]  # of any step, since one may be amended after the last was written
+            index = Index([], [], [])
+            error = f"run {run!r}: {reason}"
+        steps = [step.step for step in index.steps]
         return {
             "run": run,
             "error": error,
-            "steps": len(index.steps),
-            "first": index.steps[0].step if index.steps else None,
-            "last": index.steps[-1].step if index.steps else None,
+            "steps": len(steps),
+            "first": steps[0] if steps else None,
+            "last": steps[-1] if steps else None,
             "recorded": index.recorded,
             "texts": [text.name for text in index.texts],
             "layers": index.layers,
             "heads": index.heads,
-            "time": max(times) if times and all(map(math.isfinite, times)) else None,
+            # Of any step, since an earlier one may be amended.
+            "time": max((step.time for step in index.steps), default=None),
         }
 
     def _run(self, request: Request) -> tuple[str, Index]:
-        """Return the run that is asked for, and its index."""
+        """Return the requested run and its index."""
         run = _parameter(request, "run", ".+", "the name of a run")
         if run not in self._listed(request):
-            raise RecordError(
-                "is no run that TensorBoard lists with a record of heads; see data/plugin/heads/runs"
-            )
+            raise RecordError("is no run with a record of heads; data/plugin/heads/runs lists them")
         return run, self.records.index(run)
 
     def _step(self, request: Request) -> tuple[Path, Index, int]:
-        """Return the file of the step that is asked for, the index of its run, and the step's number."""
+        """Return the file of the requested step, the index of its run, and the step's number."""
         number = int(_parameter(request, "step", "-?[0-9]{1,18}", "the number of a step"))
         run, index = self._run(request)
-        files = [step.file for step in index.steps if step.step == number]
-        if not files:
-            raise RecordError(
-                f"step {number} is not in its record; data/plugin/heads/index lists those that are"
-            )
-        return self.records.file(run, files[0]), index, number
+        for step in index.steps:
+            if step.step == number:
+                return self.records.file(run, step.file), index, number
+        raise RecordError(f"step {number} is not recorded; data/plugin/heads/index lists the steps")
 
     def _index(self, request: Request) -> Response:
         _, index = self._run(request)
-        return _json(request, finite(content_of(index)))
+        return _json(request, index_content(index))
 
     def _maps(self, request: Request) -> Response:
         text = _text(request)
         path, index, _ = self._step(request)
-        arrays = _arrays_of(path, index, text)
+        arrays = _text_arrays(path, index, text)
         with record_errors(path):
             bundle = pack(arrays)
-        return _answer(request, bundle, "application/octet-stream")
+        return _respond(request, bundle, "application/octet-stream")
 
     def _numbers(self, request: Request) -> Response:
         path, index, _ = self._step(request)
-        measures, extra = _numbers_of(path, index)
+        measures, extra = _other_arrays(path, index)
         return _json(request, {"measures": measures, "extra": extra})
 
     def _series(self, request: Request) -> Response:
-        """Answer with the means of every head over the steps; over some of them, evenly spread, where they are many."""
+        """Answer with the means of every head over the steps, over some of them where they are many."""
         run, index = self._run(request)
-        steps = index.steps[:: -(-len(index.steps) // LINES) or 1]
-        steps += [] if steps[-1:] == index.steps[-1:] else index.steps[-1:]
+        stride = -(-len(index.steps) // MAX_POINTS) or 1
+        steps = index.steps[::stride]
+        if steps and steps[-1] != index.steps[-1]:
+            steps.append(index.steps[-1])
         tables: list[Arrays] = []
         errors: list[RecordError] = []
-        listed = 0
+        num_listed = 0
 
-        def means(sizes: Mapping[str, int]) -> list[str]:
-            nonlocal listed
-            listed += len(sizes)
-            check_measures([name for name in sizes if not name.startswith("text_")])
-            return [name for name, size in sizes.items() if size <= SMALL and MEAN.fullmatch(name)]
+        def choose(sizes: Mapping[str, int]) -> list[str]:
+            nonlocal num_listed
+            num_listed += len(sizes)
+            check_other_names([name for name in sizes if not name.startswith("text_")])
+            means = [name for name in sizes if MEAN.fullmatch(name)]
+            return [name for name in means if sizes[name] <= MAX_ARRAY_BYTES]
 
+        check = MemberCheck(index.heads, 0).check
         for step in steps:
             try:
-                tables.append(
-                    read_members(
-                        self.records.file(run, step.file), means, Shapes(index.heads, 0).check
-                    )
-                )
-            except RecordError as error:  # a gap in the lines, as long as there are others
+                tables.append(read_members(self.records.file(run, step.file), choose, check))
+            except RecordError as error:  # a gap in the lines, as long as there are other steps
                 tables.append({})
                 errors.append(error)
-            if listed > LISTED:
-                raise RecordError(
-                    f"no lines over the steps: the files of {len(tables)} list more than {LISTED} arrays"
-                )
+            if num_listed > MAX_LISTED:
+                raise RecordError(f"{len(tables)} steps list more than {MAX_LISTED} arrays")
         if errors and len(errors) == len(tables):
             raise errors[-1]
-        numbers = [step.step for step in steps]
-        return _json(
-            request,
-            {"steps": numbers, "measures": series_of(tables), "errors": [str(it) for it in errors]},
-        )
+        content = {
+            "steps": [step.step for step in steps],
+            "measures": _series_of(tables),
+            "errors": [str(error) for error in errors],
+        }
+        return _json(request, content)
 
     def _page(self, request: Request) -> Response:
-        text = _text(request)
+        number = _text(request)
         path, index, step = self._step(request)
-        arrays, (measures, extra) = _arrays_of(path, index, text), _numbers_of(path, index)
-        run, shown = request.args["run"], index.texts[text]
+        arrays = _text_arrays(path, index, number)
+        measures, extra = _other_arrays(path, index)
+        text = index.texts[number]
+        run = request.args["run"]
         with record_errors(path):
             answer = index.classes[int(arrays["nats/class"])] if "nats/class" in arrays else ""
-            notes = {"run": run, "step": str(step)} | notes_of(
-                recorded(arrays, answer, shown.tokens)
-            )
-            notes |= {str(key): str(value) for key, value in index.notes.items()}
+            contributions = recorded_contributions(arrays, answer, text.tokens)
+            notes = {"run": run, "step": str(step)} | notes_of(contributions) | index.notes
             means = {name: kinds["mean"] for name, kinds in measures.items() if "mean" in kinds}
             errors = {name: kinds["error"] for name, kinds in measures.items() if "error" in kinds}
-            content = PageText(shown, arrays, means, notes, None, extra, errors)
-            html = page(f"{shown.name}, step {step}", index.layers, index.classes, [content])
-        name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{shown.name}")[:100]
-        headers = [("Content-Disposition", f'attachment; filename="{name}_step_{step}.html"')]
-        return _answer(request, html, "text/html", headers=headers)
+            shown = PageText(text, arrays, means, notes, None, extra, errors)
+            html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
+        name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
+        disposition = f'attachment; filename="{name}_step_{step}.html"'
+        return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
 
 
-def _arrays_of(path: Path, index: Index, text: int) -> Arrays:
-    """Return the members of one text that a page shows, by their names without text_t/."""
+def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
+    """Return the arrays of one text that a page shows, by their names without text_t/."""
     if text >= len(index.texts):
-        raise RecordError(
-            f"text {text} is not in its record, which has {len(index.texts)}, counted from 0"
-        )
-    own = f"text_{text}/"
-    shapes = Shapes(index.heads, len(index.classes), len(index.texts[text].tokens))
+        raise RecordError(f"text {text}: expected one of {len(index.texts)}, counted from 0")
+    prefix = f"text_{text}/"
+    members = MemberCheck(index.heads, len(index.classes), len(index.texts[text].tokens))
 
-    def shown(sizes: Mapping[str, int]) -> list[str]:
-        return [
-            name for name in sizes if name.startswith(own) and shapes.known(name.removeprefix(own))
-        ]
+    def choose(sizes: Mapping[str, int]) -> list[str]:
+        own = [name for name in sizes if name.startswith(prefix)]
+        return [name for name in own if members.is_known(name.removeprefix(prefix))]
 
-    found = read_members(
-        path, shown, lambda name, *header: shapes.check(name.removeprefix(own), *header)
-    )
-    if not found:
-        raise RecordError(f"{path.name}: holds nothing of text {text}; choose another step")
-    arrays = {name.removeprefix(own): array for name, array in found.items()}
+    def check(name: str, array: np.ndarray) -> None:
+        members.check(name.removeprefix(prefix), array)
+
+    arrays = {
+        name.removeprefix(prefix): array
+        for name, array in read_members(path, choose, check).items()
+    }
+    if not arrays:
+        raise RecordError(f"{path.name}: has no arrays of text {text}; choose another step")
     with record_errors(path):
-        shapes.check_text(arrays)
+        members.check_text(arrays)
     return arrays
 
 
-def _numbers_of(path: Path, index: Index) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return {measure: {"mean": [layer][head], "error": ...}} of a step, and what else it has that is small."""
+def _other_arrays(path: Path, index: Index) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return {measure: {"mean": [layer][head], "error": ...}} of a step, and its other small arrays."""
 
-    def small(sizes: Mapping[str, int]) -> list[str]:
+    def choose(sizes: Mapping[str, int]) -> list[str]:
         names = [name for name in sizes if not name.startswith("text_")]
-        check_measures(names)
-        return [name for name in names if sizes[name] <= SMALL]
+        check_other_names(names)
+        return [name for name in names if sizes[name] <= MAX_ARRAY_BYTES]
 
-    arrays = read_members(path, small, Shapes(index.heads, len(index.classes)).check, NUMBERS)
-    with record_errors(path):
-        extra = {name: nested(array) for name, array in arrays.items()}
+    check = MemberCheck(index.heads, len(index.classes)).check
+    arrays = read_members(path, choose, check, MAX_NUMBERS_BYTES)
     measures: dict[str, dict[str, Any]] = {}
-    for match in filter(None, map(MEASURE.fullmatch, list(extra))):
-        measures.setdefault(match[1], {})[match[2]] = extra.pop(match[0])
+    extra = {}
+    with record_errors(path):
+        for name, array in arrays.items():
+            match = MEASURE.fullmatch(name)
+            if match:
+                measures.setdefault(match[1], {})[match[2]] = nested(array)
+            else:
+                extra[name] = nested(array)
     return measures, extra
 
 
+def _series_of(tables: Sequence[Arrays]) -> dict[str, Any]:
+    """Return {measure: {"mean": [layer][head][step]}} of the means [L, H] of each step."""
+    measures: dict[str, Any] = {}
+    for name in dict.fromkeys(name for table in tables for name in table):
+        gap = np.full_like(next(table[name] for table in tables if name in table), np.nan)
+        means = np.stack([table.get(name, gap) for table in tables], axis=-1)
+        measures[name.removeprefix("numbers/").removesuffix("/mean")] = {"mean": nested(means)}
+    return measures
+
+
 def _guarded(answer: Answer) -> Answer:
-    """Return `answer` for GET and HEAD alone, with what goes wrong told in JSON."""
+    """Return `answer` for GET and HEAD alone, with errors as JSON."""
 
     def guarded(request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
@@ -366,10 +333,10 @@ def _guarded(answer: Answer) -> Answer:
     return guarded
 
 
-def _parameter(request: Request, name: str, pattern: str, what: str) -> str:
+def _parameter(request: Request, name: str, pattern: str, expected: str) -> str:
     value = request.args.get(name, "")
     if not re.fullmatch(pattern, value, re.DOTALL):
-        raise ParameterError(f"parameter {name} is {value!r}; it must be {what}, as in {name}=1")
+        raise ParameterError(f"{name}: expected {expected}, got {value!r}; give it as {name}=1")
     return value
 
 
@@ -379,25 +346,23 @@ def _text(request: Request) -> int:
 
 def _json(request: Request, content: dict[str, Any], status: int = 200) -> Response:
     # TensorBoard's own encoding would write NaN as a string.
-    return _answer(request, json.dumps(content, allow_nan=False), "application/json", code=status)
+    return _respond(request, json.dumps(content, allow_nan=False), "application/json", code=status)
 
 
-def _answer(request: Request, content: str | bytes, content_type: str, **details: Any) -> Response:
-    # It tells the browser not to guess types, and what the page may fetch; and gives HEAD the length alone.
+def _respond(request: Request, content: str | bytes, content_type: str, **details: Any) -> Response:
+    # It forbids the browser to guess types, limits what a page may fetch, and gives HEAD the length alone.
     response: Response = Respond(request, content, content_type, **details)
     return response
 
 
 def _static(request: Request) -> Response:
-    """Return a file of the tab; nothing from elsewhere."""
+    """Return a file of the tab, and nothing from elsewhere."""
     name = request.path.partition("/static/")[2]
     try:
         path = (STATIC / name).resolve()
-        found = path.is_relative_to(STATIC.resolve()) and path.is_file()
+        exists = path.is_relative_to(STATIC.resolve()) and path.is_file()
     except (OSError, RuntimeError, ValueError):
-        found = False
-    if not found or path.suffix not in CONTENT_TYPES:
-        raise RecordError(
-            f"static/{name}: is no file of the Heads tab; install headscope again if the tab needs it"
-        )
-    return _answer(request, path.read_bytes(), CONTENT_TYPES[path.suffix])
+        exists = False
+    if not exists or path.suffix not in CONTENT_TYPES:
+        raise RecordError(f"static/{name}: is no file of the Heads tab; reinstall headscope")
+    return _respond(request, path.read_bytes(), CONTENT_TYPES[path.suffix])

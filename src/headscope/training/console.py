@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.errors import listed
-from headscope.record.schema import nats
+from headscope.record.contributions import signed
 from headscope.training.report import ABLATION, ANSWER, PUT, Report
 from headscope.training.scores import SCORES, MultiLabelScores, Scores
 
@@ -113,10 +113,13 @@ def _show_put(console: Console, facts: dict[str, Any]) -> None:
         for head, value in enumerate(row)
     }
     order = sorted(heads, key=lambda name: -abs(heads[name]))
-    parts = [f"{name} {nats(heads[name])}" for name in order[:MOST_HEADS]]
+    parts = [f"{name} {signed(heads[name])}" for name in order[:MOST_HEADS]]
     if others := order[MOST_HEADS:]:
-        parts.append(f"the other {len(others)} heads {nats(sum(heads[name] for name in others))}")
-    parts += [f"feed-forward {nats(sum(put['feedforward']))}", f"constant {nats(put['constant'])}"]
+        parts.append(f"the other {len(others)} heads {signed(sum(heads[name] for name in others))}")
+    parts += [
+        f"feed-forward {signed(sum(put['feedforward']))}",
+        f"constant {signed(put['constant'])}",
+    ]
     said = f"put for the predicted class, in nats, mean over {put['texts']} validation texts"
     _line(console, f"{said}: {', '.join(parts)}")
 

@@ -1,10 +1,9 @@
 """The test texts that a model is most wrong about: a page with the heads of each, and a table for TensorBoard."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -12,25 +11,25 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
-from headscope.heads.interventions import device_of
 from headscope.heads.report import (
-    Probe,
     ProbeOutput,
-    encoded_probe,
+    make_probe,
+    page_text,
     readout_position,
     run_probe,
     shortened,
+    text_numbers,
 )
-from headscope.heads.show import head_numbers, page_text, reading_numbers
 from headscope.model.objective import ONE_CLASS, Answer, Objective
-from headscope.record.schema import Contributions, label_text, quadrants
+from headscope.record.schema import label_text
 from headscope.run import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
 from headscope.tab.summaries import table_markdown
 from headscope.training.report import Report
 
 MOST_BYTES = 10 * 2**20  # of all maps on the page
-ON_THE_PAGE, IN_THE_TABLE = 4_000, 160  # characters of a text that are shown
+PAGE_CHARACTERS = 4_000  # of a text
+TABLE_CHARACTERS = 160
 COLUMNS = ("", "loss", "label", "its probability", "prediction", "its probability", "text")
 
 
@@ -42,21 +41,36 @@ def write_most_wrong(
     The model reads each text anew, whole as in the test; of its maps the first `inspection.max_tokens` tokens are
     shown, or fewer where the page would be larger than about 10 MiB.
     """
-    settings, temperature = report.config.inspection, report.temperature
-    if not settings.enabled or not settings.most_wrong:
+    config = report.config.inspection
+    if not config.enabled or not config.most_wrong:
         return None
-    found = most_wrong(
-        report.logits.double() / temperature, report.targets, settings.most_wrong, report.objective
+    logits = report.logits.double() / report.temperature
+    wrong = most_wrong(logits, report.targets, config.most_wrong, report.objective)
+    if not wrong:
+        return None
+    pages = []
+    rows = []
+    for place, (row, loss) in enumerate(wrong.items(), start=1):
+        output, label = _read(report, model, data, row)
+        num_maps = len(wrong) * sum(map(len, output.maps))
+        shown = shortened(output, min(config.max_tokens, tokens_that_fit(num_maps)))
+        notes = {
+            "run": str(report.folder),
+            "row": f"{row} of the test split, counted from 0",
+            "loss": f"{loss:.3f} nats",
+        }
+        pages.append(_page(output, shown, row, notes))
+        named = (*_named(label, output), *_named(output.answer, output))
+        rows.append(
+            (str(place), f"{loss:.3f}", *named, clipped(output.text.text, TABLE_CHARACTERS))
+        )
+    writer.add_text(
+        "test/most_wrong", table_markdown(COLUMNS, rows), report.facts_of_training["steps"]
     )
-    texts = [_read(report, model, data, row, loss, len(found)) for row, loss in found.items()]
-    if not texts:
-        return None
-    writer.add_text("test/most_wrong", _table(texts), report.facts_of_training["steps"])
-    title = f"{report.folder.name}: the {len(texts)} of {len(report.targets)} test texts that it is most wrong about"
+    title = f"{report.folder.name}: the {len(wrong)} of {len(report.targets)} test texts that it is most wrong about"
+    layers = [f"layer {number}" for number in range(len(output.layers))]
     path = report.folder / MOST_WRONG
-    layers = [f"layer {number}" for number in range(len(texts[0].reading.maps))]
-    shown = [_on_the_page(wrong, report.folder) for wrong in texts]
-    write_page(path, page(title, layers, data.corpus.labels, shown))
+    write_page(path, page(title, layers, data.corpus.labels, pages))
     return path
 
 
@@ -76,61 +90,18 @@ def most_wrong(
     return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """A text that was misclassified."""
-
-    row: int  # its place in the test split
-    loss: float  # cross-entropy of its label, in nats
-    probe: Probe  # with the tokens that are shown
-    reading: ProbeOutput  # with the maps of the tokens that are shown
-    numbers: list[
-        list[dict[str, float]]
-    ]  # of each head, layer by layer, over all tokens that the model read
-    tokens: int  # how many it read
-    label: Answer
-    shares: list[np.ndarray] | None = (
-        None  # for a pair, how its texts divide each layer's whole maps [H, 2, 2]
-    )
-
-
 def _read(
-    report: Report, model: nn.Module, data: TextDataModule, row: int, loss: float, texts: int
-) -> Wrong:
-    found = data.corpus.splits["test"][row]
-    columns = texts_among(found)
-    classes = report.objective.has(torch.tensor([found["label"]]), len(data.corpus.labels))
-    (label,) = report.objective.names(classes, data.corpus.labels)
-    both = tuple(found[column] for column in columns)
-    probe = encoded_probe(
-        data.tokenizer, both, label_text(label), data.evidence, readout_position(model)
-    )
-    reading = run_probe(
-        model, probe, data.corpus.labels, device_of(model), report.objective, report.temperature
-    )
-    reading = replace(reading, spoken=_against_the_label(probe, reading, label), attribution=None)
-    numbers = head_numbers(reading_numbers(reading), reading, probe.segments)
-    fitting = tokens_that_fit(texts * sum(map(len, reading.maps.values())))
-    shown = shortened(probe, reading, min(report.config.inspection.max_tokens, fitting))
-    segments = probe.segments
-    shares = (
-        None if segments is None else [quadrants(maps, segments) for maps in reading.maps.values()]
-    )
-    return Wrong(row, loss, *shown, numbers, len(probe.tokens), label, shares)
-
-
-def _against_the_label(probe: Probe, reading: ProbeOutput, label: Answer) -> Contributions | None:
-    """Return what spoke for the answer against the label; None where that cannot be said."""
-    if reading.attribution is None:
-        return None
-    given, has = (
-        [answer] if isinstance(answer, str) else answer for answer in (reading.answer, label)
-    )
-    weights = torch.tensor(
-        [(name in given) - (name in has) for name in reading.probabilities]
-    ).double()
-    answer = f"{label_text(reading.answer)} against {label_text(label)}"
-    return reading.attribution.said(weights, answer, probe.tokens)
+    report: Report, model: nn.Module, data: TextDataModule, row: int
+) -> tuple[ProbeOutput, Answer]:
+    """Return what the model makes of a test text, with contributions to its prediction minus its label; the label."""
+    classes = data.corpus.labels
+    example = data.corpus.splits["test"][row]
+    is_class = report.objective.has(torch.tensor([example["label"]]), len(classes))
+    (label,) = report.objective.names(is_class, classes)
+    texts = tuple(example[column] for column in texts_among(example))
+    readout = readout_position(model)
+    probe = make_probe(data.tokenizer, texts, label_text(label), None, data.evidence, readout)
+    return run_probe(model, probe, classes, report.objective, report.temperature, label), label
 
 
 def tokens_that_fit(maps: int) -> int:
@@ -138,37 +109,27 @@ def tokens_that_fit(maps: int) -> int:
     return max(2, math.isqrt(MOST_BYTES * 3 // 4 // maps + 4) - 2)
 
 
-def _on_the_page(wrong: Wrong, folder: Path) -> PageText:
-    shown = len(wrong.probe.tokens)
-    cut = f"{shown} of {wrong.tokens} tokens; a row's weights on the others are left out, its numbers count all"
-    notes = {
-        "run": str(folder),
-        "row": f"{wrong.row} of the test split, counted from 0",
-        "loss": f"{wrong.loss:.3f} nats",
-        "shown": f"{shown} tokens" if shown == wrong.tokens else cut,
-    }
-    one = page_text(
-        f"row {wrong.row}", wrong.probe, wrong.reading, wrong.numbers, notes, wrong.shares
-    )
-    return replace(one, text=replace(one.text, text=clipped(wrong.probe.text, ON_THE_PAGE)))
-
-
-def _table(texts: list[Wrong]) -> str:
-    rows = []
-    for place, wrong in enumerate(texts, start=1):
-        both = (*_named(wrong.label, wrong.reading), *_named(wrong.reading.answer, wrong.reading))
-        rows.append(
-            (str(place), f"{wrong.loss:.3f}", *both, clipped(wrong.probe.text, IN_THE_TABLE))
+def _page(output: ProbeOutput, shown: ProbeOutput, row: int, notes: dict[str, str]) -> PageText:
+    """Return what the page shows of a text: the maps of its first tokens, the numbers of all."""
+    total = len(output.text.tokens)
+    count = len(shown.text.tokens)
+    notes["shown"] = f"{count} tokens"
+    if count < total:
+        notes["shown"] = (
+            f"{count} of {total} tokens; a row's weights on the others are left out, its numbers count all"
         )
-    return table_markdown(COLUMNS, rows)
+    clipped_text = replace(
+        shown.text, name=f"row {row}", text=clipped(shown.text.text, PAGE_CHARACTERS)
+    )
+    return page_text(replace(shown, text=clipped_text), text_numbers(output), notes)
 
 
-def _named(answer: Answer, reading: ProbeOutput) -> tuple[str, str]:
+def _named(answer: Answer, output: ProbeOutput) -> tuple[str, str]:
     """Return one class or several, and the probability of each."""
     names = [answer] if isinstance(answer, str) else answer
-    return label_text(answer), ", ".join(f"{reading.probabilities[name]:.3f}" for name in names)
+    return label_text(answer), ", ".join(f"{output.probabilities[name]:.3f}" for name in names)
 
 
 def clipped(text: str, length: int) -> str:
-    """Return a text of at most `length` characters, the last of which says that there are more."""
+    """Return a text of at most `length` characters, with an ellipsis where it was longer."""
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -2,40 +2,25 @@
 
 import platform
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from jaxtyping import Float, Int
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from headscope.config import InspectionConfig, TrainConfig
+from headscope.config import TrainConfig
 from headscope.files import read_json
-from headscope.heads.lightning_callback import (
-    ProbeSet,
-    beyond_the_usual,
-    record_study,
-    write_numbers,
-)
-from headscope.heads.report import Probe, ProbeOutput, run_probe, shortened
-from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.record.schema import Arrays
-from headscope.record.writer import HeadRecorder
 from headscope.run import METRICS, flat, save_json
 from headscope.tab.pictures import (
     add_picture,
     confusion_picture,
-    labelled_heads,
-    labelled_pooling,
     reliability,
     reliability_picture,
 )
@@ -193,48 +178,3 @@ def write_calibration(writer: SummaryWriter, report: Report) -> None:
         confidence, prediction = (report.logits.double() / divisor).softmax(dim=-1).max(dim=-1)
         panels[title] = reliability(confidence.numpy(), (prediction == report.targets).numpy())
     add_picture(writer, "test/reliability", reliability_picture(panels), step)
-
-
-def write_probes(
-    writer: SummaryWriter,
-    subjects: ProbeSet,
-    config: InspectionConfig,
-    model: nn.Module,
-    device: torch.device,
-    step: int,
-) -> None:
-    """Write the kept model's maps of every probe, layer by layer, large, with the tokens on both axes."""
-    for number, probe in enumerate(subjects.probes):
-        reading = run_probe(model, probe, subjects.labels, device, subjects.objective)
-        shown = shortened(probe, reading, config.max_tokens)
-        write_labelled(writer, f"probe_{number}", *shown, step, config.font)
-
-
-def write_labelled(
-    writer: SummaryWriter,
-    name: str,
-    probe: Probe,
-    reading: ProbeOutput,
-    step: int,
-    font: str | None = None,
-) -> None:
-    """Write a probe's maps, a picture for each layer, and what the pooling gives to each token if it attends."""
-    outcome = f"label {probe.label or 'unknown'}, prediction {reading.prediction}"
-    for number, maps in enumerate(reading.maps.values()):
-        picture = labelled_heads(np.asarray(maps), probe.tokens, f"layer {number}, {outcome}", font)
-        add_picture(writer, f"tokens/{name}/layer_{number}", picture, step)
-    if reading.pooling is not None:
-        picture = labelled_pooling(reading.pooling, probe.tokens, f"pooling, {outcome}", font)
-        add_picture(writer, f"tokens/{name}/pooling", picture, step)
-
-
-def write_study(
-    writer: SummaryWriter,
-    recorder: HeadRecorder,
-    step: int,
-    study: Study,
-    without: Sequence[Arrays] = (),
-) -> None:
-    """Add what a study of a step's weights found beyond the usual to that step's record, and write it as scalars."""
-    record_study(recorder, step, study, without)
-    write_numbers(writer, beyond_the_usual(study), step)

@@ -5,7 +5,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -22,12 +21,17 @@ from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import class_counts, texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
-from headscope.heads.contributions import attributable
-from headscope.heads.effects import answer
-from headscope.heads.lightning_callback import HeadLogger, ProbeSet, new_recorder
-from headscope.heads.report import JOIN, choose_probes
-from headscope.heads.show import ablate_each_head
-from headscope.heads.study import causes, doubling_samples, mean_contributions, special_tokens
+from headscope.heads.ablation import headline
+from headscope.heads.contributions import has_contributions, mean_contributions
+from headscope.heads.lightning_callback import HeadLogger, ProbeSet, write_numbers
+from headscope.heads.report import (
+    JOIN,
+    beyond_the_usual,
+    choose_probes,
+    new_recorder,
+    record_study,
+)
+from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, load_weights
 from headscope.record.schema import RecordError
@@ -59,9 +63,7 @@ from headscope.training.report import (
     PUT,
     Report,
     write_calibration,
-    write_probes,
     write_scores,
-    write_study,
 )
 from headscope.training.resume import LAST, check_weights, steps_done
 from headscope.training.scores import best_thresholds
@@ -248,20 +250,22 @@ class Session:
         if self.head_logger is None or not inspection.causes:
             return {}
         special = self.head_logger.subjects.special
-        texts, *more = self._validation_texts(inspection.causes)
-        found = causes(self.module.model, texts, special, QUICK_SHARES, self.objective, more=more)
+        samples = self._validation_texts(inspection.causes)
+        found = study(self.module.model, samples, special, QUICK_SHARES, self.objective)
         probes = self.head_logger.subjects.probes
-        without = [ablate_each_head(self.module.model, probe, self.objective) for probe in probes]
-        write_study(self.writer, self.head_logger.recorder, self.kept_step, found, without)
+        recorder = self.head_logger.recorder
+        model = self.module.model
+        record_study(recorder, self.kept_step, found, model, probes, self.objective)
+        write_numbers(self.writer, beyond_the_usual(found), self.kept_step)
         return {
-            ABLATION: {"texts": found.texts, "heads": found.without_heads()},
-            ANSWER: answer(found.verdicts),
+            ABLATION: {"texts": found.texts, "heads": found.loss_increases()},
+            ANSWER: headline(found.effects),
         }
 
     def put(self) -> dict[str, object]:
         """Return what every head put for the predicted class of some validation texts, where that can be said."""
         model = self.module.model
-        if not attributable(model):
+        if not has_contributions(model):
             return {}
         return {
             PUT: mean_contributions(
@@ -270,26 +274,15 @@ class Session:
         }
 
     def _validation_texts(self, count: int) -> list[list[Batch]]:
-        """Return `count` validation texts and further ones (see `doubling_samples`), and put the model where it computes."""
+        """Return `count` validation texts and further ones (see `draw_samples`), and put the model where it computes."""
         self.module.model.to(self.device)
         batches = TextBatches(self.data.encoded["validation"], self.data.labels("validation"))
-        return doubling_samples(batches, count, self.config.data.tokens_per_batch, self.config.seed)
+        return draw_samples(batches, count, self.config.data.tokens_per_batch, self.config.seed)
 
     def write_closing(self, report: Report) -> None:
         """Write TensorBoard's closing entries."""
         write_scores(self.writer, report)
         write_calibration(self.writer, report)
-        if self.head_logger is not None:
-            subjects = replace(self.head_logger.subjects, objective=self.objective)
-            settings = self.config.inspection
-            write_probes(
-                self.writer,
-                subjects,
-                settings,
-                self.module.model,
-                self.device,
-                self.trainer.global_step,
-            )
         self.writer.close()
 
 

@@ -1,5 +1,4 @@
-/* Where the answers come from: the plugin's routes, of which the last used are kept; or, on a page that needs no server,
-   what is embedded in it. */
+/* Where the data comes from: the plugin's routes, or what a page has embedded. */
 
 import { decodeBundle } from "./maps.js";
 
@@ -35,40 +34,31 @@ export async function askJson(route, query = {}, signal = undefined) {
   return (await ask(route, query, signal)).json();
 }
 
-/* As bounds.py has them: what is drawn grows with counts, and a record may come from anybody. */
-export const MOST = { texts: 1_000, layers: 256, classes: 100_000, steps: 10_000, notes: 100, tokens: 8_192, heads: 2_048 };
-
-export async function askIndex(run, signal) {
-  const index = await askJson("index", { run }, signal);
-  const counts = {
-    texts: index.texts.length, layers: index.layers.length, classes: index.classes.length, steps: index.steps.length,
-    notes: Object.keys(index.notes).length, tokens: Math.max(...index.texts.slice(0, MOST.texts).map(({ tokens }) => tokens.length)),
-    heads: index.heads.reduce((sum, count) => sum + count, 0),
-  }; // prettier-ignore
-  const beyond = Object.keys(MOST).find((name) => !(counts[name] <= MOST[name]));
-  if (beyond) throw new Error(`index: has ${counts[beyond]} ${beyond}, and at most ${MOST[beyond]} are shown`);
-  return index;
-}
-
-/* The last used answers, as many as fit into so many bytes. A Map lists its keys in the order in which they were set. */
-const kept = new Map();
-
-function known(key) {
-  const entry = kept.get(key);
-  if (entry === undefined) return undefined;
-  kept.delete(key);
-  kept.set(key, entry);
-  return entry.value;
-}
+/* The last used answers that fit into the cache; a Map keeps the order of insertion. */
+const cache = new Map();
 
 function keep(key, value, bytes) {
-  kept.set(key, { value, bytes });
-  let sum = [...kept.values()].reduce((total, entry) => total + entry.bytes, 0);
-  for (const [oldest, entry] of kept) {
-    if (sum <= CACHE_BYTES) return;
-    kept.delete(oldest);
-    sum -= entry.bytes;
+  cache.set(key, { value, bytes });
+  let total = 0;
+  for (const entry of cache.values()) total += entry.bytes;
+  for (const [oldest, entry] of cache) {
+    if (total <= CACHE_BYTES) return;
+    cache.delete(oldest);
+    total -= entry.bytes;
   }
+}
+
+/* What was kept under a key, or what `load` returns as [value, bytes]. */
+async function cached(key, load) {
+  const entry = cache.get(key);
+  if (entry !== undefined) {
+    cache.delete(key);
+    cache.set(key, entry);
+    return entry.value;
+  }
+  const [value, bytes] = await load();
+  keep(key, value, bytes);
+  return value;
 }
 
 /* A step that was recorded again has another time, so its old maps are not taken for it. */
@@ -78,25 +68,20 @@ function keyOf(route, run, step, text = "") {
 
 export async function askMaps(run, step, text, signal) {
   if (page) return decodeBundle(bytesOf(page.texts[text].maps).buffer);
-  const key = keyOf("maps", run, step, text);
-  const before = known(key);
-  if (before !== undefined) return before;
-  const buffer = await (await ask("maps", { run, step: step.step, text }, signal)).arrayBuffer();
-  const maps = decodeBundle(buffer);
-  keep(key, maps, buffer.byteLength);
-  return maps;
+  return cached(keyOf("maps", run, step, text), async () => {
+    const response = await ask("maps", { run, step: step.step, text }, signal);
+    const buffer = await response.arrayBuffer();
+    return [decodeBundle(buffer), buffer.byteLength];
+  });
 }
 
 /* The numbers of a step; on a page each text has its own. */
 export async function askNumbers(run, step, text, signal) {
   if (page) return page.texts[text].numbers;
-  const key = keyOf("numbers", run, step);
-  const before = known(key);
-  if (before !== undefined) return before;
-  const content = await (await ask("numbers", { run, step: step.step }, signal)).text();
-  const numbers = JSON.parse(content);
-  keep(key, numbers, 2 * content.length);
-  return numbers;
+  return cached(keyOf("numbers", run, step), async () => {
+    const content = await (await ask("numbers", { run, step: step.step }, signal)).text();
+    return [JSON.parse(content), 2 * content.length];
+  });
 }
 
 /* The page of one text at one step that needs nothing else. */
@@ -105,8 +90,9 @@ export async function askPage(run, step, text) {
   return (await ask("page", { run, step, text })).blob();
 }
 
-/* One request under way and the newest wish after it: whoever drags a slider sees what arrives on the way. A request
-   for something else altogether, or one that has taken too long, is aborted when the next wish comes. */
+/* One request under way and the newest wish after it: whoever drags a slider sees what arrives on
+   the way. A request for something else altogether, or one that has taken too long, is aborted when
+   the next wish comes. */
 export class Latest {
   constructor(patience = 1000) {
     Object.assign(this, { patience, current: null, next: null });
@@ -114,8 +100,9 @@ export class Latest {
 
   ask(group, load, show) {
     this.next = { group, load, show };
-    if (this.current === null) this.start();
-    else if (this.current.group !== group || performance.now() - this.current.since > this.patience) this.abort();
+    const { current, patience } = this;
+    if (current === null) this.start();
+    else if (current.group !== group || performance.now() - current.since > patience) this.abort();
   }
 
   abort() {
@@ -133,9 +120,9 @@ export class Latest {
       outcome = [null, error];
     }
     this.current = null;
-    const stale = current.controller.signal.aborted || (this.next !== null && this.next.group !== group);
+    const isOther = this.next !== null && this.next.group !== group;
     try {
-      if (!stale) show(...outcome);
+      if (!current.controller.signal.aborted && !isOther) show(...outcome);
     } finally {
       if (this.next !== null && this.current === null) this.start();
     }

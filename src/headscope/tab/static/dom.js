@@ -1,16 +1,10 @@
-/* Elements, and how names and numbers are written. Text is only ever set as textContent: it cannot become markup. */
+/* Elements, names and numbers. Text is set as text content alone: it cannot become markup. */
 
-export function element(tag, className = "", text = null) {
+/* An element with attributes (or its class) and children, which may be strings. */
+export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== null) node.textContent = text;
-  return node;
-}
-
-/* An element with attributes and children; strings among the children become text. */
-export function build(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
+  const named = typeof attributes === "string" ? { class: attributes } : attributes;
+  for (const [name, value] of Object.entries(named)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value !== null) node.setAttribute(name, value);
@@ -19,9 +13,29 @@ export function build(tag, attributes = {}, ...children) {
   return node;
 }
 
-const CONTROL = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}]|[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/gu;
+/* A part of the page: heading, room for controls, a place for errors, and content. */
+export function panel(name, heading, ...content) {
+  const title = element("h2", { id: `${name}-heading` }, heading);
+  const tools = element("div", "tools");
+  const error = element("p", { class: "error", role: "alert", hidden: true });
+  const root = element(
+    "section", { class: `panel ${name}`, "aria-labelledby": title.id },
+    element("div", "heading", title, tools), error, ...content,
+  );
+  return { root, title, tools, error };
+}
+
+export function button(words, title, onclick, className = "plain") {
+  return element("button", { class: className, type: "button", title, onclick }, words);
+}
+
+const CONTROL = new RegExp(
+  "[\\p{Cc}\\p{Zl}\\p{Zp}\\p{Cs}]|" +
+    "[\\u061c\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]",
+  "gu",
+);
 const SIGNS = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡" };
-const LONGEST = 80; // characters of a token or name that are ever laid out; its title has more
+const LONGEST = 80; // characters of a token or name that are laid out; its title has more
 
 function signOf(character) {
   if (SIGNS[character]) return SIGNS[character];
@@ -30,11 +44,11 @@ function signOf(character) {
   return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
 }
 
-/* A token as it can be read: controls as signs, white space at its ends or alone as ␣, nothing as ∅, the end cut. */
+/* A token as it can be read: controls as signs, spaces at its ends as ␣, nothing as ∅. */
 export function legible(token, longest = LONGEST) {
   const cut = token.length > longest ? `${[...token.slice(0, longest)].join("")}…` : token;
-  const shown = cut.replace(CONTROL, signOf).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
-  return shown || "∅";
+  const written = cut.replace(CONTROL, signOf);
+  return written.replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)) || "∅";
 }
 
 /* A token or a name whose writing direction does not reach the words around it. */
@@ -49,13 +63,11 @@ export function nameToken(role, index, token) {
   return [element("small", "", `${role} ${index} `), isolated(token, "name")];
 }
 
-/* As many decimals as a step of scale / 255 can tell apart: 3 for a row maximum of 1, 5 for one of 0.01. */
-export function decimalsOf(scale) {
-  return scale > 0 ? Math.min(9, Math.max(3, Math.ceil(-Math.log10(scale / 255)))) : 3;
-}
-
+/* A weight, with as many decimals as a step of its row's largest / 255 can tell apart. */
 export function formatWeight(value, scale) {
-  return value === null || Number.isNaN(value) ? "–" : value.toFixed(decimalsOf(scale));
+  if (value === null || Number.isNaN(value)) return "–";
+  const decimals = scale > 0 ? Math.ceil(-Math.log10(scale / 255)) : 3;
+  return value.toFixed(Math.min(9, Math.max(3, decimals))).replace("-", "−");
 }
 
 /* A number of a head: three significant digits, but none of them in powers of ten. */
@@ -64,36 +76,56 @@ export function formatNumber(value) {
   const size = Math.abs(value);
   const sign = value < 0 ? "−" : "";
   if (size !== 0 && size < 0.0005) return sign + size.toExponential(1);
-  return sign + size.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+  const digits = Math.max(0, Math.min(3, 2 - Math.floor(Math.log10(size || 0.1))));
+  return sign + size.toFixed(digits);
+}
+
+/* A number with its sign, to two digits where it is small: +3.1, −0.25. */
+export function formatSigned(value, digits = Math.abs(value) >= 0.995 ? 1 : 2) {
+  const text = Math.abs(value).toFixed(digits);
+  return (value < 0 && Number(text) !== 0 ? "−" : "+") + text;
+}
+
+/* A mean and its standard error, to the digit at which the error begins. */
+export function formatWithError(mean, error) {
+  const digits = error > 0 ? Math.ceil(-Math.log10(1.05 * error)) : 2;
+  const decimals = Math.min(3, Math.max(2, digits));
+  const words = [formatSigned(mean, decimals)];
+  if (error > 0) words.push(`±${error.toFixed(decimals)}`);
+  return words;
 }
 
 export function wordsOf(name) {
   return name.replaceAll("_", " ");
 }
 
-/* Scroll a view, and not the page, until the node inside is in sight below the view's first `covered` pixels. */
-export function reveal(view, node, covered = 0) {
-  const above = node.offsetTop - covered - view.scrollTop;
-  const below = node.offsetTop + node.offsetHeight - view.clientHeight - view.scrollTop;
+/* Scroll a view, and not the page, until the node inside is in sight. */
+export function reveal(view, node) {
+  const above = node.offsetTop - view.scrollTop;
+  const below = above + node.offsetHeight - view.clientHeight;
   if (above < 0) view.scrollTop += above;
   else if (below > 0) view.scrollTop += below;
 }
 
-/* One line of a bar list: a name, a bar of the given share of the width, a number. */
-export function barLine(name, share, number) {
-  const line = element("li");
-  const bar = element("span", "bar");
-  bar.style.setProperty("--share", String(Math.max(0, Math.min(1, share || 0))));
-  line.append(isolated(name, "name"), bar, element("span", "number", number));
-  return line;
+/* A bar of the given share of its width. */
+export function bar(share) {
+  const node = element("span", "bar");
+  node.style.setProperty("--share", String(Math.max(0, Math.min(1, share || 0))));
+  return node;
 }
 
-/* The options of a select, and the one that is chosen. Nothing is touched where they are as they were. */
+/* One line of a bar list: a name, a bar, a number. */
+export function barLine(name, share, number) {
+  return element("li", {}, isolated(name, "name"), bar(share), element("span", "number", number));
+}
+
+/* The [value, label] options of a select, and the chosen one. What is the same is not touched. */
 export function fillSelect(select, options, chosen) {
-  const wanted = options.map(({ value, label }) => `${value}\0${label}`).join("\n");
-  if (select.dataset.options !== wanted) {
-    select.dataset.options = wanted;
-    select.replaceChildren(...options.map(({ value, label }) => build("option", { value }, legible(label))));
+  const key = JSON.stringify(options);
+  if (select.dataset.options !== key) {
+    select.dataset.options = key;
+    const optionOf = ([value, label]) => element("option", { value }, legible(label, 120));
+    select.replaceChildren(...options.map(optionOf));
   }
   select.value = chosen;
 }
@@ -106,22 +138,25 @@ export function showError(place, message) {
 
 /* One of a few [value, words, title]: radio buttons that the arrow keys go along. */
 export class Choice {
-  constructor(name, options, onChoose) {
+  constructor(label, options, onChoose, className = "") {
     this.onChoose = onChoose;
     this.buttons = options.map(([value, words, title]) => {
-      const onclick = () => onChoose(value);
-      return build("button", { type: "button", role: "radio", "data-value": value, title, onclick }, words);
+      const node = button(words, title, () => onChoose(value), "");
+      node.setAttribute("role", "radio");
+      node.dataset.value = value;
+      return node;
     });
-    const onkeydown = (event) => this.onKey(event);
-    this.node = build("span", { class: "choice", role: "radiogroup", "aria-label": name, onkeydown }, ...this.buttons);
+    const attributes = { class: `choice ${className}`, role: "radiogroup", "aria-label": label };
+    this.node = element("span", attributes, ...this.buttons);
+    this.node.addEventListener("keydown", (event) => this.onKey(event));
     this.show(options[0][0]);
   }
 
   show(value) {
-    for (const button of this.buttons) {
-      const chosen = button.dataset.value === value;
-      button.setAttribute("aria-checked", String(chosen));
-      button.tabIndex = chosen ? 0 : -1;
+    for (const node of this.buttons) {
+      const isChosen = node.dataset.value === value;
+      node.setAttribute("aria-checked", String(isChosen));
+      node.tabIndex = isChosen ? 0 : -1;
     }
   }
 
@@ -129,9 +164,19 @@ export class Choice {
     const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const offered = this.buttons.filter((button) => !button.hidden);
-    const next = offered[(offered.indexOf(document.activeElement) + step + offered.length) % offered.length];
+    const offered = this.buttons.filter((node) => !node.hidden);
+    const place = offered.indexOf(document.activeElement) + step + offered.length;
+    const next = offered[place % offered.length];
     this.onChoose(next.dataset.value);
     next.focus();
   }
+}
+
+/* Hand a file to the reader, under a name of letters, digits and dashes. */
+export function download(content, parts, suffix) {
+  const dashed = (part) => legible(String(part), 40).replace(/[^\p{L}\p{N}]+/gu, "-");
+  const names = parts.map((part) => dashed(part).replace(/^-+|-+$/g, "")).filter(Boolean);
+  const url = URL.createObjectURL(content);
+  element("a", { href: url, download: `${names.join("_") || "heads"}.${suffix}` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

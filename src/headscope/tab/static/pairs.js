@@ -1,30 +1,30 @@
-/* Pairs of texts. `segments` says which text each token is of: 0 for A, 1 for B, and null for special tokens such as
-   [SEP], which are of neither; of a single text it is itself null. */
+/* Pairs of texts. `segments` says which text each token is of: 0 for A, 1 for B, and null for
+   special tokens such as [SEP], which are of neither; of a single text it is itself null. */
 
 import { element } from "./dom.js";
 
-/* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
-export function directionOf(text) {
-  const letter = text.match(/\p{L}/u);
-  return letter && /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter[0]) ? "rtl" : "ltr";
-}
+/* The parts of a map: [name, words, title]. */
+export const PARTS = [
+  ["all", "all", "every weight"],
+  ["within", "within a text", "from tokens of a text to tokens of the same text"],
+  ["between", "between the texts", "from tokens of a text to tokens of the other text"],
+];
 
 const NAMES = ["A", "B"];
 
-/* What the maps and the text show. */
-export const PARTS = [
-  ["all", "all", "every weight"],
-  ["within", "within a text", "what tokens of a text give to tokens of the same text"],
-  ["between", "between the texts", "what tokens of a text give to tokens of the other text"],
-]; // prettier-ignore
+/* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
+export function directionOf(text) {
+  const letter = text.match(/\p{L}/u)?.[0] ?? "";
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter) ? "rtl" : "ltr";
+}
 
 /* The class of what belongs to a text, or to neither. */
-export function kindOf(segment) {
+export function classOf(segment) {
   return segment === null ? "of-neither" : `of-${"ab"[segment]}`;
 }
 
 /* The tokens with which another text begins. Special tokens stand with the text before them. */
-export function bordersOf(segments) {
+function bordersOf(segments) {
   const borders = [];
   let current = null;
   (segments ?? []).forEach((segment, place) => {
@@ -35,48 +35,64 @@ export function bordersOf(segments) {
   return borders;
 }
 
-/* Whether a part of the map has the cell of these two tokens. */
-export function isShown(segments, part, query, key) {
-  if (segments === null || part === "all") return true;
-  const [from, to] = [segments[query], segments[key]];
-  return from !== null && to !== null && (from === to) === (part === "within");
+/* Which tokens show beside one of them, as keys of a query or as queries of a key; null for all. */
+export function shownBeside({ segments, part }, token) {
+  if (segments === null || part === "all") return null;
+  const own = segments[token];
+  return segments.map((other) => {
+    if (own === null || other === null) return false;
+    return (own === other) === (part === "within");
+  });
 }
 
 /* The texts that a stretch of tokens has any of, as bits: 1 for A, 2 for B. */
 function textsIn(segments, place, side) {
-  const [first, end] = [place, place + 1].map((at) => Math.floor((at * segments.length) / side));
-  return segments.slice(first, end).reduce((bits, segment) => (segment === null ? bits : bits | (1 << segment)), 0);
+  const first = Math.floor((place * segments.length) / side);
+  const end = Math.floor(((place + 1) * segments.length) / side);
+  const own = segments.slice(first, end).filter((segment) => segment !== null);
+  return own.reduce((bits, segment) => bits | (1 << segment), 0);
 }
 
-/* Which cells of a map of so many places a part has, row after row; null for all. A stretch of a long text shows where any
-   of its tokens does. */
-export function shownCells(segments, part, side) {
+const masks = new WeakMap(); // segments -> part and side -> cells
+
+/* Which cells of a map show, row after row; null for all. A stretch shows if any token does. */
+export function shownCells({ segments, part }, side) {
   if (segments === null || part === "all") return null;
-  const texts = Array.from({ length: side }, (_, place) => textsIn(segments, place, side));
-  const across = (from, to) => (from & 1 && to & 2) || (from & 2 && to & 1);
-  const has = part === "within" ? (from, to) => from & to : across;
-  return Uint8Array.from({ length: side * side }, (_, cell) => (has(texts[Math.floor(cell / side)], texts[cell % side]) ? 1 : 0));
+  if (!masks.has(segments)) masks.set(segments, new Map());
+  const known = masks.get(segments);
+  const key = `${part} ${side}`;
+  if (!known.has(key)) {
+    const texts = Array.from({ length: side }, (_, place) => textsIn(segments, place, side));
+    const swapped = texts.map((bits) => ((bits & 1) << 1) | (bits >> 1));
+    const wanted = part === "within" ? texts : swapped;
+    const isShown = (_, cell) => (wanted[Math.floor(cell / side)] & texts[cell % side] ? 1 : 0);
+    known.set(key, Uint8Array.from({ length: side * side }, isShown));
+  }
+  return known.get(key);
 }
 
-/* The tokens of a pair in a block for each text, under its name; those of a single text as they are. */
+/* The tokens of a pair in a block for each text, under its name. */
 export function blocksOf(nodes, tokens, segments) {
   if (segments === null) return nodes;
-  nodes.forEach((node, index) => node.classList.add(kindOf(segments[index])));
+  nodes.forEach((node, index) => node.classList.add(classOf(segments[index])));
   const starts = [0, ...bordersOf(segments)];
-  return starts.map((start, at) => createBlock(nodes, tokens, segments, start, starts[at + 1] ?? nodes.length));
-}
-
-function createBlock(nodes, tokens, segments, start, end) {
-  const own = segments.slice(start, end);
-  const text = own.find((segment) => segment !== null) ?? 0;
-  const block = element("div", `block ${kindOf(text)}`);
-  const name = element("span", "block-name", NAMES[text]);
-  name.setAttribute("aria-hidden", "true");
-  block.setAttribute("role", "group");
-  block.setAttribute("aria-label", `Text ${NAMES[text]}`);
-  block.dir = directionOf(tokens.slice(start, end).filter((_, place) => own[place] !== null).join(" "));
-  block.append(name, ...nodes.slice(start, end));
-  return block;
+  return starts.map((start, at) => {
+    const end = starts[at + 1] ?? nodes.length;
+    const text = segments.slice(start, end).find((segment) => segment !== null) ?? 0;
+    const words = tokens.slice(start, end).filter((_, place) => segments[start + place] !== null);
+    const name = element("span", { class: "block-name", "aria-hidden": "true" }, NAMES[text]);
+    return element(
+      "div",
+      {
+        class: `block ${classOf(text)}`,
+        role: "group",
+        "aria-label": `Text ${NAMES[text]}`,
+        dir: directionOf(words.join(" ")),
+      },
+      name,
+      ...nodes.slice(start, end),
+    );
+  });
 }
 
 /* Lines over a map where the texts meet; the style sheet places them by their share of the side. */
@@ -97,49 +113,43 @@ export function markBorder(grid, segments) {
   if (borders.length === 1) grid.style.setProperty("--at", String(borders[0] / segments.length));
 }
 
-/* What a token of the two texts gives to the other one, mean over all of them; shares are A→A, A→B, B→A, B→B. */
+/* What a token gives to the other text, mean; quadrants are A→A, A→B, B→A, B→B. */
 export function betweenOf([, toSecond, toFirst], segments) {
-  const [first, second] = [0, 1].map((text) => segments.filter((segment) => segment === text).length);
-  return ((first && first * toSecond) + (second && second * toFirst)) / Math.max(1, first + second);
+  const first = segments.filter((segment) => segment === 0).length;
+  const second = segments.filter((segment) => segment === 1).length;
+  const sum = (first && first * toSecond) + (second && second * toFirst);
+  return sum / Math.max(1, first + second);
 }
 
-function formatMean(share, signed) {
+function formatShare(share, isSigned) {
   if (Number.isNaN(share)) return "–";
-  const sign = share < 0 ? "−" : signed && share > 0 ? "+" : "";
-  return sign + Math.abs(share).toFixed(3);
+  const plus = isSigned && share > 0 ? "+" : "";
+  return (share < 0 ? "−" : plus) + Math.abs(share).toFixed(3);
 }
 
-/* A table of how each text divides its attention; special tokens have a column of their own. Of a difference the rows sum
-   to 0, else to 1. `between` is what is given to the other text, where more tokens count for it than are shown. */
-export function quadrantTable(known, segments, signed = false, between = null) {
-  const shares = Array.from(known, (share) => share ?? NaN);
-  const special = segments.includes(null);
-  const table = element("table", "quadrants");
-  const mean = formatMean(between ?? betweenOf(shares, segments), signed);
-  table.append(element("caption", "", `mean share of attention · between ${mean}`));
-  const header = element("tr");
-  header.append(element("td"), ...NAMES.map((name, text) => headerCell(`to ${name}`, "col", text)));
-  if (special) header.append(headerCell("to special", "col", null));
+/* How each text divides its attention. Rows sum to 1, of a difference (signed) to 0. `between` is
+   what goes to the other text where more tokens count than are shown. */
+export function quadrantTable(quadrants, segments, isSigned, between = null) {
+  const shares = Array.from(quadrants, (share) => share ?? NaN);
+  const hasSpecial = segments.includes(null);
+  const header = (words, scope, text) => element("th", { class: classOf(text), scope }, words);
+  const cell = (share) => {
+    const node = element("td", {}, formatShare(share, isSigned));
+    node.style.setProperty("--share", isSigned ? "0" : String(share || 0));
+    return node;
+  };
+  const names = NAMES.map((name, text) => header(`to ${name}`, "col", text));
+  if (hasSpecial) names.push(header("to special", "col", null));
   const rows = NAMES.map((name, text) => {
-    const row = element("tr");
     const own = shares.slice(2 * text, 2 * text + 2);
-    const rest = (signed ? 0 : 1) - own[0] - own[1];
-    const cells = special ? [...own, signed || Number.isNaN(rest) ? rest : Math.max(0, rest)] : own;
-    row.append(headerCell(`from ${name}`, "row", text), ...cells.map((share) => shareCell(share, signed)));
-    return row;
+    const rest = (isSigned ? 0 : 1) - own[0] - own[1];
+    if (hasSpecial) own.push(isSigned || Number.isNaN(rest) ? rest : Math.max(0, rest));
+    return element("tr", {}, header(`from ${name}`, "row", text), ...own.map(cell));
   });
-  table.append(header, ...rows);
-  return table;
-}
-
-function headerCell(words, scope, text) {
-  const cell = element("th", kindOf(text), words);
-  cell.scope = scope;
-  return cell;
-}
-
-function shareCell(share, signed) {
-  const cell = element("td", "", formatMean(share, signed));
-  cell.style.setProperty("--share", signed ? "0" : String(share || 0));
-  return cell;
+  const mean = formatShare(between ?? betweenOf(shares, segments), isSigned);
+  const caption = `mean share of attention · between ${mean}`;
+  return element(
+    "table", "quadrants", element("caption", {}, caption),
+    element("tr", {}, element("td"), ...names), ...rows,
+  );
 }

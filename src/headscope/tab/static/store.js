@@ -1,7 +1,18 @@
-/* What the reader chose and what was fetched for it, in one place. Views subscribe to the names that they show. */
+/* What the reader chose and what was fetched, and the link that opens the same view. */
 
 import { page } from "./api.js";
-import { KEPT, outer } from "./share.js";
+import { OWN, SCALES } from "./colors.js";
+import { PARTS } from "./pairs.js";
+
+/* What a link keeps, and the values that it may have; the first is the default. */
+const LINKED = {
+  part: PARTS.map(([part]) => part),
+  scale: [OWN, ...SCALES.map(([scale]) => scale)],
+  order: ["importance", "place"],
+  filter: ["every", "matter"],
+  view: ["weight", "value", "lines"], // of the large map
+  without: ["hidden", "shown"], // what is predicted with the chosen head ablated
+};
 
 export class Store {
   constructor(values) {
@@ -13,8 +24,8 @@ export class Store {
     this.listeners.push([new Set(names), listener]);
   }
 
-  /* Change values; each listener of one that really changed is told once. Where one fails, the others are told all the
-     same: none goes on showing what was there before. */
+  /* Change values; each listener of one that really changed is told once. Where one fails, the
+     others are told all the same: none goes on showing what was there before. */
   set(changes) {
     const changed = Object.keys(changes).filter((name) => !Object.is(this[name], changes[name]));
     for (const name of changed) this[name] = changes[name];
@@ -29,30 +40,54 @@ export class Store {
     if (failures.length > 0) throw failures[0];
   }
 
+  /* The chosen text as the index has it, or null. */
+  get shownText() {
+    return this.index?.texts[this.text] ?? null;
+  }
+
   get tokens() {
-    return this.index?.texts[this.text]?.tokens ?? [];
+    return this.shownText?.tokens ?? [];
   }
 
   /* Of a pair, which text each token is of (pairs.js); null for a single text. */
   get segments() {
-    return this.index?.texts[this.text]?.segments ?? null;
+    return this.shownText?.segments ?? null;
+  }
+
+  /* Places of the tokens that are no words, such as [CLS]. */
+  get special() {
+    return this.shownText?.special ?? [];
+  }
+
+  /* The place that the classifier reads its answer from; null if there is none. */
+  get readout() {
+    return this.shownText?.readout ?? null;
   }
 
   get steps() {
     return this.index?.steps ?? [];
   }
 
-  get layerNames() {
-    return this.index?.layers ?? [];
-  }
-
-  /* The place of the chosen step among those that are kept; the nearest one if it is no longer among them. */
+  /* The place of the chosen step among those that are kept, or of the nearest. */
   get place() {
     return nearest(this.steps, this.step);
   }
 
+  layerName(layer) {
+    return this.index?.layers[layer] ?? `layer ${layer}`;
+  }
+
   setError(name, message) {
-    if ((this.errors[name] ?? null) !== message) this.set({ errors: { ...this.errors, [name]: message } });
+    if ((this.errors[name] ?? null) === message) return;
+    this.set({ errors: { ...this.errors, [name]: message } });
+  }
+
+  chooseHead(layer, head) {
+    this.set({ layer, head, headChosen: true });
+  }
+
+  chooseStep(step) {
+    this.set({ step, stepChosen: true, follow: step === this.steps.at(-1)?.step });
   }
 
   /* The pointer or the focus is on a cell: a locked query stays, and the column gives the key. */
@@ -83,8 +118,8 @@ export class Store {
 
   /* Lock this query and key, or unlock where they are locked already. */
   toggle(query, key) {
-    const same = this.lock !== null && this.lock.query === query && this.lock.key === key;
-    this.set({ lock: same ? null : { query, key }, query, key, by: "query" });
+    const isLocked = this.lock !== null && this.lock.query === query && this.lock.key === key;
+    this.set({ lock: isLocked ? null : { query, key }, query, key, by: "query" });
   }
 
   release() {
@@ -92,32 +127,49 @@ export class Store {
   }
 }
 
+const CHOSEN = {
+  run: null, text: 0, step: null, follow: true, stepChosen: false, layer: 0, head: 0,
+  headChosen: false, query: 0, key: null, by: "query", lock: null, pointing: false,
+  compare: null, playing: false, theme: "light", wanted: null,
+};
+const FETCHED = {
+  runs: [], logdir: "", index: null, series: null, maps: null, shown: null, numbers: null,
+  bestNumbers: null, other: null, errors: {},
+};
+
 export function newStore() {
-  return new Store({
-    run: null, text: 0, step: null, follow: true, layer: 0, head: 0, query: 0, key: null, by: "query", lock: null, pointing: false,
-    ...Object.fromEntries(Object.entries(KEPT).map(([name, values]) => [name, values[0]])), compare: null, playing: false, theme: "light", wanted: null,
-    runs: [], index: null, maps: null, shown: null, numbers: null, series: null, answer: null, stepChosen: false, headChosen: false, other: null, errors: {}, logdir: "", page: page !== null,
-  }); // prettier-ignore
+  const linked = Object.entries(LINKED).map(([name, values]) => [name, values[0]]);
+  return new Store({ ...CHOSEN, ...FETCHED, ...Object.fromEntries(linked), page: page !== null });
 }
 
-/* The place of the step that is nearest to `step`, or of the last one if there is none to be near to. */
+/* The place of the step that is nearest to `step`, or of the last one. */
 export function nearest(steps, step) {
-  if (step === null) return steps.length - 1;
-  let best = steps.length - 1;
-  for (let place = steps.length - 1; place >= 0; place -= 1) {
-    if (Math.abs(steps[place].step - step) < Math.abs(steps[best].step - step)) best = place;
+  const last = steps.length - 1;
+  if (step === null) return last;
+  const distance = (place) => Math.abs(steps[place].step - step);
+  let best = last;
+  for (let place = last; place >= 0; place -= 1) {
+    if (distance(place) < distance(best)) best = place;
   }
   return best;
 }
 
-/* Dark or light as TensorBoard is, and whether this tab can be seen at all. */
+/* The window whose address a reader sees and copies. */
+function outer() {
+  try {
+    return window.parent.location.href ? window.parent : window;
+  } catch {
+    return window; // TensorBoard's page is of another origin
+  }
+}
 
+/* Dark or light as TensorBoard is; elsewhere as the system is. */
 export function followTheme(store) {
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
   const host = page || outer() === window ? null : outer().document.body;
   const apply = () => {
-    const dark = host === null ? scheme.matches : host.classList.contains("dark-mode");
-    store.set({ theme: dark ? "dark" : "light" });
+    const isDark = host === null ? scheme.matches : host.classList.contains("dark-mode");
+    store.set({ theme: isDark ? "dark" : "light" });
     document.documentElement.dataset.theme = store.theme;
   };
   if (host !== null) {
@@ -128,7 +180,7 @@ export function followTheme(store) {
   apply();
 }
 
-/* Not while another tab of TensorBoard or of the browser is in front: a hidden frame takes no room. */
+/* Not while another tab is in front: a hidden frame takes no room. */
 export function isVisible() {
   if (document.visibilityState !== "visible") return false;
   try {
@@ -136,4 +188,99 @@ export function isVisible() {
   } catch {
     return true;
   }
+}
+
+/* TensorBoard's address keeps p.heads.* for this plugin. */
+const PREFIX = "p.heads.";
+
+function hashParts() {
+  return outer().location.hash.slice(1).split("&").filter(Boolean);
+}
+
+export function readLink() {
+  const values = new URLSearchParams(hashParts().join("&"));
+  const read = (name) => values.get(PREFIX + name);
+  const whole = (name) => (/^\d+$/.test(read(name) ?? "") ? Number(read(name)) : null);
+  const link = {
+    run: read("run"),
+    text: read("text"), // the text's name
+    step: whole("step"),
+    layer: whole("layer"),
+    head: whole("head"),
+    query: whole("query") ?? 0,
+    lock: readLock(read("lock")),
+    compare: readCompare(read("compare")),
+  };
+  for (const [name, known] of Object.entries(LINKED)) {
+    link[name] = known.includes(read(name)) ? read(name) : known[0];
+  }
+  return link;
+}
+
+/* The query that is locked, and its key if one is. */
+function readLock(value) {
+  const [, query, key] = value?.match(/^(\d{1,6})(?:,(\d{1,6}))?$/) ?? [];
+  if (query === undefined) return null;
+  return { query: Number(query), key: key === undefined ? null : Number(key) };
+}
+
+function readCompare(value) {
+  if (!value) return null;
+  const [run, step, view, order] = value.split(",");
+  const isNamed = ["first", "last", "nearest"].includes(step);
+  const number = /^\d+$/.test(step) ? Number(step) : "nearest";
+  return {
+    run: new URLSearchParams(`run=${run.replaceAll("+", "%2B")}`).get("run"),
+    step: isNamed ? step : number,
+    view: view === "difference" ? view : "beside",
+    order: order === "matched" ? order : "own",
+  };
+}
+
+function linkOf(store) {
+  const { run, shownText, layer, head, query, lock, compare } = store;
+  const step = store.steps[store.place]?.step ?? "";
+  const values = { run, text: shownText?.name ?? "", step, layer, head };
+  if (compare) {
+    const parts = [compare.run, compare.step, compare.view, compare.order];
+    values.compare = parts.map(encodeURIComponent).join(",");
+  }
+  if (query > 0) values.query = query;
+  if (lock !== null) values.lock = lock.key === null ? lock.query : `${lock.query},${lock.key}`;
+  for (const [name, known] of Object.entries(LINKED)) {
+    if (store[name] !== known[0]) values[name] = store[name];
+  }
+  const named = Object.entries(values).map(([name, value]) => [PREFIX + name, value]);
+  return new URLSearchParams(named).toString().replaceAll("+", "%20");
+}
+
+/* Keep the address true while this tab shows, and open what it says when a reader changes it.
+   Returns a function that gives the link. */
+export function keepLink(store, follow) {
+  let written = null;
+  let timer = null;
+  const write = () => {
+    timer = null;
+    if (!isVisible() || store.index === null) return;
+    const { location, history } = outer();
+    const others = hashParts().filter((part) => !part.startsWith(PREFIX));
+    if (others.length === 0 && outer() !== window) others.push("heads");
+    written = `#${[...others, linkOf(store)].join("&")}`;
+    if (location.hash === written) return;
+    const address = location.href.split("#")[0] + written; // a hash alone is read against <base>
+    history.replaceState(history.state, "", address);
+  };
+  const linked = ["run", "text", "shown", "layer", "head", "query", "lock", "compare", "index"];
+  store.subscribe([...linked, ...Object.keys(LINKED)], () => {
+    timer ??= setTimeout(write, 150); // a browser refuses more than 100 changes in ten seconds
+  });
+  outer().addEventListener("hashchange", () => {
+    const { hash } = outer().location;
+    if (isVisible() && hash !== written && hash.includes(PREFIX)) follow(readLink());
+  });
+  return () => {
+    clearTimeout(timer);
+    write();
+    return outer().location.href;
+  };
 }

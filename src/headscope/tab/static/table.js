@@ -1,301 +1,250 @@
-/* The numbers of every head: a row a head. Which heads matter and what their role is always show; the other columns are
-   in groups that a click on the group's name unfolds. A column's name sorts by it, and all of it can be saved as a file. */
+/* The numbers of every head: a row a head; a click on a column's name sorts, and groups of columns
+   unfold. */
 
-import { SAID } from "./answer.js";
-import { build, element, formatNumber, isolated, legible, showError, wordsOf } from "./dom.js";
+import { EFFECTS, NO_PATTERN } from "./ablation.js";
+import {
+  button, download, element, formatNumber, isolated, legible, panel, showError, wordsOf,
+} from "./dom.js";
 import { betweenOf } from "./pairs.js";
-import { fileName } from "./share.js";
 
-/* The columns in their order: name, what stands above it, what it shows. Errors of what a head looks at are small, and
-   stand in the title of a number, so that the group fits. What no group names is shown as it comes. */
+/* The columns, by the names of the record. Errors of the pattern stand in titles, to fit. */
 const ALWAYS = ["verdict", "loss_zeroed", "accuracy_zeroed", "nats", "role"];
-const LOOKS = [
-  "entropy_share", "entropy", "mean_distance", "self", "previous", "next", "first", "last", "separator", "crossing",
-  "between", "same_token", "position_only",
-]; // prettier-ignore
-const DEPENDS = ["gate_gradient", "loss_averaged", "accuracy_averaged", "comprehensiveness", "sufficiency"];
+const PATTERN = [
+  "entropy_share", "entropy", "mean_distance", "self", "previous", "next", "first", "last",
+  "separator", "crossing", "between", "same_token", "position_only",
+];
+const OTHER_EFFECTS = [
+  "gate_gradient", "loss_averaged", "accuracy_averaged", "comprehensiveness", "sufficiency",
+];
 const GROUPS = [
-  ["what it looks at", LOOKS],
-  ["what depends on it", DEPENDS],
+  ["attention pattern", PATTERN],
+  ["other effects", OTHER_EFFECTS],
   ["other numbers", null],
   ["over the steps", ["line"]],
-  ["most like", ["like"]],
+  ["most similar", ["like"]],
 ];
-const UNFOLDED = ["what it looks at", "other numbers", "over the steps"]; // while nothing else is known
+// Before heads are ablated:
+const UNFOLDED = ["attention pattern", "other numbers", "over the steps"];
+const IN_WORDS = ["role", "verdict", "line", "like"];
 
-const WORDS = {
-  loss_zeroed: "loss rise", accuracy_zeroed: "accuracy change", nats: "nats for the class", mean_distance: "distance",
-  loss_averaged: "loss rise, averaged", accuracy_averaged: "accuracy change, averaged",
-}; // prettier-ignore
-const ORDER = { 1: 2, "-1": 1, 0: 0 }; // of verdicts, when sorted by them
+/* What stands above a column, where that is not the name of the record. */
+const NAMES = new Map([
+  ["verdict", "effect"],
+  ["loss_zeroed", "loss change"],
+  ["accuracy_zeroed", "accuracy change"],
+  ["nats", "contribution"],
+  ["mean_distance", "distance"],
+  ["loss_averaged", "loss change, mean ablation"],
+  ["accuracy_averaged", "accuracy change, mean ablation"],
+  ["line", "over the steps"],
+  ["like", "most similar"],
+]);
 
-/* What a table of words has for a name, which may be any. */
-function wordsIn(table, name) {
-  return Object.hasOwn(table, name) ? table[name] : wordsOf(name);
-}
+/* Its title. */
+const MEANINGS = new Map([
+  ["verdict", "whether ablating the head changes the loss, by 95 % intervals"],
+  ["role", "what the head does, by rules over its numbers; the score of the rule is in the title"],
+  ["like", "the other head whose maps are nearest: Jensen-Shannon divergence in nats"],
+  ["entropy", "entropy of a query's weights in nats: 0 if each looks at one key"],
+  ["entropy_share", "entropy, as a share of the largest that a text of that length allows"],
+  ["mean_distance", "tokens between a query and what it looks at, mean"],
+  ["first", "weight to the first token, [CLS]"],
+  ["separator", "weight to separators, [SEP]"],
+  ["crossing", "of pairs: weight from one text to the other; special tokens are of neither text"],
+  ["between", "crossing of the shown pair alone, at the shown step"],
+  ["same_token", "weight to the other places of the same token"],
+  ["position_only", "share of texts where the position alone tells what a query looks at most"],
+  ["loss_zeroed", "change of the loss when the head's output is set to zero, in nats"],
+  ["accuracy_zeroed", "change of the accuracy when the head's output is set to zero"],
+  ["loss_averaged", "change of the loss when the head's output is set to its mean, in nats"],
+  ["accuracy_averaged", "change of the accuracy when the head's output is set to its mean"],
+  ["gate_gradient", "size of the loss's gradient by a gate on the head (Michel et al. 2019)"],
+  ["nats", "contribution to the predicted class, in nats (direct logit attribution)"],
+  ["comprehensiveness", "how much the prediction falls without the tokens that the head points at"],
+  ["sufficiency", "how much the prediction falls with those tokens alone: less is better"],
+]);
 
 function inOrder(names) {
-  const known = [...ALWAYS, ...LOOKS, ...DEPENDS];
-  return [...known.filter((name) => names.includes(name)), ...names.filter((name) => !known.includes(name))];
+  const known = [...ALWAYS, ...PATTERN, ...OTHER_EFFECTS];
+  const others = names.filter((name) => !known.includes(name));
+  return [...known.filter((name) => names.includes(name)), ...others];
 }
 
-/* What is known of heads, as the columns ask for it: numbers with their errors, verdicts, roles, and which is most like. */
-class Known {
-  constructor({ numbers, index, layerNames }, measures) {
-    Object.assign(this, { measures, layerNames, extra: numbers?.extra ?? {} });
-    const { likeness } = this.extra;
-    this.heads = index.heads.flatMap((count, layer) => Array.from({ length: count }, (_, head) => [layer, head]));
-    this.likeness = Array.isArray(likeness) && likeness.length === this.heads.length ? likeness : null;
-  }
-
-  /* Whether any head has it. */
-  has(name) {
-    if (name === "verdict") return Array.isArray(this.extra.verdicts);
-    if (name === "role") return Array.isArray(this.extra.roles);
-    if (name === "like") return this.likeness !== null;
-    return name in this.measures;
-  }
-
-  number(name, layer, head) {
-    return this.measures[name]?.mean?.[layer]?.[head] ?? null;
-  }
-
-  error(name, layer, head) {
-    return this.number(name, layer, head) === null ? null : (this.measures[name].error?.[layer]?.[head] ?? null);
-  }
-
-  verdict(layer, head) {
-    const verdict = this.extra.verdicts?.[layer]?.[head];
-    return verdict in SAID ? verdict : null;
-  }
-
-  role(layer, head) {
-    return this.extra.roles?.[layer]?.[head] || null;
-  }
-
-  score(layer, head) {
-    return this.extra["roles/score"]?.[layer]?.[head] ?? null;
-  }
-
-  /* By what a column sorts; null comes last. */
-  rank(name, layer, head) {
-    if (name === "verdict") return ORDER[this.verdict(layer, head)] ?? null;
-    return name === "role" ? this.role(layer, head) : this.number(name, layer, head);
-  }
-
-  /* The head whose maps are nearest, [layer, head, divergence], or null. */
-  nearest(layer, head) {
-    const at = this.heads.findIndex(([of, number]) => of === layer && number === head);
-    const row = this.likeness?.[at] ?? [];
-    const others = [...row.keys()].filter((other) => other !== at && row[other] !== null);
-    if (others.length === 0) return null;
-    const best = others.reduce((least, other) => (row[other] < row[least] ? other : least));
-    return [...this.heads[best], row[best]];
-  }
-
-  get verdictTitle() {
-    const { studied, "verdicts/smallest": smallest } = this.extra;
-    const over = studied > 0 ? `over ${studied} texts` : "over the texts that were studied";
-    const from = typeof smallest === "number" ? `; a change of the loss counts from ${formatNumber(smallest)} nats` : "";
-    return `whether the loss rises without the head, ${over}: it matters, it does nothing, or that cannot be said with so few${from}`;
-  }
-}
-
-/* All numbers of all heads as comma-separated values (RFC 4180). Names come from the record of whoever wrote it: one that a
-   spreadsheet would take for a formula is led by an apostrophe. */
-function valuesOf(known) {
-  const cell = (value) => {
-    if (value === null) return "";
-    if (typeof value === "number") return String(Number(value.toPrecision(8))); // a record has them in 32 bits
-    const text = legible(value, 1000).replace(/^[=+\-@＝＋－＠]/, "'$&");
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  const columns = [
-    ["layer", (layer) => known.layerNames[layer] ?? `layer ${layer}`], ["head", (_, head) => head],
-    ["verdict", (...at) => SAID[known.verdict(...at)] ?? null], ["role", (...at) => known.role(...at)],
-    ["role_score", (...at) => known.score(...at)],
-  ]; // prettier-ignore
-  for (const name of inOrder(Object.keys(known.measures))) {
-    columns.push([name, (...at) => known.number(name, ...at)], [`${name}_error`, (...at) => known.error(name, ...at)]);
-  }
-  columns.push(["most_like_layer", (...at) => known.layerNames[known.nearest(...at)?.[0]] ?? null]);
-  columns.push(["most_like_head", (...at) => known.nearest(...at)?.[1] ?? null]);
-  columns.push(["most_like_divergence", (...at) => known.nearest(...at)?.[2] ?? null]);
-  const lines = known.heads.map((at) => columns.map(([, value]) => cell(value(...at))));
-  return [columns.map(([name]) => cell(name)), ...lines].map((line) => `${line.join(",")}\r\n`).join("");
-}
-
-/* What each number says, for its column's title. */
-const MEANINGS = {
-  head: "layer and head",
-  role: "what the head does, by rules over its numbers; the score of the rule is in the title",
-  like: "the other head whose maps are nearest, of all layers: Jensen-Shannon divergence in nats",
-  entropy: "entropy of a query's weights in nats, mean: 0 if each looks at one key",
-  entropy_share: "entropy, as a share of the largest that a text of that length allows",
-  mean_distance: "how many tokens away a query looks, mean",
-  self: "weight that a token gives to itself",
-  previous: "weight that a token gives to the one before",
-  next: "weight that a token gives to the one after",
-  first: "weight given to the first token, [CLS]",
-  last: "weight given to the last token",
-  separator: "weight given to separators, [SEP]",
-  crossing: "of pairs: weight that a token of one text gives to tokens of the other, mean; special tokens are of neither text",
-  between: "crossing of the shown pair alone, at the shown step",
-  same_token: "weight given to the other places where the same token stands",
-  position_only: "share of the texts where the place alone tells what a query looks at most",
-  loss_zeroed: "by how much the loss rises without the head, its output set to zero, in nats: above 0, the head was of use",
-  accuracy_zeroed: "change of the accuracy when the head's output is set to zero: below 0, the head was of use",
-  loss_averaged: "change of the loss when the head's output is set to its mean: above 0, the head was of use",
-  accuracy_averaged: "change of the accuracy when the head's output is set to its mean: below 0, the head was of use",
-  gate_gradient: "size of the loss's gradient by a gate on the head (Michel et al. 2019)",
-  nats: "what the head put for the class that a text is given, against the mean of classes: above 0, it spoke for it",
-  comprehensiveness: "how much the prediction falls without the tokens that the head points at: more is better",
-  sufficiency: "how much the prediction falls with only the tokens that the head points at: less is better",
-};
-
-/* How a number of a head went over the steps: a small line, and a dot at the step that is shown. */
-
-const [WIDTH, HEIGHT, EDGE] = [84, 18, 2];
-
-function finite(value) {
-  return value !== null && value !== undefined && Number.isFinite(value);
-}
-
-/* One range for all heads, so that their lines can be compared. */
-function rangeOf(measure) {
-  const values = (measure?.mean ?? []).flat(2).filter(finite);
-  if (values.length === 0) return [0, 1];
-  const [low, high] = values.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
-  return high > low ? [low, high] : [low - 0.5, low + 0.5];
-}
-
-class Spark {
-  constructor() {
-    this.node = element("span", "spark");
-    this.canvas = element("canvas");
-    this.dot = element("span", "dot");
-    this.node.append(this.canvas, this.dot);
-  }
-
-  /* Values by steps, drawn where the steps lie. */
-  draw(steps, values, [low, high], color) {
-    Object.assign(this, { steps, values, low, high });
-    const ratio = window.devicePixelRatio || 1;
-    Object.assign(this.canvas, { width: WIDTH * ratio, height: HEIGHT * ratio });
-    const context = this.canvas.getContext("2d");
-    context.scale(ratio, ratio);
-    context.strokeStyle = color;
-    context.lineWidth = 1.2;
-    context.lineJoin = "round";
-    context.beginPath();
-    let down = false;
-    values.forEach((value, place) => {
-      if (!finite(value)) return void (down = false);
-      context[down ? "lineTo" : "moveTo"](this.x(steps[place]), this.y(value));
-      down = true;
+/* What is known of heads at a step, as the columns ask for it; `at` is [layer, head]. */
+class Numbers {
+  constructor({ numbers, index, maps, segments }) {
+    this.extra = numbers.extra;
+    this.measures = numbers.measures;
+    this.layerNames = index.layers;
+    this.heads = index.heads.flatMap((count, layer) => {
+      return Array.from({ length: count }, (_, head) => [layer, head]);
     });
-    context.stroke();
-  }
-
-  x(step) {
-    const [first, last] = [this.steps[0], this.steps.at(-1)];
-    return EDGE + ((WIDTH - 2 * EDGE) * (step - first)) / (last - first || 1);
-  }
-
-  y(value) {
-    return HEIGHT - EDGE - ((HEIGHT - 2 * EDGE) * (value - this.low)) / (this.high - this.low);
-  }
-
-  mark(step) {
-    const value = this.values?.[this.steps.indexOf(step)];
-    this.dot.hidden = !finite(value);
-    if (this.dot.hidden) return;
-    this.dot.style.left = `${this.x(step)}px`;
-    this.dot.style.top = `${this.y(value)}px`;
-  }
-}
-
-export class HeadTable {
-  constructor(section, store) {
-    Object.assign(this, { section, store, rows: [], columns: [], shape: "", dirty: false, seen: true });
-    this.sorted = null; // the column and direction that the reader chose
-    this.chosen = null; // the groups that the reader left unfolded
-    this.table = section.querySelector("table");
-    this.error = section.querySelector(".error");
-    this.heading = section.querySelector("h2");
-    const toggle = (name) => this.toggle(name);
-    this.buttons = GROUPS.map(([name]) => build("button", { class: "plain fold", type: "button", onclick: () => toggle(name) }, name));
-    const title = "all numbers of all heads, with errors, as comma-separated values";
-    this.save = build("button", { class: "plain", type: "button", title, onclick: () => this.download() }, "Save CSV");
-    section.querySelector(".tools").append(...this.buttons, this.save);
-    store.subscribe(["numbers", "index", "text"], () => this.want());
-    store.subscribe(["maps"], () => store.segments !== null && this.want());
-    store.subscribe(["series", "theme"], () => this.drawLines());
-    store.subscribe(["layer", "head"], () => this.showChosen());
-    store.subscribe(["errors"], () => this.showErrors());
-    const watcher = new IntersectionObserver(([entry]) => {
-      this.seen = entry.isIntersecting;
-      if (this.dirty) this.want();
-    }, { rootMargin: "200px" });
-    watcher.observe(section);
-  }
-
-  /* Numbers that cannot be seen wait: a moving slider has enough to draw. */
-  want() {
-    this.dirty = !this.seen && this.rows.length > 0;
-    if (!this.dirty) this.show();
-  }
-
-  /* What was measured over many texts and, where the shown one is a pair, what each head gives between its two texts. */
-  measured() {
-    const { maps, segments, numbers, index } = this.store;
-    if (segments === null) return numbers?.measures ?? {};
+    if (segments === null) return;
     const between = (layer, head) => {
       const shares = maps?.has(layer, head) ? maps.quadrants(layer, head) : null;
       return shares === null ? null : betweenOf(shares, segments);
     };
-    const mean = index.heads.map((count, layer) => Array.from({ length: count }, (_, head) => between(layer, head)));
-    return { between: { mean }, ...numbers?.measures };
+    const mean = index.heads.map((count, layer) => {
+      return Array.from({ length: count }, (_, head) => between(layer, head));
+    });
+    this.measures = { between: { mean }, ...numbers.measures };
+  }
+
+  has(name) {
+    const key = { verdict: "verdicts", role: "roles", like: "likeness" }[name];
+    return key ? key in this.extra : Object.hasOwn(this.measures, name);
+  }
+
+  value(name, [layer, head]) {
+    if (name === "verdict") return EFFECTS[this.extra.verdicts?.[layer]?.[head]]?.name ?? null;
+    if (name === "role") return this.extra.roles?.[layer]?.[head] || null;
+    return this.measures[name]?.mean?.[layer]?.[head] ?? null;
+  }
+
+  error(name, [layer, head]) {
+    return this.measures[name]?.error?.[layer]?.[head] ?? null;
+  }
+
+  score([layer, head]) {
+    return this.extra["roles/score"]?.[layer]?.[head] ?? null;
+  }
+
+  /* By what a column sorts; null comes last. */
+  rank(name, at) {
+    const value = this.value(name, at);
+    const order = ["no effect", "inconclusive", "matters"];
+    return name === "verdict" && value !== null ? order.indexOf(value) : value;
+  }
+
+  /* The head whose maps are nearest, [layer, head, divergence]; empty where that is not known. */
+  nearest([layer, head]) {
+    const at = this.heads.findIndex((place) => place[0] === layer && place[1] === head);
+    const row = this.extra.likeness?.[at] ?? [];
+    const others = [...row.keys()].filter((other) => other !== at && row[other] !== null);
+    if (others.length === 0) return [];
+    const best = others.reduce((least, other) => (row[other] < row[least] ? other : least));
+    return [...this.heads[best], row[best]];
+  }
+}
+
+/* Names come from the record: one that a spreadsheet would take for a formula gets a quote. */
+function csvCell(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "number") return String(Number(value.toPrecision(8))); // of 32 bits
+  const text = legible(value, 1000).replace(/^[=+\-@＝＋－＠]/, "'$&");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/* All numbers of all heads as comma-separated values (RFC 4180). */
+function csvOf(numbers) {
+  const measures = inOrder(Object.keys(numbers.measures));
+  const nearest = ["most_like_layer", "most_like_head", "most_like_divergence"];
+  const named = measures.flatMap((name) => [name, `${name}_error`]);
+  const header = ["layer", "head", "verdict", "role", "role_score", ...named, ...nearest];
+  const lines = numbers.heads.map((at) => {
+    const [layer, head, divergence] = numbers.nearest(at);
+    return [
+      numbers.layerNames[at[0]], at[1],
+      numbers.value("verdict", at), numbers.value("role", at), numbers.score(at),
+      ...measures.flatMap((name) => [numbers.value(name, at), numbers.error(name, at)]),
+      numbers.layerNames[layer], head, divergence,
+    ];
+  });
+  return [header, ...lines].map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+const [WIDTH, HEIGHT, EDGE] = [84, 18, 3];
+
+function shape(tag, attributes, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+/* How a number of a head went over the steps: a small line, and a dot at the step that is shown. */
+function sparkLine(steps, values, [low, high], shown) {
+  const xOf = (step) => {
+    const span = steps.at(-1) - steps[0] || 1;
+    return EDGE + ((WIDTH - 2 * EDGE) * (step - steps[0])) / span;
+  };
+  const yOf = (value) => HEIGHT - EDGE - ((HEIGHT - 2 * EDGE) * (value - low)) / (high - low || 1);
+  const isKnown = (place) => typeof values[place] === "number";
+  const parts = steps.map((step, place) => {
+    if (!isKnown(place)) return "";
+    const pen = place > 0 && isKnown(place - 1) ? "L" : "M";
+    return `${pen}${xOf(step).toFixed(1)} ${yOf(values[place]).toFixed(1)}`;
+  });
+  const node = shape("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}` });
+  node.append(shape("path", { d: parts.join("") }));
+  const place = steps.indexOf(shown);
+  if (isKnown(place)) {
+    node.append(shape("circle", { class: "dot", cx: xOf(shown), cy: yOf(values[place]), r: 2.5 }));
+  }
+  return node;
+}
+
+const TITLE = "Numbers of every head";
+
+export class HeadTable {
+  constructor(store) {
+    Object.assign(this, { store, rows: [], columns: [], layout: "" });
+    this.sorted = null; // the column and direction that the reader chose
+    this.chosen = null; // the groups that the reader left unfolded
+    const caption = element("caption", "unseen", "Every head with its numbers");
+    this.header = element("tr");
+    this.body = element("tbody");
+    const table = element("table", {}, caption, element("thead", {}, this.header), this.body);
+    const name = { role: "region", "aria-label": TITLE };
+    this.scroll = element("div", { class: "table-scroll", tabindex: "0", ...name }, table);
+    this.panel = panel("table", TITLE, this.scroll);
+    this.root = this.panel.root;
+    this.folds = GROUPS.map(([name]) => button(name, "", () => this.toggle(name), "plain fold"));
+    const title = "all numbers of all heads, with errors, as comma-separated values";
+    this.save = button("Save CSV", title, () => this.saveFile());
+    this.panel.tools.append(...this.folds, this.save);
+    store.subscribe(["numbers", "index", "text", "series"], () => this.show());
+    store.subscribe(["maps"], () => store.segments !== null && this.show());
+    store.subscribe(["layer", "head"], () => this.showChosen());
+    store.subscribe(["errors"], () => this.showErrors());
   }
 
   show() {
     const { store } = this;
     if (store.index === null || store.numbers === null) return;
-    this.known = new Known(store, this.measured());
-    const columns = this.choose();
-    const shape = JSON.stringify([columns, store.index.heads, store.layerNames]);
-    const isNew = shape !== this.shape;
-    if (isNew) this.lay(columns);
-    this.shape = shape;
+    this.numbers = new Numbers(store);
+    this.lay(this.choose());
+    this.series = this.seriesOf();
     this.rows.forEach((row) => this.fill(row));
-    const { kept } = store.index;
-    const elsewhere = typeof kept === "number" && kept !== store.numbers.step && !this.known.has("loss_zeroed") && !store.page;
-    const where = elsewhere ? `which heads matter was measured at step ${kept}` : "";
-    this.heading.replaceChildren("Numbers of every head", element("small", "", where));
-    if (isNew) this.drawLines();
-    else this.markLines();
-    this.arrange();
+    const best = store.index.kept ?? null;
+    const isHere = best === null || best === store.numbers.step || this.numbers.has("loss_zeroed");
+    const where = isHere || store.page ? "" : `heads were ablated at step ${best}`;
+    this.panel.title.replaceChildren(TITLE, element("small", {}, where));
+    this.sort();
+    this.showChosen();
   }
 
-  /* The columns that show. Before it is known which heads matter, what they look at is all that there is to see. */
+  /* The columns that show: patterns, before heads are ablated. */
   choose() {
-    const { known, store } = this;
-    const measures = Object.keys(known.measures);
-    const grouped = new Set(["head", ...ALWAYS, ...GROUPS.flatMap(([, names]) => names ?? [])]);
-    const of = (names) => {
-      if (names === null) return measures.filter((name) => !grouped.has(name));
-      return names.filter((name) => (name === "line" ? store.steps.length > 1 : known.has(name)));
-    };
-    const waits = (store.index.kept ?? null) === null && !known.has("loss_zeroed");
-    const unfolded = (this.unfolded = this.chosen ?? new Set(waits ? UNFOLDED : []));
-    const groups = GROUPS.map(([name, names]) => [name, of(names)]);
-    groups.forEach(([name, names], at) => {
-      this.buttons[at].hidden = names.length === 0;
-      this.buttons[at].setAttribute("aria-expanded", String(unfolded.has(name)));
+    const { numbers, store } = this;
+    const grouped = new Set([...ALWAYS, ...GROUPS.flatMap(([, names]) => names ?? [])]);
+    const others = Object.keys(numbers.measures).filter((name) => !grouped.has(name));
+    const isShown = (name) => (name === "line" ? store.steps.length > 1 : numbers.has(name));
+    const waits = (store.index.kept ?? null) === null && !numbers.has("loss_zeroed");
+    this.unfolded = this.chosen ?? new Set(waits ? UNFOLDED : []);
+    this.starts = new Set();
+    const columns = ALWAYS.filter(isShown);
+    GROUPS.forEach(([group, names], place) => {
+      const own = names === null ? others : names.filter(isShown);
+      const isUnfolded = this.unfolded.has(group);
+      this.folds[place].hidden = own.length === 0;
+      this.folds[place].setAttribute("aria-expanded", String(isUnfolded));
+      if (!isUnfolded) return;
+      this.starts.add(own[0]);
+      columns.push(...own);
     });
-    const open = groups.filter(([name]) => unfolded.has(name)).map(([, names]) => names);
-    this.starts = new Set(open.map(([first]) => first));
-    return [...of(ALWAYS), ...open.flat()];
+    return columns;
   }
 
   toggle(name) {
@@ -304,149 +253,165 @@ export class HeadTable {
     this.show();
   }
 
+  /* Make the header and the rows, where they are not the right ones already. */
   lay(columns) {
-    this.columns = columns;
-    const header = ["head", ...columns].map((name) => this.headerCell(name));
-    this.table.tHead.rows[0].replaceChildren(...header);
-    this.rows = this.known.heads.map(([layer, head]) => this.createRow(layer, head));
+    const { heads, layerNames } = this.numbers;
+    const layout = JSON.stringify([columns, heads, layerNames]);
+    if (layout === this.layout) return;
+    Object.assign(this, { layout, columns });
+    this.header.replaceChildren(...["head", ...columns].map((name) => this.headerCell(name)));
+    this.rows = heads.map((at) => this.createRow(at));
+    this.body.replaceChildren();
   }
 
   headerCell(name) {
-    const cell = build("th", { scope: "col", "data-column": name, class: this.classOf(name) });
-    const title = name === "verdict" ? this.known.verdictTitle : wordsIn(MEANINGS, name);
-    if (name === "line") cell.append(element("span", "line-name", "over the steps"));
-    else if (name === "like") cell.append(build("span", { title }, "most like"));
-    else cell.append(build("button", { type: "button", title, onclick: () => this.sortBy(name) }, legible(wordsIn(WORDS, name), 40)));
-    return cell;
+    const attributes = { scope: "col", "data-column": name, class: this.classOf(name) };
+    const words = legible(NAMES.get(name) ?? wordsOf(name), 40);
+    const title = MEANINGS.get(name) ?? "";
+    const sorts = name !== "line" && name !== "like";
+    const onclick = () => this.sortBy(name);
+    const label = sorts ? button(words, title, onclick, "") : element("span", { title }, words);
+    return element("th", attributes, label);
   }
 
   classOf(name) {
-    const kind = ["role", "verdict", "line", "like"].includes(name) ? "words" : LOOKS.includes(name) ? "tight" : "";
-    return this.starts.has(name) ? `${kind} starts` : kind;
+    const names = this.starts.has(name) ? ["starts"] : [];
+    if (IN_WORDS.includes(name)) names.push("words");
+    if (PATTERN.includes(name)) names.push("tight");
+    return names.join(" ");
   }
 
-  createRow(layer, head) {
-    const name = this.store.layerNames[layer];
-    const button = build("button", { type: "button", "aria-label": `${name}, head ${head}` }, isolated(name), ` · ${head}`);
-    const row = build("tr", { onclick: () => this.store.set({ layer, head }) }, build("th", { scope: "row" }, button));
-    const spark = new Spark();
+  createRow(at) {
+    const [layer, head] = at;
+    const name = this.numbers.layerNames[layer];
+    const attributes = { type: "button", "aria-label": `${name}, head ${head}` };
+    const choose = element("button", attributes, isolated(name), ` · ${head}`);
     const cells = this.columns.map((column) => {
-      const inside = column === "line" ? [spark.node] : [element("span", "value"), element("small", "error-of")];
-      return build("td", { "data-column": column, class: this.classOf(column) }, ...inside);
+      return element("td", { "data-column": column, class: this.classOf(column) });
     });
-    row.append(...cells);
-    return { layer, head, node: row, spark, cells };
+    const header = element("th", { scope: "row" }, choose);
+    const onclick = () => this.store.chooseHead(layer, head);
+    return { at, cells, node: element("tr", { onclick }, header, ...cells) };
   }
 
-  /* Nodes are touched where they change alone: there may be thousands. */
-  fill({ layer, head, cells }) {
+  fill({ at, cells }) {
     this.columns.forEach((name, place) => {
-      if (name === "line") return;
       const cell = cells[place];
-      const [value, small, title] = this.words(name, layer, head);
-      if (cell.firstChild.textContent !== value) cell.firstChild.textContent = value;
-      if (cell.lastChild.textContent !== small) cell.lastChild.textContent = small;
-      if (cell.title !== title) cell.title = title;
-      if (name === "verdict") cell.dataset.verdict = String(this.known.verdict(layer, head));
-      if (name === "role") cell.classList.toggle("quiet", value === "no clear pattern");
+      if (name === "line") {
+        cell.replaceChildren(this.lineOf(at));
+        return;
+      }
+      const [words, small, title] = this.wordsOf(name, at);
+      cell.replaceChildren(words, element("small", "error-of", small));
+      cell.title = title;
+      if (name === "verdict") cell.dataset.effect = words;
+      if (name === "role") cell.classList.toggle("quiet", words === NO_PATTERN);
     });
   }
 
   /* What a cell says: the thing itself, what stands small beside it, and its title. */
-  words(name, layer, head) {
-    const { known } = this;
-    if (name === "verdict") return [SAID[known.verdict(layer, head)] ?? "–", "", ""];
-    if (name === "role") {
-      const score = known.score(layer, head);
-      return [legible(known.role(layer, head) ?? "–", 40), "", score === null ? "" : `score ${formatNumber(score)}`];
-    }
+  wordsOf(name, at) {
+    const { numbers } = this;
     if (name === "like") {
-      const [there, number, divergence] = known.nearest(layer, head) ?? [];
-      if (there === undefined) return ["–", "", ""];
-      return [`${legible(known.layerNames[there], 20)} · ${number}`, ` ${formatNumber(divergence)}`, ""];
+      const [layer, head, divergence] = numbers.nearest(at);
+      if (layer === undefined) return ["–", "", ""];
+      const nearest = `${legible(numbers.layerNames[layer], 20)} · ${head}`;
+      return [nearest, ` ${formatNumber(divergence)}`, ""];
     }
-    const error = known.error(name, layer, head);
-    const after = error === null ? "" : `±${formatNumber(error)}`;
-    const inTitle = LOOKS.includes(name);
-    return [formatNumber(known.number(name, layer, head)), inTitle || !after ? "" : ` ${after}`, inTitle ? after : ""];
+    const value = numbers.value(name, at);
+    if (name === "verdict") return [value ?? "–", "", ""];
+    if (name === "role") {
+      return [legible(value ?? "–", 40), "", `score ${formatNumber(numbers.score(at))}`];
+    }
+    const error = numbers.error(name, at);
+    const small = value === null || error === null ? "" : `±${formatNumber(error)}`;
+    if (PATTERN.includes(name)) return [formatNumber(value), "", small];
+    return [formatNumber(value), small && ` ${small}`, ""];
   }
 
-  /* What the rows are sorted by: what the reader chose or, where this step has not got it, by importance. */
+  /* What the rows are sorted by: what the reader chose, else the effect. */
   get order() {
-    const { known } = this;
-    if (this.sorted !== null && (this.sorted.column === "head" || known.has(this.sorted.column))) return this.sorted;
-    return known.has("loss_zeroed") ? { column: "loss_zeroed", falling: true } : { column: "head", falling: false };
+    const { numbers, sorted } = this;
+    if (sorted !== null && (sorted.column === "head" || numbers.has(sorted.column))) return sorted;
+    const isKnown = numbers.has("loss_zeroed");
+    return isKnown ? { column: "loss_zeroed", falling: true } : { column: "head", falling: false };
   }
 
-  /* A number is more often looked for at its largest, so the first click sorts downwards; names start upwards. */
+  /* The first click sorts numbers downwards and names upwards. */
   sortBy(column) {
     const { order } = this;
-    this.sorted = { column, falling: column === order.column ? !order.falling : !["head", "role"].includes(column) };
-    this.drawLines();
-    this.arrange();
+    const isName = column === "head" || column === "role";
+    this.sorted = { column, falling: column === order.column ? !order.falling : !isName };
+    this.show();
   }
 
   /* Heads without the number come last either way; equal ones keep the order of the model. */
-  arrange() {
+  sort() {
     const { column, falling } = this.order;
-    const sign = falling ? -1 : 1;
-    const ranked = this.rows.map((row, place) => [column === "head" ? place : this.known.rank(column, row.layer, row.head), row]);
-    ranked.sort(([left], [right]) => {
+    const rankOf = (row, place) => (column === "head" ? place : this.numbers.rank(column, row.at));
+    const ranked = this.rows.map((row, place) => ({ rank: rankOf(row, place), node: row.node }));
+    ranked.sort(({ rank: left }, { rank: right }) => {
       if (left === null || right === null) return (left === null) - (right === null);
-      return sign * (typeof left === "string" ? left.localeCompare(right) : left - right);
+      const apart = typeof left === "string" ? left.localeCompare(right) : left - right;
+      return falling ? -apart : apart;
     });
-    const nodes = ranked.map(([, row]) => row.node);
-    const body = this.table.tBodies[0];
-    const same = body.children.length === nodes.length && nodes.every((node, place) => body.children[place] === node);
-    if (!same) body.replaceChildren(...nodes);
-    for (const cell of this.table.tHead.rows[0].cells) {
+    const isSorted = ranked.every(({ node }, place) => this.body.children[place] === node);
+    const nodes = ranked.map(({ node }) => node);
+    if (!isSorted) this.body.replaceChildren(...nodes); // which loses the focus
+    for (const cell of this.header.cells) {
       if (cell.querySelector("button") === null) continue;
-      cell.setAttribute("aria-sort", cell.dataset.column !== column ? "none" : falling ? "descending" : "ascending");
+      const direction = falling ? "descending" : "ascending";
+      cell.setAttribute("aria-sort", cell.dataset.column === column ? direction : "none");
     }
-    this.showChosen();
   }
 
-  /* The lines are of what the rows are sorted by, or else of the first number that was measured more than once. */
-  drawLines() {
+  /* What the lines show: what the rows are sorted by, else the first measure of several steps; and
+     the range of all heads. */
+  seriesOf() {
     const { series } = this.store;
-    if (!series || !this.columns.includes("line")) return;
-    const often = (name) => (series.measures[name]?.mean ?? []).flat().some((values) => values.filter(finite).length > 1);
-    const measure = [this.order.column, ...inOrder(Object.keys(series.measures))].find(often) ?? null;
-    const values = series.measures[measure] ?? { mean: [] };
-    this.table.querySelector(".line-name").textContent = measure === null ? "over the steps" : `${wordsOf(measure)} over the steps`;
-    const range = rangeOf(values);
-    const color = getComputedStyle(this.section).getPropertyValue("--bar");
-    for (const row of this.rows) row.spark.draw(series.steps, values.mean[row.layer]?.[row.head] ?? [], range, color);
-    this.markLines();
+    if (!series || !this.columns.includes("line")) return null;
+    const valuesOf = (name) => (series.measures[name]?.mean ?? []).flat(2).filter(Number.isFinite);
+    const isOften = (name) => {
+      const heads = (series.measures[name]?.mean ?? []).flat();
+      return heads.some((values) => values.filter(Number.isFinite).length > 1);
+    };
+    const name = [this.order.column, ...inOrder(Object.keys(series.measures))].find(isOften);
+    if (name === undefined) return null;
+    const header = this.header.querySelector("[data-column=line] span");
+    header.textContent = `${wordsOf(name)} over the steps`;
+    const fold = (better) => valuesOf(name).reduce((best, value) => better(best, value));
+    const range = [fold((a, b) => Math.min(a, b)), fold((a, b) => Math.max(a, b))];
+    return { steps: series.steps, means: series.measures[name].mean, range };
   }
 
-  markLines() {
-    if (this.columns.includes("line")) for (const row of this.rows) row.spark.mark(this.store.numbers?.step);
+  lineOf([layer, head]) {
+    const { steps, means, range } = this.series ?? {};
+    const values = means?.[layer]?.[head];
+    return values ? sparkLine(steps, values, range, this.store.numbers.step) : "";
   }
 
   showChosen() {
     const { layer, head } = this.store;
-    for (const row of this.rows) {
-      if (row.layer === layer && row.head === head) row.node.setAttribute("aria-current", "true");
-      else row.node.removeAttribute("aria-current");
+    for (const { at, node } of this.rows) {
+      node.removeAttribute("aria-current");
+      if (at[0] === layer && at[1] === head) node.setAttribute("aria-current", "true");
     }
   }
 
   showErrors() {
     const { errors } = this.store;
-    const said = errors.numbers && errors.numbers === errors.maps; // above, of the same file
-    showError(this.error, said ? "The numbers of this step cannot be read." : (errors.numbers ?? errors.series));
-    this.section.querySelector(".table-scroll").hidden = Boolean(errors.numbers);
+    const isSaid = errors.numbers && errors.numbers === errors.maps; // above, of the same file
+    const words = "The numbers of this step cannot be read.";
+    showError(this.panel.error, isSaid ? words : (errors.numbers ?? errors.series));
+    this.scroll.hidden = Boolean(errors.numbers);
     this.save.disabled = Boolean(errors.numbers);
   }
 
-  download() {
+  saveFile() {
     const { store } = this;
     if (store.index === null || store.numbers === null) return;
-    const content = valuesOf(new Known(store, this.measured()));
-    const url = URL.createObjectURL(new Blob([content], { type: "text/csv" }));
+    const content = csvOf(new Numbers(store));
     const parts = store.page ? [document.title] : [store.run, `step ${store.numbers.step}`];
-    build("a", { href: url, download: fileName([...parts, "heads"], "csv") }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+    download(new Blob([content], { type: "text/csv" }), [...parts, "heads"], "csv");
   }
 }

@@ -1,77 +1,76 @@
-/* What is shown: run, text, what it is compared with, and the colours. */
+/* The choice of run, text, step, comparison and colours; and what can be handed on. */
 
-import { page } from "./api.js";
-import { importanceOf } from "./answer.js";
-import { Choice, build, fillSelect, legible, showError } from "./dom.js";
+import { headsOf, rankHeads, studyOf } from "./ablation.js";
+import { askMaps, askPage, page } from "./api.js";
+import { OWN, SCALES, drawLegend, parseScale } from "./colors.js";
+import { isDifference } from "./compare.js";
+import { Choice, button, download, element, fillSelect, legible, showError } from "./dom.js";
 import { PARTS } from "./pairs.js";
-import { isDifference } from "./reading.js";
-import { OWN, SCALES, drawLegend, parseScale } from "./scale.js";
 import { isVisible } from "./store.js";
 
-function labelled(text, control) {
-  return build("label", {}, build("span", {}, text), control);
+const VIEWS = [
+  ["beside", "beside", "both maps, side by side"],
+  ["difference", "difference", "this minus that, on one symmetric scale"],
+];
+const MATCHES = [
+  ["own", "own order", "each head beside the one of the same number"],
+  ["matched", "matched", "each head beside the most similar one of its layer, for this text"],
+];
+const STEPS = [["nearest", "nearest step"], ["first", "first step"], ["last", "last step"]];
+
+function select(name, label, onChoose) {
+  const onchange = (event) => onChoose(event.target.value);
+  return element("select", { class: `choose-${name}`, "aria-label": label, onchange });
 }
 
+function labelled(text, control) {
+  return element("label", {}, element("span", {}, text), control);
+}
+
+/* The choice of run, text, and what it is compared with. */
 export class Toolbar {
-  constructor(root, store, whole, colors) {
-    Object.assign(this, { root, store, whole });
-    const select = (name, onChange) => build("select", { class: `choose-${name}`, onchange: (event) => onChange(event.target.value) });
-    this.run = select("run", (run) => store.set({ run, step: null, stepChosen: false, follow: true, lock: null, key: null }));
-    this.text = select("text", (text) => store.set({ text: Number(text), query: 0, key: null, lock: null }));
-    this.other = select("other", (run) => this.chooseOther(run));
-    this.otherStep = select("other-step", (step) => this.change({ step: /^\d+$/.test(step) ? Number(step) : step }));
-    this.otherStep.setAttribute("aria-label", "Step that is compared with");
-    this.view = new Choice("View", [
-      ["beside", "beside", "both maps, side by side"], ["difference", "difference", "this minus that, on one symmetric scale"],
-    ], (view) => this.change({ view })); // prettier-ignore
-    this.order = new Choice("Order of heads", [
-      ["own", "own order", "each head beside the one of the same number"],
-      ["matched", "matched", "each head beside the one whose map of this text is most like it, layer by layer (Jensen-Shannon distance, optimal assignment)"],
-    ], (order) => this.change({ order })); // prettier-ignore
-    this.part = new Choice("Attention that is shown", PARTS, (part) => store.set({ part }));
-    this.part.node.classList.add("parts");
-    this.heads = new Choice("Order of maps", [
-      ["importance", "by importance", "the head first without which the loss changes most; where that is not known, the one that put most nats"],
-      ["place", "by place", "a row a layer, a column a head"],
-    ], (order) => store.set({ order })); // prettier-ignore
-    this.filter = new Choice("Heads that are listed", [
-      ["every", "all", "every head"], ["matter", "that matter", "only heads that are shown to matter"],
-    ], (filter) => store.set({ filter })); // prettier-ignore
-    this.top = new Choice("Colours", [
-      ["map", "own largest", "colours go up to the largest weight of each map: maps cannot be compared by their colours"],
-      ["fixed", "fixed", "the same colours for every map: maps can be compared"],
-    ], (top) => store.set({ scale: top === "map" ? OWN : SCALES[0][0] })); // prettier-ignore
-    this.scale = select("scale", (scale) => store.set({ scale }));
-    this.legend = build("canvas", { class: "legend", role: "img", "aria-label": "Colour scale" });
-    this.ends = [build("span", { class: "end" }), build("span", { class: "end" })];
-    fillSelect(this.scale, SCALES.map(([value, label]) => ({ value, label })), store.scale);
-    const legend = build("span", { class: "scale" }, this.ends[0], this.legend, this.ends[1]);
-    this.error = build("p", { class: "error", role: "alert", hidden: true });
-    const choices = [
-      labelled("Run", this.run), labelled("Text", this.text), labelled("Compare with", this.other), this.otherStep, this.view.node, this.order.node,
-    ]; // prettier-ignore
-    this.line = build("div", { class: "line" }, ...(page ? [build("h1", { dir: "auto" }, page.title)] : choices), this.part.node);
-    this.heads.node.classList.add("order-of-maps");
-    this.filter.node.classList.add("listed-heads");
-    this.scale.setAttribute("aria-label", "Fixed colours");
-    colors.append(this.filter.node, this.heads.node, this.top.node, this.scale, legend);
-    root.append(this.line, this.error);
+  constructor(store) {
+    this.store = store;
+    this.run = select("run", "Run", (run) => {
+      store.set({ run, step: null, stepChosen: false, follow: true, lock: null, key: null });
+    });
+    this.text = select("text", "Text", (text) => {
+      store.set({ text: Number(text), query: 0, key: null, lock: null });
+    });
+    this.other = select("other", "Compare with", (run) => this.chooseOther(run));
+    this.otherStep = select("other-step", "Step that is compared with", (step) => {
+      this.change({ step: /^\d+$/.test(step) ? Number(step) : step });
+    });
+    this.view = new Choice("View", VIEWS, (view) => this.change({ view }));
+    this.order = new Choice("Order of heads", MATCHES, (order) => this.change({ order }));
+    this.part = new Choice("Attention shown", PARTS, (part) => store.set({ part }), "parts");
+    this.ofCompare = [this.otherStep, this.view.node, this.order.node];
+    const text = labelled("Text", this.text);
+    text.hidden = page !== null && page.texts.length < 2;
+    const ofTab = [labelled("Run", this.run), text, labelled("Compare with", this.other)];
+    const ofPage = [element("h1", { dir: "auto" }, page?.title ?? ""), text];
+    const choices = page ? ofPage : [...ofTab, ...this.ofCompare];
+    this.error = element("p", { class: "error", role: "alert", hidden: true });
+    this.root = element(
+      "header", { class: "toolbar", "aria-label": "What is shown" },
+      element("div", "line", ...choices, this.part.node), this.error,
+    );
+    this.whole = element("p", { class: "error whole", role: "alert", hidden: true });
     store.subscribe(["runs", "run", "index", "text"], () => this.showRuns());
     store.subscribe(["runs", "run", "index", "compare", "other"], () => this.showCompare());
-    store.subscribe(["scale", "theme", "compare", "other", "maps"], () => this.showScale());
-    store.subscribe(["order", "filter", "maps", "numbers", "answer"], () => this.showOrder());
     store.subscribe(["index", "text", "part"], () => this.showPart());
     store.subscribe(["errors"], () => this.showErrors());
     this.showPart();
     this.showCompare();
-    this.showScale();
-    this.showOrder();
+    if (page) this.namePredictions();
   }
 
-  chooseOther(run) {
-    const before = this.store.compare ?? { view: "beside", order: "own" };
-    const step = run === this.store.run ? "first" : "nearest";
-    this.store.set({ compare: run === "" ? null : { ...before, run: run.slice(1), step: run.slice(1) === this.store.run ? "first" : step } });
+  chooseOther(value) {
+    const { store } = this;
+    const run = value.slice(1); // after "=", since a run may have no name
+    const before = store.compare ?? { view: "beside", order: "own" };
+    const step = run === store.run ? "first" : "nearest";
+    store.set({ compare: value === "" ? null : { ...before, run, step } });
   }
 
   change(changes) {
@@ -79,28 +78,43 @@ export class Toolbar {
   }
 
   showRuns() {
-    const { runs, run, index, text } = this.store;
-    fillSelect(this.run, runs.map((each) => ({ value: each.run, label: each.error ? `${each.run} (cannot be read)` : each.run })), run);
-    const name = (each) => `${each.name}: ${legible(each.text, 40)}`;
-    fillSelect(this.text, (index?.texts ?? []).map((each, at) => ({ value: String(at), label: name(each) })), String(text));
-    this.text.title = legible(index?.texts[text]?.text ?? "", 400);
+    const { runs, run, index, text, shownText } = this.store;
+    const nameOf = (each) => (each.error ? `${each.run} (cannot be read)` : each.run);
+    fillSelect(this.run, runs.map((each) => [each.run, nameOf(each)]), run);
+    const words = (each, place) => {
+      const named = page ? `${place + 1}${this.predictions?.[place] ?? ""}` : each.name;
+      return [String(place), `${named}: ${legible(each.text, 40)}`];
+    };
+    fillSelect(this.text, (index?.texts ?? []).map(words), String(text));
+    this.text.title = legible(shownText?.text ?? "", 400);
+  }
+
+  /* On a page, each text with its label and what it was taken for. */
+  async namePredictions() {
+    const { texts, classes } = page.index;
+    const maps = await Promise.all(texts.map((_, place) => askMaps("", null, place)));
+    this.predictions = texts.map(({ label }, place) => {
+      const { predicted } = maps[place].prediction(classes);
+      return ` ${label ?? "–"} → ${predicted ?? "–"}`;
+    });
+    this.showRuns();
   }
 
   showCompare() {
     const { runs, run, compare, other, steps } = this.store;
-    const rest = runs.filter((each) => each.run !== run && !each.error).map((each) => ({ value: `=${each.run}`, label: each.run }));
-    const options = [{ value: "", label: "nothing" }, { value: `=${run}`, label: "this run, another step" }, ...rest];
+    const others = runs.filter((each) => each.run !== run && !each.error);
+    const options = [["", "nothing"], [`=${run}`, "this run, another step"]];
+    options.push(...others.map((each) => [`=${each.run}`, each.run]));
     fillSelect(this.other, options, compare ? `=${compare.run}` : "");
-    for (const node of [this.otherStep, this.view.node, this.order.node]) node.hidden = compare === null;
+    for (const node of this.ofCompare) node.hidden = compare === null;
     if (compare === null) return;
-    const there = compare.run === run ? steps : (other?.index.steps ?? []);
-    const fixed = there.map(({ step }) => ({ value: String(step), label: `step ${step}` }));
-    const named = [["nearest", "nearest step"], ["first", "first step"], ["last", "last step"]];
-    const ways = named.filter(([value]) => value !== "nearest" || compare.run !== run);
-    const known = typeof compare.step === "number" && !there.some(({ step }) => step === compare.step);
-    const missing = known ? [{ value: String(compare.step), label: `step ${compare.step}` }] : [];
-    const steps_ = [...ways.map(([value, label]) => ({ value, label })), ...missing, ...fixed];
-    fillSelect(this.otherStep, steps_, String(compare.step));
+    const isOwn = compare.run === run;
+    const there = (isOwn ? steps : (other?.index.steps ?? [])).map(({ step }) => step);
+    const isNumber = typeof compare.step === "number";
+    if (isNumber && !there.includes(compare.step)) there.unshift(compare.step);
+    const named = STEPS.filter(([name]) => name !== "nearest" || !isOwn);
+    const numbered = there.map((step) => [String(step), `step ${step}`]);
+    fillSelect(this.otherStep, [...named, ...numbered], String(compare.step));
     this.view.show(compare.view);
     this.order.show(compare.order);
   }
@@ -111,65 +125,106 @@ export class Toolbar {
     this.part.show(this.store.part);
   }
 
+  showErrors() {
+    const { errors, runs } = this.store;
+    showError(this.error, errors.runs);
+    showError(this.whole, errors.index);
+    document.body.classList.toggle("nothing", Boolean(errors.index) || runs.length === 0);
+  }
+}
+
+const ORDERS = [
+  ["importance", "by importance", "the largest change of the loss, or contribution, first"],
+  ["place", "by place", "a row a layer, a column a head"],
+];
+const FILTERS = [
+  ["every", "all", "every head"],
+  ["matter", "that matter", "only heads that are shown to matter"],
+];
+const TOPS = [
+  ["map", "own largest", "up to the largest weight of each map: not to be compared by colour"],
+  ["fixed", "fixed", "the same colours for every map: maps can be compared"],
+];
+
+/* How the small maps are ordered, which are listed, and the colours of all maps. */
+export class MapControls {
+  constructor(store) {
+    this.store = store;
+    const chooseOrder = (order) => store.set({ order });
+    const chooseFilter = (filter) => store.set({ filter });
+    const chooseTop = (top) => store.set({ scale: top === "map" ? OWN : SCALES[0][0] });
+    this.order = new Choice("Order of maps", ORDERS, chooseOrder, "order-of-maps");
+    this.filter = new Choice("Heads listed", FILTERS, chooseFilter, "listed-heads");
+    this.top = new Choice("Colours", TOPS, chooseTop);
+    this.scale = select("scale", "Fixed colours", (scale) => store.set({ scale }));
+    this.legend = element("canvas", { class: "legend", role: "img", "aria-label": "Colour scale" });
+    this.low = element("span", "end");
+    this.high = element("span", "end");
+    fillSelect(this.scale, SCALES, SCALES[0][0]);
+    const scale = element("span", "scale", this.low, this.legend, this.high);
+    this.nodes = [this.filter.node, this.order.node, this.top.node, this.scale, scale];
+    store.subscribe(["scale", "theme", "compare", "other", "maps"], () => this.showScale());
+    store.subscribe(["order", "filter", "maps", "numbers", "bestNumbers"], () => this.showOrder());
+    this.showScale();
+    this.showOrder();
+  }
+
   /* Only where something is known of the heads. */
   showOrder() {
-    const { ranked, judged } = importanceOf(this.store);
-    this.heads.node.hidden = ranked === null;
-    this.filter.node.hidden = !judged;
-    this.heads.show(this.store.order);
-    this.filter.show(this.store.filter);
+    const { store } = this;
+    this.order.node.hidden = rankHeads(headsOf(store)) === null;
+    this.filter.node.hidden = !studyOf(store)?.effects;
+    this.order.show(store.order);
+    this.filter.show(store.filter);
   }
 
   showScale() {
     const { scale, theme } = this.store;
-    const differences = isDifference(this.store);
+    const isSigned = isDifference(this.store);
+    const isOwn = scale === OWN && !isSigned;
     const { top } = parseScale(scale);
-    drawLegend(this.legend, differences, theme);
-    const own = scale === OWN && !differences;
-    this.top.node.hidden = differences;
+    drawLegend(this.legend, isSigned, theme);
+    this.top.node.hidden = isSigned;
     this.top.show(scale === OWN ? "map" : "fixed");
-    this.scale.hidden = own;
+    this.scale.hidden = isOwn;
     this.scale.value = scale === OWN ? SCALES[0][0] : scale;
-    this.ends[0].textContent = differences ? `−${top ?? 1}` : "0";
-    this.ends[1].textContent = differences ? `+${top ?? 1}` : own ? "largest" : top === null ? "max" : String(top);
-    this.legend.title = own ? "from 0 to the largest weight of each map" : top === null ? "from 0 to the largest weight of each row" : "the same for every map";
-  }
-
-  showErrors() {
-    const { errors } = this.store;
-    showError(this.error, errors.runs);
-    showError(this.whole, errors.index);
-    document.body.classList.toggle("nothing", Boolean(errors.index) || this.store.runs.length === 0);
+    this.low.textContent = isSigned ? `−${top ?? 1}` : "0";
+    if (isSigned) this.high.textContent = `+${top ?? 1}`;
+    else this.high.textContent = isOwn || top === null ? "largest" : String(top);
   }
 }
 
-/* One slider for the step, over maps and numbers at once. */
-
 const FRAME = 100; // milliseconds between two steps that are played
 
+/* One slider for the step, over maps and numbers at once. */
 export class StepSlider {
-  constructor(root, store, loader) {
-    Object.assign(this, { store, loader, timer: null });
-    const icon = (name, label, onclick) => build("button", { class: `plain ${name}`, type: "button", title: label, "aria-label": label, onclick });
+  constructor(store) {
+    Object.assign(this, { store, timer: null });
+    const icon = (name, label, onclick) => {
+      const node = button("", label, onclick, `plain ${name}`);
+      node.setAttribute("aria-label", label);
+      return node;
+    };
     this.play = icon("play", "Play the steps (p)", () => this.toggle());
-    this.back = icon("back", "One step back (,)", () => this.move(-1));
-    this.on = icon("on", "One step on (.)", () => this.move(1));
-    this.range = build("input", { type: "range", min: "0", step: "1", value: "0", "aria-label": "Step" });
-    this.range.addEventListener("input", () => this.choose(Number(this.range.value)));
-    this.now = build("output", { class: "now" });
-    this.kept = build("span", { class: "kept" });
-    this.state = build("span", { class: "badge" });
-    this.line = build("div", { class: "line steps" }, this.play, this.back, this.on, this.range, this.now, this.kept, this.state);
-    root.append(this.line);
+    const back = icon("back", "One step back (,)", () => this.move(-1));
+    const forward = icon("on", "One step forward (.)", () => this.move(1));
+    const oninput = () => this.choose(Number(this.range.value));
+    this.range = element("input", { type: "range", min: "0", "aria-label": "Step", oninput });
+    this.now = element("output", "now");
+    this.kept = element("span", "kept");
+    this.badge = element("span", { class: "badge", hidden: true });
+    const nodes = [this.play, back, forward, this.range, this.now, this.kept, this.badge];
+    this.root = element("div", "line steps", ...nodes);
     store.subscribe(["index", "step", "runs", "shown"], () => this.show());
     store.subscribe(["playing"], () => this.showPlaying());
+    this.show();
     this.showPlaying();
   }
 
   choose(place) {
     const { steps } = this.store;
     const inside = Math.min(steps.length - 1, Math.max(0, place));
-    if (inside >= 0) this.store.set({ step: steps[inside].step, stepChosen: true, follow: inside === steps.length - 1 });
+    if (inside >= 0) this.store.chooseStep(steps[inside].step);
   }
 
   move(by) {
@@ -180,7 +235,6 @@ export class StepSlider {
     const { store } = this;
     if (!store.playing && store.place >= store.steps.length - 1) this.choose(0);
     store.set({ playing: !store.playing && store.steps.length > 1 });
-    this.fetched = null;
     if (store.playing) this.tick(performance.now());
   }
 
@@ -188,41 +242,72 @@ export class StepSlider {
   tick(due) {
     clearTimeout(this.timer);
     const { store } = this;
-    if (!store.playing) return undefined;
-    if (!isVisible()) return store.set({ playing: false });
+    if (!store.playing) return;
     const { place, steps } = store;
-    const drawn = store.shown === steps[place]?.step || store.errors.maps;
-    let next = due;
-    if (drawn && performance.now() >= due) {
-      if (place >= steps.length - 1) return store.set({ playing: false });
-      this.choose(place + 1);
-      next = Math.max(due + FRAME, performance.now() + FRAME / 2);
+    const isDrawn = store.shown === steps[place]?.step || store.errors.maps;
+    const isDue = isDrawn && performance.now() >= due;
+    if (!isVisible() || (isDue && place >= steps.length - 1)) {
+      store.set({ playing: false });
+      return;
     }
-    if (this.fetched !== store.place) [1, 2].forEach((ahead) => this.loader.prefetch(store.place + ahead));
-    this.fetched = store.place;
-    this.timer = setTimeout(() => this.tick(next), drawn ? Math.max(4, next - performance.now()) : 8);
-    return undefined;
+    if (isDue) this.choose(place + 1);
+    const next = isDue ? performance.now() + FRAME : due;
+    this.timer = setTimeout(() => this.tick(next), 8);
   }
 
   show() {
-    const { steps, place, index, shown } = this.store;
-    this.line.hidden = this.store.page || steps.length === 0;
-    this.now.classList.toggle("pending", shown !== (steps[place]?.step ?? NaN));
-    if (steps.length === 0) return;
+    const { steps, place, index, shown, page: isPage } = this.store;
+    const step = steps[place]?.step ?? null;
+    this.root.hidden = isPage || step === null;
+    this.now.classList.toggle("pending", step === null || shown !== step);
+    if (this.root.hidden) return;
     this.range.max = String(steps.length - 1);
     this.range.value = String(place);
-    this.range.setAttribute("aria-valuetext", `step ${steps[place].step}`);
-    this.now.textContent = `step ${steps[place].step}`;
-    const { recorded } = index;
-    const all = steps.length === recorded;
-    this.kept.textContent = all ? `${place + 1} of ${steps.length} recorded steps` : `${steps.length} of ${recorded} recorded steps kept`;
-    this.kept.title = all ? "every step that was recorded is here"
-      : `thinned to fit the budget of ${Math.round(index.budget / 2 ** 20)} MiB: each ${index.every}th step; the first and the last always stay`; // prettier-ignore
+    this.range.setAttribute("aria-valuetext", `step ${step}`);
+    this.now.textContent = `step ${step}`;
+    const { recorded, every } = index;
+    const isThinned = steps.length < recorded;
+    const all = `${place + 1} of ${steps.length} recorded steps`;
+    this.kept.textContent = isThinned ? `${steps.length} of ${recorded} recorded steps kept` : all;
+    this.kept.title = isThinned ? `each ${every}th step, the first and the last` : "";
   }
 
   showPlaying() {
     const { playing } = this.store;
     this.play.textContent = playing ? "❚❚" : "▶";
     this.play.setAttribute("aria-pressed", String(playing));
+  }
+}
+
+/* Exactly this view, to hand on: a page that needs nothing else, and a link. */
+export class ExportButtons {
+  constructor(store, linkNow) {
+    Object.assign(this, { store, linkNow });
+    this.status = element("span", { class: "kept", role: "status" });
+    const title = "one HTML file of this text and step, which needs nothing else";
+    this.nodes = [
+      button("Save page", title, () => this.savePage()),
+      button("Copy link", "to exactly this view", () => this.copyLink()),
+      this.status,
+    ];
+  }
+
+  async savePage() {
+    const { run, shownText, text, shown } = this.store;
+    try {
+      download(await askPage(run, shown, text), [run, shownText.name, `step ${shown}`], "html");
+      this.status.textContent = "";
+    } catch (error) {
+      this.status.textContent = error.message;
+    }
+  }
+
+  async copyLink() {
+    try {
+      await navigator.clipboard.writeText(this.linkNow());
+      this.status.textContent = "Copied.";
+    } catch {
+      this.status.textContent = "It is in the address bar: copy it there.";
+    }
   }
 }

@@ -12,19 +12,24 @@ from torch import Tensor, nn
 
 from headscope.config import POOLINGS, ModelConfig
 from headscope.data.batching import Batch
+from headscope.heads.capture import headed_layers, intervene, intervene_layers
 from headscope.heads.contributions import (
     ONLY_FIRST,
-    Attribution,
-    attributable,
-    attribution,
+    LogitContributions,
     class_direction,
-    gate_attribution,
+    has_contributions,
+    integrated_gradients,
+    logit_contributions,
 )
-from headscope.heads.interventions import headed_layers, intervene, intervene_layers
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel
 from headscope.model.pretrained import Architecture
-from headscope.record.schema import KEPT_TOKENS, nats, recorded, spoken
+from headscope.record.contributions import (
+    TOKENS_KEPT,
+    recorded_contributions,
+    signed,
+    strongest_tokens,
+)
 
 B, T, H, L, C, VOCABULARY = 2, 11, 3, 5, 7, 53  # primes, all different: a swapped axis cannot pass
 D, LENGTHS = 2 * 13 * H, (11, 7)  # rotary positions turn pairs
@@ -72,7 +77,9 @@ def inputs(padded: bool = True, pairs: bool = False) -> Inputs:
     return (ids.masked_fill(padding, 0), padding, segments) if padded else (ids, None, segments)
 
 
-def assert_sums(found: Attribution, model: nn.Module, given: Inputs, dtype: torch.dtype) -> None:
+def assert_sums(
+    found: LogitContributions, model: nn.Module, given: Inputs, dtype: torch.dtype
+) -> None:
     with torch.no_grad():
         logits = model.eval()(*given).double()
     torch.testing.assert_close(found.logits, logits, rtol=0, atol=TOLERANCE[dtype])
@@ -87,10 +94,10 @@ def assert_sums(found: Attribution, model: nn.Module, given: Inputs, dtype: torc
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_parts_sum_to_the_logit(kind: str, padded: bool, dtype: torch.dtype) -> None:
     model, given = classifier(dtype, **KINDS[kind]), inputs(padded)
-    found = attribution(model, *given)
+    found = logit_contributions(model, *given)
     assert_sums(found, model, given, dtype)
     layers = KINDS[kind].get("num_layers", L)
-    shapes = (found.heads.shape, found.tokens.shape, found.feedforward.shape, found.constant.shape)  # type: ignore[union-attr]
+    shapes = (found.heads.shape, found.tokens.shape, found.feedforward.shape, found.bias.shape)  # type: ignore[union-attr]
     assert shapes == ((B, layers, H, C), (B, layers, H, T, C), (B, layers, C), (B, C))
 
 
@@ -98,19 +105,19 @@ def test_the_parts_sum_to_the_logit(kind: str, padded: bool, dtype: torch.dtype)
 @pytest.mark.parametrize("bert", [False, True], ids=["from scratch", "post-norm"])
 def test_so_they_do_for_pairs_and_checkpoints(bert: bool, dtype: torch.dtype) -> None:
     model, given = classifier(dtype, 2, bert), inputs(pairs=True)
-    assert_sums(attribution(model, *given), model, given, dtype)
+    assert_sums(logit_contributions(model, *given), model, given, dtype)
 
 
 def test_padding_gives_nothing_and_a_text_of_a_batch_is_the_text_alone() -> None:
     model, (ids, padding, _) = classifier(torch.float64), inputs()
-    found = attribution(model, ids, padding)
+    found = logit_contributions(model, ids, padding)
     short = LENGTHS[1]
-    alone = attribution(model, ids[1:, :short])[0]
+    alone = logit_contributions(model, ids[1:, :short])[0]
     assert not found[1].tokens[:, :, short:].any()  # type: ignore[index]
     torch.testing.assert_close(found[1].tokens[:, :, :short], alone.tokens)  # type: ignore[index]
     torch.testing.assert_close(found[1].heads, alone.heads)
     assert found[1].total().shape == (C,)
-    without = attribution(model, ids, padding, by_key=False)
+    without = logit_contributions(model, ids, padding, by_key=False)
     assert without.tokens is None
     assert without[0].tokens is None
     torch.testing.assert_close(
@@ -121,7 +128,9 @@ def test_padding_gives_nothing_and_a_text_of_a_batch_is_the_text_alone() -> None
 def test_the_model_is_left_as_it_was() -> None:
     model, given = classifier(dropout=0.5).train(), inputs()
     before = torch.get_float32_matmul_precision()
-    assert torch.equal(attribution(model, *given).logits, attribution(model, *given).logits)
+    assert torch.equal(
+        logit_contributions(model, *given).logits, logit_contributions(model, *given).logits
+    )
     assert all(module.training for module in model.modules())
     assert all(block.attention.intervention is None for block in model.encoder.blocks)
     assert all(block.attention.observer is None for block in model.encoder.blocks)
@@ -154,7 +163,7 @@ def test_without_a_head_of_the_last_layer_exactly_what_it_put_is_missing(head: i
         (x, sigma), (other, _) = held
         toward = model.head.weight * model.encoder.norm.weight  # type: ignore[union-attr,operator]
         missing = (x - other) @ (toward - toward.mean(dim=-1, keepdim=True)).T / sigma[:, None]
-    found = attribution(model, *given).heads[:, -1, head]
+    found = logit_contributions(model, *given).heads[:, -1, head]
     torch.testing.assert_close(missing, found, rtol=0, atol=1e-12)
     assert found.abs().min() > 1e-4
 
@@ -162,7 +171,7 @@ def test_without_a_head_of_the_last_layer_exactly_what_it_put_is_missing(head: i
 def test_a_head_that_is_switched_off_puts_nothing() -> None:
     model, given = classifier(torch.float64), inputs()
     with intervene(model, {("encoder.blocks.2.attention", 1): "zero"}):
-        found = attribution(model, *given)
+        found = logit_contributions(model, *given)
         assert_head_is_off = found.heads[:, 2, 1], found.tokens[:, 2, 1]  # type: ignore[index]
         torch.testing.assert_close(found.total(), model.eval()(*given).detach())
         assert found.heads[:, 2, 0].abs().min() > 1e-4
@@ -174,7 +183,7 @@ def test_a_head_at_its_mean_puts_that_and_read_no_key() -> None:
     model, given = classifier(torch.float64), inputs()
     means = {"encoder.blocks.0.attention": torch.randn(H, D // H, dtype=torch.float64)}
     with intervene(model, {("encoder.blocks.0.attention", 2): "mean"}, means):
-        found = attribution(model, *given)
+        found = logit_contributions(model, *given)
         torch.testing.assert_close(found.total(), model.eval()(*given).detach())
     assert found.heads[:, 0, 2].abs().max() > 1e-3
     assert not found.tokens[:, 0, 2].any()  # type: ignore[index]
@@ -183,17 +192,17 @@ def test_a_head_at_its_mean_puts_that_and_read_no_key() -> None:
 @pytest.mark.parametrize("pooling", [name for name in POOLINGS if name != "first"])
 def test_another_read_out_is_told_and_never_split(pooling: str) -> None:
     model = classifier(pooling=pooling)
-    assert not attributable(model)
+    assert not has_contributions(model)
     with pytest.raises(ValueError, match=ONLY_FIRST.replace("[", r"\[")):
-        attribution(model, *inputs())
-    assert attributable(classifier())
-    assert not attributable(nn.Linear(2, 3))
+        logit_contributions(model, *inputs())
+    assert has_contributions(classifier())
+    assert not has_contributions(nn.Linear(2, 3))
 
 
 @pytest.mark.parametrize("wrong", ["scale", "centre", "constant", "a layer", "other head"])
 def test_a_wrong_attribution_would_be_found_out(wrong: str) -> None:
     model, given = classifier(), inputs()
-    found = attribution(model, *given)
+    found = logit_contributions(model, *given)
     held: list[tuple[Tensor, Tensor]] = []
     with torch.no_grad(), scale_of_last_norm(model, held):
         model.eval()(*given)
@@ -203,8 +212,8 @@ def test_a_wrong_attribution_would_be_found_out(wrong: str) -> None:
     )  # what the centring takes away
     mutants = {
         "scale": lambda: replace(found, heads=found.heads * sigma[:, None, None, None]),
-        "centre": lambda: replace(found, constant=found.constant + mean.detach()),
-        "constant": lambda: replace(found, constant=found.constant * 0),
+        "centre": lambda: replace(found, bias=found.bias + mean.detach()),
+        "constant": lambda: replace(found, bias=found.bias * 0),
         "a layer": lambda: replace(found, feedforward=found.feedforward[:, [0, 0, 2, 3, 4]]),
         "other head": lambda: replace(found, heads=found.heads[:, :, [1, 1, 2]]),
     }
@@ -229,11 +238,12 @@ BY_KEY = np.array(
 
 
 def test_it_is_said_in_a_sentence() -> None:
-    said = spoken("Copyleft", WORDS, HEADS, BY_KEY, np.array([0.5, -0.1]), -0.2)
+    said = strongest_tokens("Copyleft", WORDS, HEADS, BY_KEY, np.array([0.5, -0.1]), -0.2)
     assert said.sentence() == (
-        'layer 1 head 0 put +3.1 nats for Copyleft, most of it from "LGPL"; layer 0 head 1 -1.0, most of it from "the"; '
-        'layer 1 head 1 +0.30, most of it from "[CLS]"; the other head +0.04; the feed-forward blocks +0.40; '
-        "whatever the text says (constant) -0.20; together +2.7"
+        'layer 1 head 0 contributes +3.1 nats to Copyleft, mostly from "LGPL"; '
+        'layer 0 head 1 -1.0, mostly from "the"; layer 1 head 1 +0.30, mostly from "[CLS]"; '
+        "the other head +0.04; feed-forward blocks +0.40; "
+        "bias (input-independent) -0.20; total +2.7"
     )
 
 
@@ -241,30 +251,30 @@ def test_a_token_is_named_only_for_what_it_gave() -> None:
     little = np.array([[[1.0, 0, 1.1, 0, 1.0]]])
     assert (
         ', +1.1 from "LGPL";'
-        in spoken("A", WORDS, np.array([[3.1]]), little, np.zeros(1), 0.0).sentence()
+        in strongest_tokens("A", WORDS, np.array([[3.1]]), little, np.zeros(1), 0.0).sentence()
     )
     against = np.array([[[-1.0, -2.0, 0, 0, 0]]])
-    words = spoken("A", WORDS, np.array([[0.5]]), against, np.zeros(1), 0.0).sentence()
-    assert words.startswith("layer 0 head 0 put +0.50 nats for A; the feed-forward")
+    words = strongest_tokens("A", WORDS, np.array([[0.5]]), against, np.zeros(1), 0.0).sentence()
+    assert words.startswith("layer 0 head 0 contributes +0.50 nats to A; feed-forward")
 
 
 def test_what_is_recorded_says_the_same() -> None:
     words = [f"word {number}" for number in range(9)]
     by_key = np.random.default_rng(0).standard_normal((2, 3, 9))
-    said = spoken("A", words, by_key.sum(axis=-1), by_key, np.array([0.5, -0.1]), -0.2)
+    said = strongest_tokens("A", words, by_key.sum(axis=-1), by_key, np.array([0.5, -0.1]), -0.2)
     arrays = said.arrays()
-    assert said.keys.shape == said.by_key.shape == (2, 3, KEPT_TOKENS)
-    again = recorded(arrays, "A", words)
+    assert said.keys.shape == said.by_key.shape == (2, 3, TOKENS_KEPT)
+    again = recorded_contributions(arrays, "A", words)
     assert again is not None
     assert again.sentence() == said.sentence()
-    assert recorded({}, "A", words) is None
+    assert recorded_contributions({}, "A", words) is None
 
 
 @pytest.mark.parametrize(
     ("value", "words"), [(3.14, "+3.1"), (-0.254, "-0.25"), (0.999, "+1.0"), (-0.001, "+0.00")]
 )
 def test_nats_have_a_sign_and_two_digits(value: float, words: str) -> None:
-    assert nats(value) == words
+    assert signed(value) == words
 
 
 # --- by gates, for any model ---
@@ -291,7 +301,7 @@ class Linear(nn.Module):
 
 def test_where_the_logits_are_a_sum_over_heads_gates_give_each_its_term() -> None:
     model, (ids, _, _), weights = Linear().double(), inputs(padded=False), torch.randn(C).double()
-    found = gate_attribution(model, alone(ids[:1]), weights)
+    found = integrated_gradients(model, alone(ids[:1]), weights)
     with torch.no_grad():
         whole = float(model(ids[:1])[0] @ weights)
         for name, given in zip(headed_layers(model), found.heads, strict=True):
@@ -311,7 +321,7 @@ def test_where_they_are_none_gates_still_share_out_all_that_the_heads_change() -
         inputs(padded=False),
         torch.randn(C).double(),
     )
-    found = gate_attribution(model, alone(ids[:1]), weights)
+    found = integrated_gradients(model, alone(ids[:1]), weights)
     none = dict.fromkeys(headed_layers(model), torch.zeros_like)
     with torch.no_grad(), intervene_layers(model.eval(), none):
         nothing = float(model(ids[:1])[0] @ weights)

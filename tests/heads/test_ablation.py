@@ -1,7 +1,9 @@
-"""What heads do to the answers: where one head is planted, it is found, and nothing is left changed."""
+"""Ablating heads: a planted head is found, nothing is left changed, and an effect is called one only beyond chance."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,19 +12,34 @@ from torch import nn
 from headscope.attention import MultiHeadAttention
 from headscope.config import ModelConfig
 from headscope.data.batching import Batch
-from headscope.heads.ablation import ablation, gate_gradient
-from headscope.heads.interventions import (
-    headed_layers,
-    intervene,
-    intervene_layers,
-    logits_of,
+from headscope.heads import ablation
+from headscope.heads.ablation import (
+    INCONCLUSIVE,
+    MATTERS,
+    NO_EFFECT,
+    ablation_changes,
+    ablation_effect,
+    ablation_effects,
+    gate_gradient,
+    headline,
     mean_outputs,
 )
+from headscope.heads.capture import headed_layers, intervene, intervene_layers, logits_of
+from headscope.heads.measures import Summary, mean_and_error
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel
 
 H, E, PLANTED, CLASSES = 3, 4, 1, 3
 MEASURES = ["loss_zeroed", "accuracy_zeroed", "loss_averaged", "accuracy_averaged"]
+
+
+def ablated(*arguments: Any, **options: Any) -> Summary:
+    """Return means and standard errors of the changes of each text."""
+    changes = ablation_changes(*arguments, **options)
+    return {
+        layer: {name: mean_and_error(values) for name, values in measures.items()}
+        for layer, measures in changes.items()
+    }
 
 
 class Planted(nn.Module):
@@ -91,7 +108,7 @@ def sample(planted: nn.Module) -> list[Batch]:
 
 
 def test_the_planted_head_alone_matters(planted: nn.Module, sample: list[Batch]) -> None:
-    effects = ablation(planted, sample)["attention"]
+    effects = ablated(planted, sample)["attention"]
     assert list(effects) == MEASURES
     for name, (means, errors) in effects.items():
         for head in range(H):
@@ -106,7 +123,7 @@ def test_the_planted_head_alone_matters(planted: nn.Module, sample: list[Batch])
 def test_differences_and_errors_are_those_of_the_pairs_of_texts(
     planted: nn.Module, sample: list[Batch]
 ) -> None:
-    effects = ablation(planted, sample)["attention"]
+    effects = ablated(planted, sample)["attention"]
     differences = []
     for each in sample:
         whole = F.cross_entropy(logits_of(planted, each), each.labels, reduction="none")
@@ -148,7 +165,7 @@ def test_padding_changes_no_effect() -> None:
     rows = [slice(row, row + 1) for row in range(3)]
     alone = [Batch(padded.token_ids[row, :length], None, None, padded.labels[row], padded.rows[row])
              for row, length in zip(rows, [4, 9, 6], strict=True)]  # fmt: skip
-    for measure in (ablation, gate_gradient):
+    for measure in (ablated, gate_gradient):
         together, apart = measure(model, [padded]), measure(model, alone)
         for layer, effects in together.items():
             for name, (means, errors) in effects.items():
@@ -191,7 +208,7 @@ def broken(batches: list[Batch]) -> Iterator[Batch]:
     raise RuntimeError("on purpose")
 
 
-@pytest.mark.parametrize("measure", [ablation, gate_gradient, mean_outputs])
+@pytest.mark.parametrize("measure", [ablated, gate_gradient, mean_outputs])
 @pytest.mark.parametrize("fails", [False, True])
 def test_everything_is_as_before(
     measure: object, fails: bool, monkeypatch: pytest.MonkeyPatch
@@ -234,9 +251,9 @@ def test_an_intervention_comes_after_those_that_are_there(planted: nn.Module) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({("attention", 3): "zero"}, "no head 3 in a layer 'attention'"),
-        ({("elsewhere", 0): "zero"}, "no head 0 in a layer 'elsewhere'"),
-        ({("attention", 0): "mean"}, "the mean of 'attention' is needed"),
+        ({("attention", 3): "zero"}, "got 3 of 'attention'"),
+        ({("elsewhere", 0): "zero"}, "got 0 of 'elsewhere'"),
+        ({("attention", 0): "mean"}, "expected those of 'attention'"),
     ],
 )
 def test_what_cannot_be_done_is_refused(
@@ -245,17 +262,17 @@ def test_what_cannot_be_done_is_refused(
     with pytest.raises(ValueError, match=message), intervene(planted, changes):
         pass
     with (
-        pytest.raises(ValueError, match="no layer with heads is called 'x'"),
+        pytest.raises(ValueError, match="got 'x'"),
         intervene_layers(planted, {"x": abs}),
     ):
         pass
     assert planted.attention.intervention is None
 
 
-@pytest.mark.parametrize("measure", [ablation, gate_gradient])
+@pytest.mark.parametrize("measure", [ablated, gate_gradient])
 def test_texts_without_classes_are_refused(planted: nn.Module, measure: object) -> None:
     for batches in ([], [batch([3])._replace(labels=torch.tensor([-1]))]):
-        with pytest.raises(ValueError, match="needs texts, and the class of each"):
+        with pytest.raises(ValueError, match="expected texts with a class each"):
             measure(planted, batches)
 
 
@@ -272,7 +289,7 @@ def test_of_any_number_of_labels_the_planted_head_alone_matters(
     planted: nn.Module, several: list[Batch]
 ) -> None:
     objective = MultiLabel()
-    effects = ablation(planted, several, objective=objective)["attention"]
+    effects = ablated(planted, several, objective=objective)["attention"]
     importance = gate_gradient(planted, several, objective)["attention"]["gate_gradient"][0]
     for head in range(H):
         assert (importance[head] > 0) == (effects["loss_zeroed"][0][head] > 0) == (head == PLANTED)
@@ -295,5 +312,104 @@ def test_thresholds_decide_about_hits(planted: nn.Module, several: list[Batch]) 
     nothing = MultiLabel(
         torch.full((CLASSES,), 2.0)
     )  # no probability reaches it: every text is given nothing
-    effects = ablation(planted, several, objective=nothing)["attention"]
+    effects = ablated(planted, several, objective=nothing)["attention"]
     assert effects["accuracy_zeroed"][0] == [0.0] * H
+
+
+# --- effects ---
+
+
+RANDOM = np.random.default_rng(7)
+
+
+def increases(mean: float, spread: float, texts: int) -> list[float]:
+    values = RANDOM.normal(size=texts)
+    return (mean + spread * (values - values.mean()) / values.std(ddof=1)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "texts", "state"),
+    [
+        (0.4, 0.5, 101, MATTERS),
+        (-0.4, 0.5, 101, MATTERS),  # it does harm
+        (0.0, 0.03, 101, NO_EFFECT),
+        (0.004, 0.02, 401, NO_EFFECT),  # surely above 0, and surely too small to count
+        (0.02, 0.5, 101, INCONCLUSIVE),
+        (0.011, 0.01, 101, INCONCLUSIVE),  # surely above 0, but perhaps below what counts
+        (0.4, 0.0, 29, INCONCLUSIVE),  # the same for all texts, of which there are too few
+        (0.0, 0.0, 29, INCONCLUSIVE),
+    ],
+)
+def test_an_effect_has_one_of_three_states(
+    mean: float, spread: float, texts: int, state: str
+) -> None:
+    found = ablation_effect(increases(mean, spread, texts))
+    assert found.state == state
+    assert (found.loss_increase, found.standard_error, found.num_texts) == pytest.approx(
+        (mean, spread / texts**0.5, texts), abs=1e-9
+    )
+
+
+def test_more_tests_ask_for_more() -> None:
+    values = increases(0.1, 0.4, 101)  # 2.26 errors beyond what counts
+    assert (ablation_effect(values).state, ablation_effect(values, num_tests=100).state) == (
+        MATTERS,
+        INCONCLUSIVE,
+    )
+
+
+def test_chance_alone_rarely_makes_a_head_matter() -> None:
+    alarms = sum(
+        any(
+            ablation_effect(RANDOM.normal(0.01, 0.3, 60).tolist(), num_tests=8).state != INCONCLUSIVE
+            for _ in range(8)
+        )
+        for _ in range(200)
+    )
+    assert alarms / 200 <= 0.08  # 0.05 is promised for a head that lies on the limit
+
+
+def test_only_heads_that_are_not_decided_are_measured_on_more_texts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = {
+        ("a", 0): increases(0.5, 0.5, 100),
+        ("a", 1): increases(0.03, 0.3, 100),
+        ("b", 0): increases(0.0, 0.01, 100),
+    }
+    seen: list[Any] = []
+
+    def losses(_: Any, batches: Any, __: Any, head: Any = None) -> torch.Tensor:
+        if head is None:
+            return torch.ones(100)
+        seen.append((batches, head))
+        return torch.tensor(increases(0.3, 0.3, 100)) + 1
+
+    monkeypatch.setattr(ablation, "losses", losses)
+    more: list[list[Batch]] = [[], [], []]
+    found = ablation_effects(
+        torch.nn.Identity(), {head: torch.tensor(values) for head, values in first.items()}, more
+    )
+    assert [head for _, head in seen] == [("a", 1)]
+    assert [(each.state, each.num_texts) for each in found.values()] == [
+        (MATTERS, 100),
+        (MATTERS, 200),
+        (NO_EFFECT, 100),
+    ]
+    assert headline(found) == (
+        "2 of 3 heads matter: ablating layer 0 head 0 raises the loss by 0.50 ± 0.05 nats;"
+        " 1 has no effect"
+    )
+
+
+def test_heads_that_are_inconclusive_are_counted() -> None:
+    found = {
+        ("a", 0): ablation_effect(increases(-0.5, 0.5, 100)),
+        ("a", 1): ablation_effect(increases(0.02, 0.5, 64)),
+    }
+    assert headline(found) == (
+        "1 of 2 heads matters: ablating layer 0 head 0 lowers the loss by 0.50 ± 0.05 nats;"
+        " 1 is inconclusive (64 texts)"
+    )
+    open_heads = {head: ablation_effect(increases(0.02, 0.5, 64)) for head in found}
+    assert headline(open_heads) == "Ablating any single head is inconclusive (64 texts)"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, SharedProjectionAttention
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
-from headscope.proof.copy_weights import carry, read, write
+from headscope.proof.copy_weights import copy_weights, read_weights, write_weights
 
 B, Q, K, H, E = 2, 5, 7, 3, 11
 D = H * E
@@ -88,14 +88,14 @@ def test_every_form_equals_every_other_and_weights_come_back(
         made(source, bias, 3),
         inputs(),
     )
-    carry(first, second)
+    copy_weights(first, second)
     for hidden in MASKS:
         results = []
         for layer in (first, second):
             output, weights = run(layer, *tensors, hidden)
             results.append((output, weights, *torch.autograd.grad(output.sin().sum(), tensors)))
         close(*results)
-    carry(second, back)
+    copy_weights(second, back)
     assert all(
         torch.equal(*pair) for pair in zip(first.parameters(), back.parameters(), strict=True)
     )
@@ -117,7 +117,7 @@ def test_the_four_linear_form_reads_ones_and_zeros_of_every_shape_and_type(
     assert output.shape == (B, Q, D)
     assert weights[four.expand(B, H, Q, K)].count_nonzero() == 0
     oracle = made(nn.MultiheadAttention)
-    carry(form, oracle)
+    copy_weights(form, oracle)
     close((output, weights), run(oracle, *tensors, four))
 
 
@@ -162,7 +162,7 @@ def test_keys_and_values_of_different_lengths_or_batches_are_refused(form: type[
 
 def test_shared_projections_are_block_diagonal_ones() -> None:
     shared, paper, tensors = made(SharedProjectionAttention), made(PaperAttention), inputs()
-    carry(shared, paper)
+    copy_weights(shared, paper)
     for hidden in MASKS:
         close(run(shared, *tensors, hidden), run(paper, *tensors, hidden))
     query, key, value = tensors
@@ -181,7 +181,7 @@ def test_grouped_queries_equal_heads_with_repeated_keys(num_kv_heads: int) -> No
     )
     nn.init.normal_(grouped.in_proj_bias)
     full = made(PaperAttention, D=42, H=6)
-    carry(grouped, full)
+    copy_weights(grouped, full)
     query, key = (torch.randn(B, length, 42, dtype=torch.float64) for length in (Q, K))
     for tensors in ((query, query, query), (query, key, key)):
         close(grouped(*tensors, average_attn_weights=False), full(*tensors))
@@ -197,13 +197,13 @@ def test_what_cannot_be_carried_is_refused_by_name() -> None:
     for source, target, error, words in [
         (nn.Linear(3, 3), paper, TypeError, "Linear"),
         (paper, shared, TypeError, "SharedProjectionAttention"),
-        (made(PaperAttention, bias=False), made(FourLinearAttention), ValueError, "bias"),
-        (nn.MultiheadAttention(D, H, kdim=13), paper, ValueError, "width of their own"),
+        (made(PaperAttention, bias=False), made(FourLinearAttention), ValueError, "biases"),
+        (nn.MultiheadAttention(D, H, kdim=13), paper, ValueError, "another width than queries"),
     ]:
         with pytest.raises(error, match=words):
-            carry(source, target)
-    with pytest.raises(ValueError, match="other widths"):
-        write(nn.MultiheadAttention(D, H, bias=False), read(paper))
+            copy_weights(source, target)
+    with pytest.raises(ValueError, match="another width"):
+        write_weights(nn.MultiheadAttention(D, H, bias=False), read_weights(paper))
 
 
 @settings(max_examples=25, deadline=None)
@@ -225,7 +225,7 @@ def test_any_size(
     hidden[..., 0] = False
     for form in FORMS[1:]:
         layer = made(form, D=heads * width, H=heads).to(dtype)
-        carry(paper, layer)
+        copy_weights(paper, layer)
         for found, expected in zip(
             run(layer, query, key, key, hidden), paper(query, key, key, hidden), strict=True
         ):

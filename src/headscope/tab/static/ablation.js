@@ -1,0 +1,270 @@
+/* Which heads matter: the effect of ablating each, at the best step, and its contribution. */
+
+import { bar, button, element, isolated, legible } from "./dom.js";
+import { formatNumber, formatSigned, formatWeight, formatWithError } from "./dom.js";
+
+/* The effect of ablating a head, by its number in the record. */
+export const EFFECTS = {
+  1: { name: "matters", mark: "●", meaning: "ablating it changes the loss" },
+  0: { name: "no effect", mark: "○", meaning: "ablating it does not change the loss" },
+  "-1": { name: "inconclusive", mark: "?", meaning: "more texts are needed to tell" },
+};
+const ORDER = [EFFECTS[1], EFFECTS[-1], null, EFFECTS[0]];
+export const NO_PATTERN = "no clear pattern"; // the role of a head that no rule fits
+
+/* The ablation of the shown step or else of the best one; null where there is none. */
+export function studyOf({ numbers, bestNumbers, shown }) {
+  const isStudy = (step) => step?.extra.verdicts || step?.measures.loss_zeroed;
+  const found = [numbers, bestNumbers].find(isStudy);
+  if (!found) return null;
+  const { extra, measures, step } = found;
+  return {
+    step,
+    isShown: step === shown,
+    effects: extra.verdicts ?? null,
+    increase: measures.loss_zeroed ?? null,
+    headline: extra["verdicts/headline"] ?? null,
+    minEffect: extra["verdicts/smallest"] ?? null,
+    numTexts: extra.studied ?? null,
+  };
+}
+
+/* What is known of every head. */
+export function headsOf(store) {
+  const study = studyOf(store);
+  const extra = store.numbers?.extra ?? {};
+  const counts = store.index?.heads ?? [];
+  return counts.flatMap((count, layer) =>
+    Array.from({ length: count }, (_, head) => ({
+      layer,
+      head,
+      effect: EFFECTS[study?.effects?.[layer]?.[head]] ?? null,
+      increase: study?.increase?.mean?.[layer]?.[head] ?? null,
+      error: study?.increase?.error?.[layer]?.[head] ?? null,
+      contribution: store.maps?.contributionOf(layer, head) ?? null,
+      role: extra.roles?.[layer]?.[head] || null,
+      score: extra["roles/score"]?.[layer]?.[head] ?? null,
+    })),
+  );
+}
+
+/* The key that ranks heads: "increase" of the loss if any matters, else "contribution"; or null. */
+export function rankedBy(heads) {
+  const has = (key) => heads.some((head) => head[key] !== null);
+  if (has("increase") && (anyMatters(heads) || !has("contribution"))) return "increase";
+  return has("contribution") ? "contribution" : null;
+}
+
+function anyMatters(heads) {
+  return heads.some(({ effect }) => effect === EFFECTS[1]);
+}
+
+/* The heads, the most important first; null where nothing tells them apart. */
+export function rankHeads(heads) {
+  const key = rankedBy(heads);
+  if (key === null) return null;
+  const isGrouped = anyMatters(heads);
+  const group = ({ effect }) => (isGrouped ? ORDER.indexOf(effect) : 0);
+  const size = (head) => Math.abs(head[key] ?? 0);
+  return [...heads].sort((a, b) => group(a) - group(b) || size(b) - size(a));
+}
+
+/* What stands beneath a small map, and the lines that its title adds. */
+export function labelOf(head, study) {
+  const { effect, increase, error, contribution, role, score } = head;
+  const label = { mark: "", mean: "", error: "", role: "", lines: [] };
+  if (study?.isShown && increase !== null) {
+    [label.mean, label.error = ""] = formatWithError(increase, error);
+    label.lines.push(`loss when ablated: ${label.mean} ${label.error} nats (standard error)`);
+  } else if (contribution !== null) label.mean = formatSigned(contribution);
+  if (study?.isShown && effect !== null) {
+    label.mark = effect.mark;
+    label.lines.push(`${effect.name}: ${effect.meaning}`);
+  }
+  if (contribution !== null) {
+    label.lines.push(`contribution to the answer of this text: ${formatSigned(contribution)} nats`);
+  }
+  if (role !== null) {
+    const digits = score === null || role === NO_PATTERN ? "" : ` ${score.toFixed(2)}`;
+    label.role = legible(role) + digits;
+    label.lines.push(`role: ${legible(role)}, score ${formatNumber(score)}`);
+  }
+  return label;
+}
+
+/* The folder of the run, as a command takes it. */
+export function folderOf({ logdir, run }) {
+  const folder = `${logdir.replace(/\/$/, "")}/${run}`.replace(/\/\.$/, "");
+  return logdir && run && /^[\w./@+-]+$/.test(folder) ? folder : "<run>";
+}
+
+const NAMED = 3; // heads in the line of contributions
+
+/* The headline: what ablation shows, and what contributes to the answer of the chosen text. */
+export class Headline {
+  constructor(store) {
+    this.store = store;
+    this.effects = element("p", "answer-line matters");
+    this.contributions = element("p", "answer-line contributions");
+    const heading = element("h2", { class: "unseen", id: "answer-heading" }, "Which heads matter");
+    this.root = element(
+      "section", { class: "panel answer", "aria-labelledby": heading.id },
+      heading, this.effects, this.contributions,
+    );
+    const shown = ["index", "maps", "shown", "numbers", "bestNumbers", "text"];
+    store.subscribe([...shown, "run", "logdir", "errors"], () => this.show());
+    this.show();
+  }
+
+  show() {
+    const { store } = this;
+    this.root.hidden = store.steps.length === 0;
+    if (this.root.hidden) return;
+    const heads = headsOf(store);
+    const study = studyOf(store);
+    this.effects.title = study === null ? "" : "± is the standard error over the texts";
+    this.effects.replaceChildren(...this.effectsLine(heads, study));
+    const contributing = heads.filter(({ contribution }) => contribution !== null);
+    this.contributions.hidden = contributing.length === 0;
+    this.contributions.replaceChildren(...this.contributionsLine(contributing));
+  }
+
+  /* A head as a button that chooses it. */
+  nameHead(layer, head) {
+    const node = button("", "", () => this.store.chooseHead(layer, head), "head-name");
+    node.append(isolated(this.store.layerName(layer)), ` head ${head}`);
+    return node;
+  }
+
+  effectsLine(heads, study) {
+    const { store } = this;
+    if (study === null) return this.unknown();
+    if (!study.isShown) {
+      const go = button(`Go to step ${study.step}`, "", () => store.chooseStep(study.step));
+      return [`Heads were ablated at step ${study.step}, the best step. `, go];
+    }
+    return this.linked(study.headline ?? countsOf(heads, study));
+  }
+
+  /* A sentence in which each head that it names is a button. */
+  linked(sentence) {
+    const [first, ...rest] = legible(sentence, 1000).split(/layer (\d+) head (\d+)/);
+    const nodes = [first];
+    for (let at = 0; at < rest.length; at += 3) {
+      nodes.push(this.nameHead(Number(rest[at]), Number(rest[at + 1])), rest[at + 2]);
+    }
+    return nodes;
+  }
+
+  unknown() {
+    const { store } = this;
+    if (store.page) return ["Heads were not ablated for this page."];
+    if (store.errors.numbers) return ["The numbers of this step cannot be read."];
+    const command = element("code", {}, `headscope inspect run=${folderOf(store)}`);
+    return ["Heads are ablated when a run ends. To do it now: ", command];
+  }
+
+  /* The largest contributions, and the sums of all others: together the logit of the answer. */
+  contributionsLine(heads) {
+    const { maps, index, shownText } = this.store;
+    if (heads.length === 0) return [];
+    const add = (values) => values.reduce((total, value) => total + value, 0);
+    const sum = (some) => add(some.map(({ contribution }) => contribution));
+    const size = ({ contribution }) => Math.abs(contribution);
+    const ranked = [...heads].sort((a, b) => size(b) - size(a));
+    const others = ranked.slice(NAMED);
+    const feedForward = add(Array.from(maps.values("nats/feedforward") ?? []));
+    const bias = maps.number("nats/constant") ?? 0;
+    const hasTokens = maps.contributionsByToken(heads[0].layer, heads[0].head).length > 0;
+    const entries = ranked.slice(0, NAMED).map((head) => {
+      return [this.nameHead(head.layer, head.head), head.contribution];
+    });
+    if (others.length > 0) entries.push([`${others.length} other heads`, sum(others)]);
+    // By gates, as of a model of transformers, it is known of heads alone.
+    if (hasTokens) entries.push(["feed-forward", feedForward], ["bias", bias]);
+    else entries.push(["not attention", bias]);
+    entries.push(["total", sum(heads) + feedForward + bias]);
+    const name = shownText.answer ?? index.classes[maps.number("nats/class")] ?? "";
+    const answer = isolated(name, "class-name");
+    const parts = entries.flatMap(([name, value], place) => {
+      const amount = element("span", "amount", formatSigned(value));
+      return [place === 0 ? ": " : " · ", name, " ", amount];
+    });
+    return ["Contributions to ", answer, " in this text, in nats", ...parts];
+  }
+}
+
+/* What a record without a headline says, from its counts. */
+function countsOf(heads, { effects, numTexts }) {
+  if (effects === null) return "Heads were ablated; the significance was not tested.";
+  const parts = [EFFECTS[1], EFFECTS[0], EFFECTS[-1]].map((effect) => {
+    return `${heads.filter((head) => head.effect === effect).length} ${effect.name}`;
+  });
+  const texts = numTexts === null ? "" : ` (${numTexts} texts)`;
+  return `Ablating single heads: ${parts.join(", ")}${texts}`;
+}
+
+const SHOWN = 5; // classes, those that change most
+
+function likeliest(probabilities) {
+  return probabilities.reduce((best, share, place, all) => (share > all[best] ? place : best), 0);
+}
+
+/* What the model predicts for the shown text with the chosen head, or its layer, ablated. */
+export class AblationView {
+  constructor(store) {
+    this.store = store;
+    const title = "what the model predicts for this text with the chosen head ablated (o)";
+    this.button = button("Ablate", title, () => this.toggle(), "plain switch");
+    this.root = element("div", { class: "without", "aria-live": "polite" });
+    const names = ["maps", "shown", "index", "text", "layer", "head", "without"];
+    store.subscribe(names, () => this.show());
+    this.show();
+  }
+
+  toggle() {
+    const { without } = this.store;
+    if (!this.button.hidden) this.store.set({ without: without === "shown" ? "hidden" : "shown" });
+  }
+
+  show() {
+    const { maps, layer, head, index, shown, without } = this.store;
+    const ablated = maps?.ablated(layer, head) ?? null;
+    const best = index?.kept ?? null;
+    const isOn = without === "shown";
+    const isElsewhere = isOn && ablated === null && best !== null && best !== shown;
+    this.button.hidden = ablated === null && !isElsewhere;
+    this.button.setAttribute("aria-pressed", String(isOn));
+    this.root.hidden = !isOn || this.button.hidden;
+    if (this.root.hidden) return;
+    const elsewhere = [`Heads were ablated at step ${best}, the best step.`];
+    this.root.replaceChildren(...(isElsewhere ? elsewhere : this.compare(ablated)));
+  }
+
+  compare({ whole, head, layer }) {
+    const change = (place) => {
+      const changes = [head, layer].map((ablated) => Math.abs(ablated[place] - whole[place]));
+      return Math.max(...changes) || 0;
+    };
+    const first = likeliest(whole);
+    const others = [...whole.keys()].filter((place) => place !== first);
+    others.sort((a, b) => change(b) - change(a));
+    const { classes } = this.store.index;
+    const nameOf = (place) => isolated(classes[place] ?? `class ${place}`, "name");
+    const names = ["", "all heads", "head ablated", "layer ablated"];
+    const header = names.map((words) => element("th", { scope: "col" }, words));
+    const rows = [first, ...others.slice(0, SHOWN - 1)].map((place) => {
+      const cells = [whole, head, layer].map((shares) => {
+        const number = element("span", "number", formatWeight(shares[place], 1));
+        return element("td", {}, bar(shares[place]), number);
+      });
+      return element("tr", {}, element("th", { scope: "row" }, nameOf(place)), ...cells);
+    });
+    const table = element("table", {}, element("tr", {}, ...header), ...rows);
+    const left = others.slice(SHOWN - 1);
+    if (left.length === 0) return [table];
+    const most = formatWeight(change(left[0]), 1);
+    const words = `The other ${left.length} classes change by at most ${most}.`;
+    return [table, element("p", "rest", words)];
+  }
+}

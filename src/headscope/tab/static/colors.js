@@ -1,0 +1,158 @@
+/* The colours of weights, from 0 to the top of a scale, and of differences, symmetric about 0. */
+
+/* viridis: 256 colours as hexadecimal red, green, blue. */
+const VIRIDIS =
+  "44015444025645045745055946075a46085c460a5d460b5e470d60470e61471063471164471365481467481668" +
+  "48176948186a481a6c481b6d481c6e481d6f481f70482071482173482374482475482576482677482878482979" +
+  "472a7a472c7a472d7b472e7c472f7d46307e46327e46337f463480453581453781453882443983443a83443b84" +
+  "433d84433e85423f854240864241864142874144874045884046883f47883f48893e49893e4a893e4c8a3d4d8a" +
+  "3d4e8a3c4f8a3c508b3b518b3b528b3a538b3a548c39558c39568c38588c38598c375a8c375b8d365c8d365d8d" +
+  "355e8d355f8d34608d34618d33628d33638d32648e32658e31668e31678e31688e30698e306a8e2f6b8e2f6c8e" +
+  "2e6d8e2e6e8e2e6f8e2d708e2d718e2c718e2c728e2c738e2b748e2b758e2a768e2a778e2a788e29798e297a8e" +
+  "297b8e287c8e287d8e277e8e277f8e27808e26818e26828e26828e25838e25848e25858e24868e24878e23888e" +
+  "23898e238a8d228b8d228c8d228d8d218e8d218f8d21908d21918c20928c20928c20938c1f948c1f958b1f968b" +
+  "1f978b1f988b1f998a1f9a8a1e9b8a1e9c891e9d891f9e891f9f881fa0881fa1881fa1871fa28720a38620a486" +
+  "21a58521a68522a78522a88423a98324aa8325ab8225ac8226ad8127ad8128ae8029af7f2ab07f2cb17e2db27d" +
+  "2eb37c2fb47c31b57b32b67a34b67935b77937b87838b9773aba763bbb753dbc743fbc7340bd7242be7144bf70" +
+  "46c06f48c16e4ac16d4cc26c4ec36b50c46a52c56954c56856c66758c7655ac8645cc8635ec96260ca6063cb5f" +
+  "65cb5e67cc5c69cd5b6ccd5a6ece5870cf5773d05675d05477d1537ad1517cd2507fd34e81d34d84d44b86d549" +
+  "89d5488bd6468ed64590d74393d74195d84098d83e9bd93c9dd93ba0da39a2da37a5db36a8db34aadc32addc30" +
+  "b0dd2fb2dd2db5de2bb8de29bade28bddf26c0df25c2df23c5e021c8e020cae11fcde11dd0e11cd2e21bd5e21a" +
+  "d8e219dae319dde318dfe318e2e418e5e419e7e419eae51aece51befe51cf1e51df4e61ef6e620f8e621fbe723" +
+  "fde725";
+
+/* Every 32nd colour of Fabio Crameri's vik (light) and berlin (dark). */
+const VIK = "001261034481307da694bed2ebe6e2dcac90c37243942f06590008";
+const BERLIN = "9eb0ff519fd328688614303e180c0a3f12017b321cbc6d61ffadad";
+
+/* 256 colours, each as one opaque 32-bit pixel; where fewer are given, those between are mixed. */
+function pixelsOf(hexadecimal) {
+  const channels = hexadecimal.match(/../g).map((pair) => parseInt(pair, 16));
+  const last = channels.length / 3 - 1;
+  const bytes = new Uint8ClampedArray(256 * 4).fill(255);
+  for (let color = 0; color < 256; color += 1) {
+    const place = (color * last) / 255;
+    for (let channel = 0; channel < 3; channel += 1) {
+      const below = channels[3 * Math.floor(place) + channel];
+      const above = channels[3 * Math.ceil(place) + channel];
+      bytes[4 * color + channel] = below + (above - below) * (place % 1);
+    }
+  }
+  return new Uint32Array(bytes.buffer);
+}
+
+const WEIGHTS = pixelsOf(VIRIDIS);
+const DIFFERENCES = { light: pixelsOf(VIK), dark: pixelsOf(BERLIN) };
+const LINEAR = Float64Array.from({ length: 256 }, (_, level) => level);
+const ROOTS = LINEAR.map((level) => 255 * Math.sqrt(level / 255));
+
+/* Colours up to the largest weight of each map; or fixed ones, the same for every map. */
+export const OWN = "map";
+
+export const SCALES = [
+  ["sqrt:1", "√ 0 – 1"],
+  ["sqrt:0.25", "√ 0 – 0.25"],
+  ["linear:1", "0 – 1"],
+  ["linear:0.5", "0 – 0.5"],
+  ["linear:0.2", "0 – 0.2"],
+  ["linear:0.1", "0 – 0.1"],
+  ["linear:0.05", "0 – 0.05"],
+  ["linear:row", "row’s largest"],
+];
+
+/* A scale's curve, and the weight at its top (null: each row's largest). */
+export function parseScale(scale) {
+  if (scale === OWN) return parseScale(SCALES[0][0]);
+  const [curve, top] = scale.split(":");
+  return { root: curve === "sqrt", top: top === "row" ? null : Number(top) };
+}
+
+/* How strong a weight is drawn where it is no cell, 0 to 1: its place on the scale. */
+export function strengthOn(scale, largest, largestOfRow) {
+  if (scale === OWN) return (weight) => Math.min(1, weight / (largest || 1));
+  const { root, top } = parseScale(scale);
+  return (weight, row) => {
+    const share = Math.min(1, weight / (top ?? (largestOfRow(row) || 1)));
+    return root ? Math.sqrt(share) : share;
+  };
+}
+
+/* The image that a canvas is drawn from, made once for each size. */
+function imageOf(canvas, width, height) {
+  if (canvas.image?.width !== width || canvas.image.height !== height) {
+    Object.assign(canvas, { width, height });
+    canvas.image = new ImageData(width, height);
+    canvas.pixels = new Uint32Array(canvas.image.data.buffer);
+  }
+  return canvas.pixels;
+}
+
+function flush(canvas, shown = null) {
+  shown?.forEach((shows, cell) => {
+    if (!shows) canvas.pixels[cell] = 0;
+  });
+  canvas.getContext("2d").putImageData(canvas.image, 0, 0);
+}
+
+/* What gives the weight of a picture's cell. */
+export function weightAt({ side, levels, scales, weights }) {
+  if (weights) return (cell) => weights[cell];
+  return (cell) => (levels[cell] * scales[Math.floor(cell / side)]) / 255;
+}
+
+/* The largest weight of a picture, of the cells that show. */
+export function largestOf(picture, shown = null) {
+  const { side, levels, scales } = picture;
+  if (levels && shown === null) return scales.reduce((most, scale) => Math.max(most, scale), 0);
+  const at = weightAt(picture);
+  let most = 0;
+  for (let cell = 0; cell < side * side; cell += 1) {
+    if (shown === null || shown[cell]) most = Math.max(most, at(cell));
+  }
+  return most;
+}
+
+/* Draw a picture of weights, one pixel a cell. Cells that are not to show stay clear. */
+export function drawWeights(canvas, picture, scale, shown = null) {
+  const { side, levels, scales, weights } = picture;
+  const { root, top } = parseScale(scale);
+  const isRoot = root && scale !== OWN;
+  const limit = scale === OWN ? largestOf(picture, shown) || 1 : top;
+  const pixels = imageOf(canvas, side, side);
+  const curve = isRoot ? ROOTS : LINEAR;
+  const bend = isRoot ? Math.sqrt : (share) => share;
+  for (let row = 0; row < side; row += 1) {
+    const start = row * side;
+    const end = start + side;
+    const largest = levels ? scales[row] : Math.max(...weights.subarray(start, end), 1e-30);
+    const most = limit ?? largest;
+    const factor = levels && most > 0 ? bend(largest / most) : 0;
+    for (let cell = start; cell < end; cell += 1) {
+      const place = levels ? curve[levels[cell]] * factor : 255 * bend(weights[cell] / most);
+      pixels[cell] = WEIGHTS[Math.min(255, Math.floor(place + 0.5))];
+    }
+  }
+  flush(canvas, shown);
+}
+
+/* Where a difference lies in its table: 0 at -top, 255 at +top. */
+function placeOfDifference(difference, root, top) {
+  const share = Math.min(1, Math.abs(difference) / top);
+  return Math.round(127.5 + 127.5 * Math.sign(difference) * (root ? Math.sqrt(share) : share));
+}
+
+export function drawDifferences(canvas, side, left, right, { scale, theme }, shown = null) {
+  const { root, top } = parseScale(scale);
+  const pixels = imageOf(canvas, side, side);
+  const colors = DIFFERENCES[theme];
+  for (let cell = 0; cell < side * side; cell += 1) {
+    pixels[cell] = colors[placeOfDifference(left[cell] - right[cell], root, top ?? 1)];
+  }
+  flush(canvas, shown);
+}
+
+/* The scale itself, from one end to the other. */
+export function drawLegend(canvas, isDifference, theme) {
+  imageOf(canvas, 256, 1).set(isDifference ? DIFFERENCES[theme] : WEIGHTS);
+  flush(canvas);
+}
