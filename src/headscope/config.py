@@ -1,8 +1,8 @@
-"""The settings of a training run: default, bounds and meaning of each key, and conflicts between keys.
+"""The settings of a training run: default, bounds and meaning of each key, and conflicts of keys.
 
-The classes are pydantic dataclasses: a wrong value raises when an object is created. Values that are
-changed later, and the files that a configuration names, are checked by `check`. Nothing here imports
-torch, so that `--help` and mistakes are answered at once.
+The classes are pydantic dataclasses: a wrong value raises when an object is created. Values that
+are changed later, and the files that a configuration names, are checked by `check`. Nothing here
+imports torch, so that `--help` and mistakes are answered at once.
 """
 
 import json
@@ -94,55 +94,72 @@ class DataConfig(Settings):
     """Where texts and labels come from, and how they are split and batched."""
 
     path: str = Field(
-        EMBEDDED,
-        description="'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, parquet or "
-        "txt file, or the import path of a loader, my_package:load",
+        default=EMBEDDED,
+        description="'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, "
+        "parquet or txt file, or the import path of a loader, my_package:load",
     )
-    name: str | None = Field(None, description="configuration of a Hub dataset that has several")
-    revision: str | None = Field(None, description="branch, tag or commit of a Hub dataset")
+    name: str | None = Field(
+        default=None, description="configuration of a Hub dataset that has several"
+    )
+    revision: str | None = Field(default=None, description="branch, tag or commit of a Hub dataset")
     validation_path: str | None = Field(
-        None, description="file of the validation split, if path is a file"
+        default=None, description="file of the validation split, if path is a file"
     )
-    test_path: str | None = Field(None, description="file of the test split, if path is a file")
-    encoding: str = Field("utf-8", description="text encoding, such as cp1252 or shift_jis")
+    test_path: str | None = Field(
+        default=None, description="file of the test split, if path is a file"
+    )
+    encoding: str = Field(default="utf-8", description="text encoding, such as cp1252 or shift_jis")
     separator: str | None = Field(
-        None, description="column delimiter of csv or tsv files; null: comma or tab"
+        default=None, description="column delimiter of csv or tsv files; null: comma or tab"
     )
-    text_column: str = Field("text", description="column with the text")
-    text_pair_column: str | None = Field(None, description="column with the second text of a pair")
+    text_column: str = Field(default="text", description="column with the text")
+    text_pair_column: str | None = Field(
+        default=None, description="column with the second text of a pair"
+    )
     label_column: str = Field(
-        "label", description="column with the label: integers, strings or a ClassLabel"
+        default="label", description="column with the label: integers, strings or a ClassLabel"
     )
     multi_label: bool = Field(
-        False, description="a text has any number of labels: lists, or strings that are split"
+        default=False,
+        description="a text has any number of labels: lists, or strings that are split",
     )
     label_separator: str = Field(
-        ";", description="delimiter of labels with multi_label; an empty string has no label"
+        default=";",
+        description="delimiter of labels with multi_label; an empty string has no label",
     )
-    train_split: str = Field("train", description="split to train on")
+    train_split: str = Field(default="train", description="split to train on")
     validation_split: str | None = Field(
-        "validation", description="split for model selection; cut from train if there is none"
+        default="validation",
+        description="split for model selection; cut from train if there is none",
     )
     test_split: str | None = Field(
-        "test", description="split to report on; cut from train if there is none"
+        default="test", description="split to report on; cut from train if there is none"
     )
-    validation_share: Share = Field(0.1, description="share of train cut off for validation")
-    test_share: Share = Field(0.1, description="share of train cut off for the test split")
+    validation_share: Share = Field(
+        default=0.1, description="share of train cut off for validation"
+    )
+    test_share: Share = Field(default=0.1, description="share of train cut off for the test split")
     split_seed: Seed = Field(
-        0, description="seed of these cuts; not that of the run, so that runs can be compared"
+        default=0,
+        description="seed of these cuts; not that of the run, so that runs can be compared",
     )
     limit: Count | None = Field(
-        None, description="maximum number of texts per split, drawn by split_seed"
+        default=None, description="maximum number of texts per split, drawn by split_seed"
     )
     drop_empty: bool = Field(
-        False, description="drop rows with an empty text or label instead of raising an error"
+        default=False,
+        description="drop rows with an empty text or label instead of raising an error",
     )
     max_length: Integer = Field(
-        256, ge=4, le=1_000_000, description="maximum tokens per text; longer ones are truncated"
+        default=256,
+        ge=4,
+        le=1_000_000,
+        description="maximum tokens per text; longer ones are truncated",
     )
-    tokens_per_batch: Count = Field(2048, description="tokens per batch, padding included")
+    tokens_per_batch: Count = Field(default=2048, description="tokens per batch, padding included")
     cache_dir: str | None = Field(
-        None, description="cache of tokenizers and token ids; null: the user's cache directory"
+        default=None,
+        description="cache of tokenizers and token ids; null: the user's cache directory",
     )
 
     def file_of(self, split: str) -> str:
@@ -190,19 +207,22 @@ class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
     kind: str = Field(
-        "words",
+        default="words",
         examples=[*TOKENIZERS],
         description="whole words, byte-level BPE, WordPiece, Unigram, or an import path",
     )
     vocab_size: Integer = Field(
-        8000, ge=300, le=10_000_000, description="size of the vocabulary, special tokens included"
+        default=8000,
+        ge=300,
+        le=10_000_000,
+        description="size of the vocabulary, special tokens included",
     )
     min_frequency: Count = Field(
-        2, description="minimum frequency of a word or piece (not with unigram)"
+        default=2, description="minimum frequency of a word or piece (not with unigram)"
     )
-    lowercase: bool = Field(True, description="lower-case texts after NFKC normalization")
+    lowercase: bool = Field(default=True, description="lower-case texts after NFKC normalization")
     segmenter: Literal["sudachi"] | None = Field(
-        None,
+        default=None,
         description="finds Japanese words with kind=words (pip install 'headscope[japanese]'); "
         "null: characters",
     )
@@ -216,61 +236,66 @@ class TokenizerConfig(Settings):
 
 @dataclass(config=STRICT)
 class ModelConfig(Settings):
-    """A Transformer encoder with a classification head: pre-norm from scratch, or a checkpoint's."""
+    """A Transformer encoder with a classification head: pre-norm, or a checkpoint's."""
 
-    d_model: Integer = Field(128, ge=1, le=65_536, description="width of the model")
-    num_heads: Count = Field(4, description="attention heads per layer; must divide d_model")
-    num_layers: Integer = Field(2, ge=1, le=1000, description="number of encoder blocks")
+    d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
+    num_heads: Count = Field(
+        default=4, description="attention heads per layer; must divide d_model"
+    )
+    num_layers: Integer = Field(default=2, ge=1, le=1000, description="number of encoder blocks")
     feedforward_size: Integer = Field(
-        512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
+        default=512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
     )
     attention: str = Field(
-        "multi_head",
+        default="multi_head",
         examples=[*ATTENTIONS],
-        description="multi_head; shared_projection: heads are slices of the embedding and share one "
-        "projection; or an import path",
+        description="multi_head; shared_projection: heads are slices of the embedding and share "
+        "one projection; or an import path",
     )
     num_kv_heads: Count | None = Field(
-        None,
+        default=None,
         description="heads of keys and values; fewer than num_heads: grouped-query attention, "
         "1: multi-query",
     )
-    causal: bool = Field(False, description="mask later tokens")
+    causal: bool = Field(default=False, description="mask later tokens")
     window: Count | None = Field(
-        None, description="mask tokens further away than this, on either side"
+        default=None, description="mask tokens further away than this, on either side"
     )
-    positions: Position = Field("rotary", description="position encoding")
+    positions: Position = Field(default="rotary", description="position encoding")
     pooling: str = Field(
-        "first",
+        default="first",
         examples=[*POOLINGS],
-        description="first: [CLS], which tokens reach through heads alone; pooler: BERT's layer after "
-        "it; with the others tokens bypass attention: mean, max, a learned query from additive on, "
+        description="first: [CLS], which tokens reach through heads alone; pooler: BERT's layer "
+        "after it; with the others tokens bypass attention: mean, max, a learned query from "
+        "additive on, "
         "or an import path",
     )
     dropout: Fraction = Field(
-        0.1, description="dropout of embeddings, residual branches and the classification head"
+        default=0.1,
+        description="dropout of embeddings, residual branches and the classification head",
     )
     attention_dropout: Fraction = Field(
-        0.0, description="dropout of attention weights; above 0 disables the fused CPU kernel"
+        default=0.0,
+        description="dropout of attention weights; above 0 disables the fused CPU kernel",
     )
     evidence: bool = Field(
-        True,
-        description="each token carries counted evidence: log-count ratios of the classes for its word, "
-        "its word pair and its character n-grams, from the training split",
+        default=True,
+        description="each token carries counted evidence: log-count ratios of the classes for its "
+        "word, its word pair and its character n-grams, from the training split",
     )
     evidence_dropout: Fraction = Field(
-        0.3, description="share of n-grams dropped at each training step"
+        default=0.3, description="share of n-grams dropped at each training step"
     )
     path: str | None = Field(
-        None,
-        description="checkpoint of BERT's family, a directory or a Hub id, which decides all sizes; "
-        "null: from scratch",
+        default=None,
+        description="checkpoint of BERT's family, a directory or a Hub id, which decides all "
+        "sizes; null: from scratch",
     )
     revision: str | None = Field(
-        None, description="branch, tag or commit of path on the Hub; null: the main branch"
+        default=None, description="branch, tag or commit of path on the Hub; null: the main branch"
     )
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = Field(
-        None,
+        default=None,
         description="with path: freeze the embeddings and the first N blocks; null: train all",
     )
 
@@ -287,7 +312,7 @@ class ModelConfig(Settings):
         if self.causal and self.pooling in ("first", "pooler"):
             yield (
                 "causal",
-                f"false with model.pooling={self.pooling}: [CLS] comes first and would see no token",
+                f"false with model.pooling={self.pooling}: [CLS] comes first and sees no token",
             )
         if self.d_model % self.num_heads:
             yield "num_heads", f"a divisor of model.d_model={self.d_model}"
@@ -315,31 +340,43 @@ class OptimizerConfig(Settings):
     """AdamW with warm-up and cosine decay, and the loss."""
 
     learning_rate: float = Field(
-        5e-4, gt=0, description="peak learning rate; with model.path about 1e-4"
+        default=5e-4, gt=0, description="peak learning rate; with model.path about 1e-4"
     )
     final_share: float = Field(
-        0.0, ge=0, le=1, description="final learning rate as a share of the peak"
+        default=0.0, ge=0, le=1, description="final learning rate as a share of the peak"
     )
-    warmup_share: float = Field(0.1, ge=0, le=1, description="share of the steps for warm-up")
+    warmup_share: float = Field(
+        default=0.1, ge=0, le=1, description="share of the steps for warm-up"
+    )
     weight_decay: float = Field(
-        0.01, ge=0, description="weight decay of matrices and tables; none for biases and norms"
+        default=0.01,
+        ge=0,
+        description="weight decay of matrices and tables; none for biases and norms",
     )
     layer_decay: float = Field(
-        1.0, gt=0, le=1, description="learning rate of a layer as a share of that of the next one"
+        default=1.0,
+        gt=0,
+        le=1,
+        description="learning rate of a layer as a share of that of the next one",
     )
     evidence_rate: float = Field(
-        5e-2, gt=0, description="learning rate of the weights of n-grams, which do not decay"
+        default=5e-2,
+        gt=0,
+        description="learning rate of the weights of n-grams, which do not decay",
     )
-    beta1: Fraction = Field(0.9, description="AdamW: decay of the first moment")
-    beta2: Fraction = Field(0.98, description="AdamW: decay of the second moment")
-    gradient_clip: float = Field(1.0, ge=0, description="maximum gradient norm; 0: no clipping")
+    beta1: Fraction = Field(default=0.9, description="AdamW: decay of the first moment")
+    beta2: Fraction = Field(default=0.98, description="AdamW: decay of the second moment")
+    gradient_clip: float = Field(
+        default=1.0, ge=0, description="maximum gradient norm; 0: no clipping"
+    )
     label_smoothing: Fraction = Field(
-        0.0, description="share of the target spread over all classes (multi_label: yes and no)"
+        default=0.0,
+        description="share of the target spread over all classes (multi_label: yes and no)",
     )
     class_weights: Literal["none", "balanced"] = Field(
-        "balanced",
-        description="balanced: classes are weighted by inverse frequency (multi_label: presence and "
-        "absence of a class weigh the same)",
+        default="balanced",
+        description="balanced: classes are weighted by inverse frequency (multi_label: presence "
+        "and absence of a class weigh the same)",
     )
 
 
@@ -347,67 +384,76 @@ class OptimizerConfig(Settings):
 class TrainerConfig(Settings):
     """How long and on which devices to train."""
 
-    accelerator: Accelerator = Field("auto", description="where to train")
-    devices: Count = Field(1, description="devices per machine; each takes a batch per step")
+    accelerator: Accelerator = Field(default="auto", description="where to train")
+    devices: Count = Field(
+        default=1, description="devices per machine; each takes a batch per step"
+    )
     num_nodes: Count = Field(
-        1, description="machines; above 1 start the command on each by torchrun or srun"
+        default=1, description="machines; above 1 start the command on each by torchrun or srun"
     )
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
-        "auto", description="auto: bf16-mixed on a GPU that supports it, else 32-true"
+        default="auto", description="auto: bf16-mixed on a GPU that supports it, else 32-true"
     )
-    max_epochs: Count = Field(4, description="maximum number of epochs")
-    max_steps: Count | None = Field(None, description="maximum number of optimizer steps")
-    accumulate: Count = Field(1, description="batches per optimizer step")
+    max_epochs: Count = Field(default=4, description="maximum number of epochs")
+    max_steps: Count | None = Field(default=None, description="maximum number of optimizer steps")
+    accumulate: Count = Field(default=1, description="batches per optimizer step")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None,
-        description="decay of the moving average of the weights, which is validated and saved, such "
-        "as 0.99; null: none",
+        default=None,
+        description="decay of the moving average of the weights, which is validated and saved, "
+        "such as 0.99; null: none",
     )
     patience: Count | None = Field(
-        None, description="stop after N validations without a better macro-F1; null: never"
+        default=None, description="stop after N validations without a better macro-F1; null: never"
     )
-    progress: bool = Field(True, description="show a progress bar")
+    progress: bool = Field(default=True, description="show a progress bar")
 
 
 @dataclass(config=STRICT)
 class InspectionConfig(Settings):
     """Attention maps and measures of every head, at step 0 and at each validation."""
 
-    enabled: bool = Field(True, description="record attention during training")
+    enabled: bool = Field(default=True, description="record attention during training")
     num_probes: Integer = Field(
-        4, ge=0, le=64, description="number of probe texts from the validation split"
+        default=4, ge=0, le=64, description="number of probe texts from the validation split"
     )
-    probes: list[str] = Field([], description="your own probe texts instead, a list of strings")
+    probes: list[str] = Field(
+        default=[], description="your own probe texts instead, a list of strings"
+    )
     max_tokens: Integer = Field(
-        64,
+        default=64,
         ge=2,
         le=MOST,
         description="probe texts have at most N tokens; of longer ones that you give, the largest "
         "weights of each query and an overview are recorded",
     )
-    numbers: bool = Field(True, description="measure every head over texts of the validation split")
+    numbers: bool = Field(
+        default=True, description="measure every head over texts of the validation split"
+    )
     texts: Count | None = Field(
-        300, description="number of validation texts to measure on, drawn once; null: all"
+        default=300, description="number of validation texts to measure on, drawn once; null: all"
     )
     every: Count | None = Field(
-        None, description="record maps every N steps too; null: at validations alone"
+        default=None, description="record maps every N steps too; null: at validations alone"
     )
     budget: Count = Field(
-        256, description="MiB of recorded maps; near the limit, steps are thinned out evenly"
+        default=256,
+        description="MiB of recorded maps; near the limit, steps are thinned out evenly",
     )
     precision: Literal["uint8", "float16"] = Field(
-        "uint8", description="type of recorded weights; uint8 with a scale per row"
+        default="uint8", description="type of recorded weights; uint8 with a scale per row"
     )
     causes: Annotated[Integer, Field(ge=0, le=MOST)] = Field(
-        100, description="validation texts on which each head is ablated at the end; 0: none"
+        default=100,
+        description="validation texts on which each head is ablated at the end; 0: none",
     )
     most_wrong: Annotated[Integer, Field(ge=0, le=200)] | None = Field(
-        20,
+        default=20,
         description="number of misclassified test texts, by loss, shown in most_wrong.html; 0 or "
         "null: none",
     )
     font: str | None = Field(
-        None, description="font file for token names; null: an installed one with the characters"
+        default=None,
+        description="font file for token names; null: an installed one with the characters",
     )
 
 
@@ -416,23 +462,28 @@ class SweepConfig(Settings):
     """How the jobs of a sweep, or the trials of a search, are compared."""
 
     metric: Metric = Field(
-        "macro_f1", description="validation score that ranks configurations; never a test score"
+        default="macro_f1",
+        description="validation score that ranks configurations; never a test score",
     )
 
 
 @dataclass(config=STRICT)
 class TrainConfig(Settings):
-    """Everything that decides a run. The resolved form is saved in the run folder as config.yaml."""
+    """Everything that decides a run; saved in the run folder as config.yaml."""
 
     name: str | None = Field(
-        None, description="run folder below outputs_dir; null: named by the data and the time"
+        default=None,
+        description="run folder below outputs_dir; null: named by the data and the time",
     )
-    outputs_dir: str = Field("outputs", description="parent of the run folders")
+    outputs_dir: str = Field(default="outputs", description="parent of the run folders")
     resume: str | None = Field(
-        None, description="run folder to resume, with its settings but for keys that you give"
+        default=None,
+        description="run folder to resume, with its settings but for keys that you give",
     )
-    seed: Seed = Field(0, description="seed of weights, dropout and the order of batches")
-    baseline: bool = Field(True, description="score TF-IDF + logistic regression on the same split")
+    seed: Seed = Field(default=0, description="seed of weights, dropout and the order of batches")
+    baseline: bool = Field(
+        default=True, description="score TF-IDF + logistic regression on the same split"
+    )
     sweep: SweepConfig = Field(default_factory=SweepConfig, description="comparison")
     data: DataConfig = Field(default_factory=DataConfig, description="texts")
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="tokenizer")
@@ -515,5 +566,6 @@ def read_config(path: Path) -> TrainConfig:
     except ConfigError as error:
         lines = str(error).replace("\n", "; ")
         raise RunError(
-            f"run={folder}: {path.name} does not fit this version of headscope: {lines}; {TRY_ANOTHER}"
+            f"run={folder}: {path.name} does not fit this version of headscope: {lines}; "
+            f"{TRY_ANOTHER}"
         ) from None

@@ -1,7 +1,7 @@
 """Your own attention layer, pooling, loader or tokenizer, named by an import path.
 
-`package.module.name` or `package.module:name`. Resolving one runs that module's code, so a run folder that names one
-is rejected until you allow it. docs/extending.md says how each is called.
+`package.module.name` or `package.module:name`. Resolving one runs that module's code, so a run
+folder that names one is rejected until you allow it. docs/extending.md says how each is called.
 """
 
 import os
@@ -40,8 +40,8 @@ def check_allowed(config: Any, folder: object, allow_code: bool) -> None:
     ]
     if named and not allow_code and os.environ.get(ALLOW) != "1":
         raise RunError(
-            f"run={folder}: names Python code to be run: {', '.join(named)}; if you trust it, set {ALLOW}=1 "
-            "(from Python: headscope.load(..., allow_code=True))"
+            f"run={folder}: names Python code to be run: {', '.join(named)}; "
+            f"if you trust it, set {ALLOW}=1 (from Python: headscope.load(..., allow_code=True))"
         )
 
 

@@ -18,16 +18,16 @@ Dtype = Literal["float64", "float32", "bfloat16"]
 
 @dataclass(config=STRICT, kw_only=True)
 class TuneConfig(TrainConfig):
-    """A search: which settings vary, how often, and where it is stored; the others are those of each training run."""
+    """A search: which settings vary, how often, and where it is stored."""
 
     space: str = Field(
         description="file with the search space, like configs/sweep/learning.yaml, or its name"
     )
-    trials: Count = Field(50, description="number of training runs, pruned ones included")
+    trials: Count = Field(default=50, description="number of training runs, pruned ones included")
     storage: str | None = Field(
-        None,
-        description="database of the search, such as postgresql://host/name; null: study.journal in "
-        "its folder",
+        default=None,
+        description="database of the search, such as postgresql://host/name; null: study.journal "
+        "in its folder",
     )
 
     def conflicts(self) -> Conflicts:
@@ -56,14 +56,20 @@ class OtherDataConfig(DataConfig):
     """Other data for a finished run; columns that are not given are those of the run's own data."""
 
     path: str = Field(
-        "", description="a Hub id, a directory, a file, or the import path of a loader"
+        default="", description="a Hub id, a directory, a file, or the import path of a loader"
     )
-    text_column: str | None = Field(None, description="column with the text; null: the run's")  # type: ignore[assignment]
+    text_column: str | None = Field(
+        default=None, description="column with the text; null: the run's"
+    )  # type: ignore[assignment]
     text_pair_column: str | None = Field(
-        None, description="column with the second text of a pair; null: the run's"
+        default=None, description="column with the second text of a pair; null: the run's"
     )
-    label_column: str | None = Field(None, description="column with the label; null: the run's")  # type: ignore[assignment]
-    label_separator: str | None = Field(None, description="delimiter of labels; null: the run's")  # type: ignore[assignment]
+    label_column: str | None = Field(
+        default=None, description="column with the label; null: the run's"
+    )  # type: ignore[assignment]
+    label_separator: str | None = Field(
+        default=None, description="delimiter of labels; null: the run's"
+    )  # type: ignore[assignment]
 
     def like(self, own: DataConfig) -> "OtherDataConfig":
         """Return the same, with what was not given taken from the run's own data."""
@@ -81,10 +87,13 @@ class EvaluateConfig(Settings):
 
     run: str = Field(description="run folder")
     split: str | None = Field(
-        None, description="train, validation or test of the run's own data, or a split of data"
+        default=None,
+        description="train, validation or test of the run's own data, or a split of data",
     )
-    accelerator: Accelerator = Field("auto", description="where to compute")
-    data: OtherDataConfig | None = Field(None, description="other data; null: the run's own")
+    accelerator: Accelerator = Field(default="auto", description="where to compute")
+    data: OtherDataConfig | None = Field(
+        default=None, description="other data; null: the run's own"
+    )
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
@@ -103,31 +112,34 @@ class PredictConfig(Settings):
     """Label texts with a finished run, in order, whatever the file's size."""
 
     run: str = Field(description="run folder")
-    input: str = Field("-", description="lines, csv, tsv, jsonl or json; -: standard input")
+    input: str = Field(default="-", description="lines, csv, tsv, jsonl or json; -: standard input")
     output: str = Field(
-        "-",
-        description="a csv file, in which ' precedes what spreadsheets read as a formula, or jsonl; "
-        "-: standard output",
+        default="-",
+        description="a csv file, in which ' precedes what spreadsheets read as a formula, or "
+        "jsonl; -: standard output",
     )
-    overwrite: bool = Field(False, description="replace the output if it exists")
+    overwrite: bool = Field(default=False, description="replace the output if it exists")
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = Field(
-        "auto", description="format of the input; auto: by the file's extension"
+        default="auto", description="format of the input; auto: by the file's extension"
     )
-    encoding: str = Field("utf-8", description="text encoding, such as cp1252 or shift_jis")
+    encoding: str = Field(default="utf-8", description="text encoding, such as cp1252 or shift_jis")
     separator: str | None = Field(
-        None, description="column delimiter of csv or tsv; null: comma or tab"
+        default=None, description="column delimiter of csv or tsv; null: comma or tab"
     )
-    text_column: str | None = Field(None, description="column with the text; null: the run's")
+    text_column: str | None = Field(
+        default=None, description="column with the text; null: the run's"
+    )
     text_pair_column: str | None = Field(
-        None, description="column with the second text of a pair; null: the run's"
+        default=None, description="column with the second text of a pair; null: the run's"
     )
     tokens_per_batch: Count | None = Field(
-        None, description="tokens per batch, padding included; null: 2048 on a CPU, else 65536"
+        default=None,
+        description="tokens per batch, padding included; null: 2048 on a CPU, else 65536",
     )
     precision: Literal["32-true", "bf16-mixed"] = Field(
-        "32-true", description="bf16-mixed changes probabilities in the third digit"
+        default="32-true", description="bf16-mixed changes probabilities in the third digit"
     )
-    accelerator: Accelerator = Field("auto", description="where to compute")
+    accelerator: Accelerator = Field(default="auto", description="where to compute")
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
@@ -166,35 +178,42 @@ class ExportConfig(Settings):
 
 @dataclass(config=STRICT)
 class InspectConfig(Settings):
-    """Show what every head does: with one text, or, without one, over a sample of labelled texts."""
+    """Show what every head does with one text, or over a sample of labelled texts."""
 
-    run: str | None = Field(None, description="run folder")
+    run: str | None = Field(default=None, description="run folder")
     model: str | None = Field(
-        None,
-        description="instead of a run: a sequence classifier of transformers, a directory or Hub id "
-        "(safetensors alone)",
+        default=None,
+        description="instead of a run: a sequence classifier of transformers, a directory or Hub "
+        "id (safetensors alone)",
     )
     text: str | None = Field(
-        None, description="the text; null: measure every head over a sample of labelled texts"
+        default=None,
+        description="the text; null: measure every head over a sample of labelled texts",
     )
     texts: Count = Field(
-        300, description="size of that sample, of the run's validation split or of data"
+        default=300, description="size of that sample, of the run's validation split or of data"
     )
     data: OtherDataConfig | None = Field(
-        None,
-        description="with model: labelled texts, the test split or the only one, on which each head is "
-        "ablated",
+        default=None,
+        description="with model: labelled texts, the test split or the only one, on which each "
+        "head is ablated",
     )
-    text_pair: str | None = Field(None, description="second text, for a model trained on pairs")
-    label: str | None = Field(None, description="class of the text, shown beside the prediction")
-    max_tokens: Integer = Field(256, ge=2, le=MOST, description="truncate the text to N tokens")
+    text_pair: str | None = Field(
+        default=None, description="second text, for a model trained on pairs"
+    )
+    label: str | None = Field(
+        default=None, description="class of the text, shown beside the prediction"
+    )
+    max_tokens: Integer = Field(
+        default=256, ge=2, le=MOST, description="truncate the text to N tokens"
+    )
     output: str | None = Field(
-        None,
+        default=None,
         description="HTML file; null: in the run folder's inspect/, with model in outputs/inspect/",
     )
-    overwrite: bool = Field(False, description="replace the output if it exists")
-    font: str | None = Field(None, description="font file for token names")
-    accelerator: Accelerator = Field("auto", description="where to compute")
+    overwrite: bool = Field(default=False, description="replace the output if it exists")
+    font: str | None = Field(default=None, description="font file for token names")
+    accelerator: Accelerator = Field(default="auto", description="where to compute")
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
@@ -214,7 +233,7 @@ class InspectConfig(Settings):
             yield "output", "a name that ends in .html"
 
     def absent(self) -> Iterator[str]:
-        """Yield a message for a run folder, and data, that do not exist, and an output that does."""
+        """Yield a message for a run or data that do not exist, and an output that does."""
         if self.run is not None:
             yield from _run_fault(self.run)
         if self.data is not None:
@@ -225,13 +244,15 @@ class InspectConfig(Settings):
 
 @dataclass(config=STRICT)
 class VerifyConfig(Settings):
-    """Prove that the attention is right: every claim against an oracle that shares no code with it."""
+    """Prove that the attention is right, against oracles that share no code with it."""
 
-    dtype: Dtype = Field("float64", description="type to prove; oracles are float64")
-    device: Literal["cpu", "cuda"] = Field("cpu", description="device; oracles run on the CPU")
-    style: Literal["table", "markdown"] = Field("table", description="format of the table")
+    dtype: Dtype = Field(default="float64", description="type to prove; oracles are float64")
+    device: Literal["cpu", "cuda"] = Field(
+        default="cpu", description="device; oracles run on the CPU"
+    )
+    style: Literal["table", "markdown"] = Field(default="table", description="format of the table")
     show: Literal["all", "published"] = Field(
-        "all", description="every claim, or the numbers of an article beside ours"
+        default="all", description="every claim, or the numbers of an article beside ours"
     )
 
 
@@ -239,21 +260,25 @@ class VerifyConfig(Settings):
 class TraceConfig(Settings):
     """Print multi-head attention step by step: the shape, the cost and the time of each step."""
 
-    batch: Count | None = Field(None, description="batch size; null: 32, or 1 with grow")
+    batch: Count | None = Field(default=None, description="batch size; null: 32, or 1 with grow")
     seq_len: Count | None = Field(
-        None, description="tokens per text; null: 100; with grow one more length"
+        default=None, description="tokens per text; null: 100; with grow one more length"
     )
-    d_model: Count = Field(768, description="width of the model")
+    d_model: Count = Field(default=768, description="width of the model")
     num_heads: Count | None = Field(
-        None, description="attention heads, must divide d_model; null: 8, 4, 2 or 1"
+        default=None, description="attention heads, must divide d_model; null: 8, 4, 2 or 1"
     )
-    bias: bool = Field(True, description="add a bias to each projection")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute")
-    dtype: Dtype = Field("float32", description="type to compute in")
-    repeats: Count = Field(5, description="timed passes after one for warm-up; the median counts")
-    grow: bool = Field(False, description="show how cost and time of each step grow with length")
+    bias: bool = Field(default=True, description="add a bias to each projection")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to compute")
+    dtype: Dtype = Field(default="float32", description="type to compute in")
+    repeats: Count = Field(
+        default=5, description="timed passes after one for warm-up; the median counts"
+    )
+    grow: bool = Field(
+        default=False, description="show how cost and time of each step grow with length"
+    )
     lengths: Annotated[list[Count], Field(min_length=2)] = Field(
-        [128, 256, 512, 1024, 2048],
+        default=[128, 256, 512, 1024, 2048],
         description="lengths for grow, rising",
     )
 

@@ -1,4 +1,4 @@
-"""A console on which texts, labels and names from data cannot act: they may hold ESC sequences, which move the cursor."""
+"""A console on which texts from data cannot act: they may hold ESC sequences."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from headscope.errors import printable
 
 
 def terminal(console: Console | None = None) -> Console:
-    """Return the console, by default standard output; from now on it prints no control character."""
+    """Return the console, by default standard output; it prints no control characters."""
     console = console or Console()
     console.push_render_hook(_PrintableAlone())
     return console

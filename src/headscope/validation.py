@@ -92,7 +92,7 @@ def literal(value: Any) -> str:
     return shown(short_repr(value) if isinstance(value, list | dict) else repr(value), 200)
 
 
-def validation_errors(error: ValidationError, schema: type) -> Iterator[str]:
+def validation_errors(error: ValidationError, schema: Any) -> Iterator[str]:
     """Yield `key: expected Y, got X` for everything that pydantic rejects."""
     known = keys(schema)
     for fault in error.errors(include_url=False):
@@ -156,7 +156,7 @@ BOUNDS = {
 }
 
 
-def unknown_key(key: str, schema: type) -> str:
+def unknown_key(key: str, schema: Any) -> str:
     """Return the message for a key that does not exist, with the keys that are named nearly so."""
     known = keys(schema)
     group, _, name = key.rpartition(".")
@@ -169,13 +169,15 @@ def unknown_key(key: str, schema: type) -> str:
 
 def override(config: T, values: Mapping[str, Any]) -> T:
     """Return a configuration with some keys, such as model.d_model, changed; checked anew."""
+    schema: Any = type(config)
     content: dict[str, Any] = asdict(config)  # type: ignore[call-overload]
     for key, value in values.items():
-        if key not in keys(type(config)):
-            raise ConfigError(unknown_key(key, type(config)))
+        if key not in keys(schema):
+            raise ConfigError(unknown_key(key, schema))
         group, _, name = key.rpartition(".")
         (content[group] if group else content)[name] = value
-    return validate(type(config), content)
+    changed: T = validate(schema, content)
+    return changed
 
 
 def flatten(content: Mapping[str, Any]) -> dict[str, Any]:

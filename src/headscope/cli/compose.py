@@ -100,7 +100,7 @@ def quote(value: str) -> str:
     return '"' + re.sub(r"(\\+)$", r"\1\1", escaped) + '"'
 
 
-def groups(schema: type) -> dict[str, list[str]]:
+def groups(schema: Any) -> dict[str, list[str]]:
     """Return the groups that a command's files are chosen from, each with their names."""
     folders = [path for path in CONFIGS.iterdir() if path.is_dir()]
     return {
@@ -145,7 +145,7 @@ def _with_hydra(line: CommandLine) -> DictConfig:
         return hydra.compose(line.options.get("--config-name", "train"), words)
 
 
-def store_defaults(schema: type) -> None:
+def store_defaults(schema: Any) -> None:
     """Have Hydra know the defaults of a command, as the entry `schema` of configs/train.yaml."""
     required = {"space": MISSING} if "space" in keys(schema) else {}
     ConfigStore.instance().store("schema", asdict(schema(**required)))

@@ -1,4 +1,4 @@
-"""The command `headscope`: a configuration is composed and checked before anything heavy is imported.
+"""The command `headscope`: settings are composed and checked before anything heavy is imported.
 
 Exit codes: 0 done; 1 it could not be done, such as a NaN loss; 2 a mistake in the command, the
 configuration or the data; 128 + the number of a signal: 130 Ctrl-C, 143 SIGTERM.
