@@ -155,7 +155,7 @@ class HeadRecorder:
         self.index.layers = list(layers)
         first = [arrays[f"text_0/layer_{number}/weights"] for number in range(len(layers))]
         self.index.heads = list(map(len, first))
-        self._keep(step, stored | _in_single_precision(others))
+        self._keep(step, stored | others)
 
     def amend(
         self,
