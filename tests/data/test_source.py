@@ -272,7 +272,7 @@ def test_a_pipe_is_rejected_at_once(tmp_path: Path, name: str) -> None:
         ("train.jsonl.gz", b"none", "train.jsonl.gz: cannot be unpacked: Not a gzipped file"),
         (
             "train.csv.gz",
-            gzip.compress(b"text,label\none,1\n" * 99)[:-12],
+            gzip.compress(b"text,label\none,1\n" * 99, mtime=0)[:-12],
             "csv.gz: cannot be unpacked",
         ),
     ],
