@@ -67,7 +67,9 @@ def make_text(
             [numbers_of_pair(head, segments)["between"] for head in layer] for layer in maps
         ]
     text = Text("text", words, " ".join(words), label, segments)
-    return PageText(text, own | dict(arrays or {}), **{"numbers": numbers, **details}), maps
+    numbers = details.pop("numbers", numbers)
+    measures = {name: {"mean": means} for name, means in numbers.items()}
+    return PageText(text, own | dict(arrays or {}), measures, **details), maps
 
 
 def written(*texts: PageText, title: str = "Attention heads", classes: list[str] = CLASSES) -> str:
@@ -136,7 +138,7 @@ def test_everything_comes_back_as_it_was_and_text_holds_no_markup() -> None:
     shown, maps = make_text(
         [*HOSTILE], label=HOSTILE[0], notes={"run": HOSTILE[1]}, answer=HOSTILE[2]
     )
-    shown.numbers["entropy"][0][1] = float("nan")
+    shown.measures["entropy"]["mean"][0][1] = float("nan")
     content = written(shown, title="\ud83d</title><script>")
     content.encode("utf-8")
     (back,) = texts_of(content)

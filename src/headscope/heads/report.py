@@ -56,7 +56,7 @@ from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
 from headscope.record.contributions import Contributions, notes_of
 from headscope.record.pairs import between, quadrants
-from headscope.record.reader import nested
+from headscope.record.reader import split_measures
 from headscope.record.schema import (
     LAYER_ARRAYS,
     TEXT_ARRAYS,
@@ -491,21 +491,8 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
             arrays |= {f"layer_{number}/levels": levels, f"layer_{number}/scales": scales}
             rounding = max(rounding, float(np.abs(weights_from(levels, scales) - weights).max()))
     arrays["rounding"] = np.array(rounding, dtype=np.float32)
-    parts: dict[str, dict[str, object]] = {"mean": {}, "error": {}, "extra": {}}
-    for name, array in step.items():
-        folder, _, rest = name.partition("/")
-        measure, _, part = rest.rpartition("/")
-        if folder == "numbers":
-            parts[part][measure] = nested(array)
-        else:
-            parts["extra"][name] = nested(array)
-    said = output.contributions
-    return PageText(
-        output.text,
-        arrays,
-        parts["mean"],
-        notes_of(said) | dict(notes),
-        None if said is None else said.answer,
-        parts["extra"],
-        parts["error"],
-    )
+    measures, others = split_measures(step)
+    contributions = output.contributions
+    answer = None if contributions is None else contributions.answer
+    all_notes = notes_of(contributions) | dict(notes)
+    return PageText(output.text, arrays, measures, all_notes, answer, others)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from headscope.record.schema import Arrays, RecordError, record_errors
+from headscope.record.schema import MEASURE, Arrays, RecordError, record_errors
 
 MAX_BYTES = 2**29  # of the arrays that are read together
 MAX_LIST_BYTES = 2**21  # of the list of a file's members: some 30,000 of them
@@ -94,6 +94,19 @@ def nested(array: np.ndarray) -> Any:
     if array.dtype.kind not in "biufU":
         raise ValueError(f"expected numbers or text, got {array.dtype}")
     return finite(array.tolist()) if array.dtype.kind == "f" else array.tolist()
+
+
+def split_measures(arrays: Arrays) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return {measure: {"mean": [layer][head], "error": ...}}, and a step's other arrays as lists."""
+    measures: dict[str, dict[str, Any]] = {}
+    others = {}
+    for name, array in arrays.items():
+        match = MEASURE.fullmatch(name)
+        if match:
+            measures.setdefault(match[1], {})[match[2]] = nested(array)
+        else:
+            others[name] = nested(array)
+    return measures, others
 
 
 def finite(value: Any) -> Any:

@@ -50,11 +50,11 @@ class PageText:
 
     text: Text
     arrays: Arrays  # as in docs/record-format.md, without text_t/; or weights in float32
-    numbers: Mapping[str, Any] = field(default_factory=dict)  # measure -> means [layer][head]
+    # measure -> {"mean": [layer][head], "error": ...}; the standard errors may be absent
+    measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     answer: str | None = None  # what heads contribute to, where that is no single class
     extra: Mapping[str, Any] = field(default_factory=dict)  # the step's other arrays, as lists
-    errors: Mapping[str, Any] = field(default_factory=dict)  # measure -> standard errors
 
 
 def page(
@@ -98,7 +98,9 @@ def _num_heads(arrays: Arrays, layer: int) -> int:
 def _content(text: PageText) -> dict[str, Any]:
     """Return what the tab would fetch of a text: its maps, and the numbers of its step."""
     measures = {
-        name: {"mean": mean, "error": text.errors.get(name)} for name, mean in text.numbers.items()
+        name: {"mean": kinds["mean"], "error": kinds.get("error")}
+        for name, kinds in text.measures.items()
+        if "mean" in kinds
     }
     maps = base64.b64encode(pack(text.arrays)).decode("ascii")
     return {"maps": maps, "numbers": {"measures": measures, "extra": dict(text.extra)}}

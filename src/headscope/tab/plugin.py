@@ -21,11 +21,10 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 
 from headscope.record.contributions import notes_of, recorded_contributions
-from headscope.record.reader import nested, pack, read_members
+from headscope.record.reader import nested, pack, read_members, split_measures
 from headscope.record.schema import (
     FOLDER,
     INDEX,
-    MEASURE,
     Arrays,
     Index,
     MemberCheck,
@@ -250,9 +249,7 @@ class HeadsPlugin(TBPlugin):
             answer = index.classes[int(arrays["nats/class"])] if "nats/class" in arrays else ""
             contributions = recorded_contributions(arrays, answer, text.tokens)
             notes = {"run": run, "step": str(step)} | notes_of(contributions) | index.notes
-            means = {name: kinds["mean"] for name, kinds in measures.items() if "mean" in kinds}
-            errors = {name: kinds["error"] for name, kinds in measures.items() if "error" in kinds}
-            shown = PageText(text, arrays, means, notes, None, extra, errors)
+            shown = PageText(text, arrays, measures, notes, None, extra)
             html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
@@ -294,16 +291,8 @@ def _other_arrays(path: Path, index: Index) -> tuple[dict[str, dict[str, Any]], 
 
     check = MemberCheck(index.heads, len(index.classes)).check
     arrays = read_members(path, choose, check, MAX_NUMBERS_BYTES)
-    measures: dict[str, dict[str, Any]] = {}
-    extra = {}
     with record_errors(path):
-        for name, array in arrays.items():
-            match = MEASURE.fullmatch(name)
-            if match:
-                measures.setdefault(match[1], {})[match[2]] = nested(array)
-            else:
-                extra[name] = nested(array)
-    return measures, extra
+        return split_measures(arrays)
 
 
 def _series_of(tables: Sequence[Arrays]) -> dict[str, Any]:
