@@ -475,7 +475,7 @@ class InspectionConfig:
         maximum=200,
     )
     font: str | None = setting(
-        None, "font file for token names; by default one is looked for that has the characters"
+        None, "font file for the names of classes in pictures; null: the first known one installed"
     )
 
 

@@ -198,7 +198,6 @@ class InspectConfig:
         "the HTML file; below the run folder's inspect/ if null, or for model= below outputs/inspect/",
     )
     overwrite: bool = setting(False, "replace the output if it is there already")
-    font: str | None = setting(None, "font file for token names")
     accelerator: str = setting("auto", "where to compute", choices=ACCELERATORS)
 
     def conflicts(self) -> Conflicts:

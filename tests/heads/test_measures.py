@@ -26,7 +26,7 @@ from headscope.heads.measures import (
     role_arrays,
 )
 from headscope.heads.study import HeadSimilarity, divergences
-from headscope.record.pairs import between, numbers_of_pair, quadrants
+from headscope.record.pairs import between, quadrants
 from headscope.record.schema import Text
 
 B, H, T = 5, 2, 7
@@ -440,10 +440,6 @@ def test_between_is_the_mean_over_the_tokens_of_both_texts(segments: list[int | 
             if text is not None
         ]
         assert found == pytest.approx(np.mean(given))
-    assert numbers_of_pair(weights[0], segments) == {
-        "between": pytest.approx(between(weights, segments)[0])
-    }
-    assert numbers_of_pair(weights[0], None) == {}
 
 
 def test_crossing_of_one_pair_is_between() -> None:

@@ -10,7 +10,7 @@ import pytest
 from heads_browser import expected_pixels
 
 from chromium import colours_of, contrast, watch
-from headscope.record.pairs import numbers_of_pair, quadrants
+from headscope.record.pairs import between, quadrants
 from headscope.record.schema import Text, levels_of
 from headscope.tab.page import STATIC, PageText, bundled, page, write_page
 from headscope.tab.pictures import colors
@@ -63,9 +63,7 @@ def make_text(
     ]
     numbers: dict[str, Any] = {"entropy": means}
     if segments is not None:
-        numbers["between"] = [
-            [numbers_of_pair(head, segments)["between"] for head in layer] for layer in maps
-        ]
+        numbers["between"] = [[float(between(head, segments)) for head in layer] for layer in maps]
     text = Text("text", words, " ".join(words), label, segments)
     numbers = details.pop("numbers", numbers)
     measures = {name: {"mean": means} for name, means in numbers.items()}

@@ -30,8 +30,3 @@ def between(weights: np.ndarray, segments: Segments) -> np.ndarray:
     shares = np.nan_to_num(quadrants(weights, segments))
     crossing = num_first * shares[..., 0, 1] + num_second * shares[..., 1, 0]
     return np.asarray(crossing / max(1, num_first + num_second))
-
-
-def numbers_of_pair(weights: np.ndarray, segments: Segments | None) -> dict[str, float]:
-    """Return the measures of a head's map [T, T] that only a pair has; none for a single text."""
-    return {} if segments is None else {"between": float(between(weights, segments))}
