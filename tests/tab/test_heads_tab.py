@@ -371,8 +371,9 @@ def test_the_distance_is_jensen_and_shannons(open_tab: Opener, two_runs: Path) -
 
 def test_a_difference_is_this_minus_that(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs, "#p.heads.step=200&p.heads.compare=first%2C0%2Cdifference%2Cown")
-    tab.wait("() => document.querySelector('.grid h2').textContent.startsWith('Differences')")
-    assert tab.text(".grid h2") == "Differences first · step 200 − first · step 0"
+    tab.drawn(200)
+    heading = "Differences first · step 200 − first · step 0"
+    tab.wait(f"() => document.querySelector('.grid h2').textContent === '{heading}'")
     assert tab.find(".other-grid").is_hidden()
     now, before = first_maps(200)[0][0], first_maps(0)[0][0]
     difference = now - before
