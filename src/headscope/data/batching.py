@@ -103,9 +103,10 @@ def encode_texts(
         return concat_encodings(tokenizer.encode_batch_fast(inputs), is_pair)
     encodings = tokenizer.encode_batch(inputs)
     vocabulary = Vocabulary()
-    ids = concat_encodings(encodings, is_pair)
-    words = WordTexts(vocabulary.words, word_ids(encodings, texts, vocabulary), ids.starts)
-    return replace(ids, words=words, evidence=evidence.find(words))
+    encoded = concat_encodings(encodings, is_pair)
+    ids = word_ids(encodings, texts, vocabulary)
+    words = WordTexts(vocabulary.words, ids, encoded.starts)
+    return replace(encoded, words=words, evidence=evidence.find(words))
 
 
 class Batch(NamedTuple):
@@ -253,7 +254,7 @@ class TextBatches(Dataset[Batch]):
             None if texts.segments is None else padded(texts.segments),
             torch.from_numpy(self.labels[rows]),
             torch.tensor(rows),
-            None if texts.evidence is None else texts.evidence.of(rows, starts, lengths, width),
+            None if texts.evidence is None else texts.evidence.of(rows),
         )
 
 

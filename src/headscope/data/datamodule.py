@@ -105,7 +105,7 @@ class TextDataModule(LightningDataModule):
         train = self.encoded["train"]
         if train.evidence is None or self.evidence is None:
             raise ValueError("no n-grams are known")
-        return log_count_ratios(train.evidence, train.starts, classes, len(self.evidence))
+        return log_count_ratios(train.evidence, classes, len(self.evidence))
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split for this process; those of train are shuffled."""
