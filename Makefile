@@ -1,5 +1,4 @@
-# Each target sets up .venv by itself; ARGS are handed on, as in
-#   make train ARGS="data=ag_news model=base"
+# Each target sets up .venv by itself. ARGS are passed on: make train ARGS="data=ag_news model=base"
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -7,8 +6,11 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 .PHONY: train test test-slow test-hard check format
 
+# outputs/first, unless there is one already or ARGS choose the folder. Then headscope names the run by data and time.
+FIRST := $(if $(wildcard outputs/first)$(filter name=% resume=% outputs_dir=% -m --multirun --help,$(ARGS)),,name=first)
+
 train: $(VENV)/.run
-	$(BIN)/headscope train $(ARGS)
+	$(BIN)/headscope train $(FIRST) $(ARGS)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)

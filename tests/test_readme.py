@@ -1,10 +1,12 @@
-"""The README's commands and its Python run as a reader would type them, in both languages; trainings are made short."""
+"""README commands and Python run as a reader would type them, in both languages; runs are made short."""
 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,61 +17,99 @@ SHORT = [
     *("data.limit=400", "trainer.max_epochs=1", "trainer.accelerator=cpu", "baseline=false"),
     *("model.d_model=16", "model.num_heads=2", "model.num_layers=1", "model.feedforward_size=16"),
 ]
-HEADSCOPE = {
-    "python scripts/train.py": ["train"],
-    "headscope": [],
-}  # how a command begins, and what it stands for
+# A classifier of transformers with random weights, in the place of the one on the Hub.
+CLASSIFIER = """
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+words = "[PAD] [UNK] [CLS] [SEP] [MASK] a film that knows what it wants".split()
+BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained("model")
+sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+config = BertConfig(vocab_size=len(words), num_labels=2, **sizes)
+BertForSequenceClassification(config).save_pretrained("model")
+"""
+Run = Callable[..., str]
 
 
 def blocks(page: str, language: str) -> list[str]:
     """Return the page's blocks of code in a language."""
-    return re.findall(
-        rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
-    )
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def commands(page: str) -> list[list[str]]:
     """Return the words after `headscope` of each command in the page."""
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
-    return [
-        [*words, *shlex.split(line.removeprefix(begin), comments=True)]
-        for line in lines
-        for begin, words in HEADSCOPE.items()
-        if line.startswith(f"{begin} ")
-    ]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("headscope ")]
 
 
 def shortened(words: list[str]) -> list[str]:
-    """Make a training one of seconds, and a sweep one of two jobs; other commands stay as they are."""
+    """Make a run one of seconds, and a sweep one of two jobs; other commands stay as they are."""
     if words[0] != "train" or "--help" in words:
         return words
     swept = {word.split("=")[0] for word in words if "," in word}
-    kept = [
+    words = [
         word.replace("1,2,4,8", "1,2").replace("num_layers=1,2", "num_layers=1") for word in words
     ]
-    return kept + [word for word in SHORT if word.split("=")[0] not in swept]
+    return words + [word for word in SHORT if word.split("=")[0] not in swept]
 
 
-def test_both_languages_show_the_same_commands_within_eighty_lines() -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Return a function that runs a command in tmp_path and returns what it prints."""
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize(("page", "lines"), [("README.md", 80), ("README.ja.md", 120)])
+def test_the_page_is_short_and_names_every_command(page: str, lines: int) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= lines
+    named = {words[0] for words in commands(page)}
+    assert {"train", "predict", "inspect", "verify", "trace"} == named
+    assert "`make train`" in text
+    assert "`make test`" in text
+
+
+def test_japanese_has_the_english_commands_and_two_of_its_own() -> None:
+    own = [["verify", "show=published"], ["train", "data=livedoor", "tokenizer=japanese"]]
     english, japanese = map(commands, PAGES)
-    assert {words[0] for words in english} == {"train", "predict", "inspect", "verify", "trace"}
-    assert [words for words in japanese if "data=livedoor" not in words] == english
-    assert blocks(PAGES[0], "text") == blocks(PAGES[1], "text")
-    for page in PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        assert "make train" in text
-        assert "make test" in text
-        assert len(text.splitlines()) <= 80
-        assert max(map(len, text.splitlines())) <= 160
+    assert [words for words in japanese if words not in own] == english
+    assert (
+        blocks(PAGES[0], "python")[1].splitlines()[:2]
+        == (blocks(PAGES[1], "python")[1].splitlines()[:2])
+    )
+
+
+def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path, run: Run) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def trained(arguments: str = "") -> list[str]:
+        last = run("make", "-n", "train", f"ARGS={arguments}").splitlines()[-1]
+        return last.split()[1:]
+
+    assert trained() == ["train", "name=first"]
+    assert trained("data.name=split") == ["train", "name=first", "data.name=split"]
+    assert trained("name=second") == ["train", "name=second"]
+    (tmp_path / "outputs/first").mkdir(parents=True)
+    assert trained() == ["train"]
 
 
 @pytest.mark.slow
-def test_its_commands_and_its_python_run(tmp_path: Path) -> None:
-    nouns = [
-        a + b
-        for a in ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf")
-        for b in "abcdefgh"
-    ]
+def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
+    begins = ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf")
+    nouns = [begin + letter for begin in begins for letter in "abcdefgh"]
     rows = [
         f"{word} film about {noun},{word == 'nice':d}"
         for noun in nouns
@@ -77,19 +117,33 @@ def test_its_commands_and_its_python_run(tmp_path: Path) -> None:
     ]
     (tmp_path / "reviews.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "texts.txt").write_text("Permission is hereby granted\nAll rights reserved\n")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-
-    def run(words: list[str]) -> str:
-        done = subprocess.run(
-            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
-
     for words in commands("README.md"):
-        run([sys.executable, "-m", "headscope", *shortened(words)])
+        run(sys.executable, "-m", "headscope", *shortened(words))
     assert len((tmp_path / "labels.csv").read_text().splitlines()) == 3
     assert (tmp_path / "outputs/sizes/sweep.csv").is_file()
     assert list(tmp_path.glob("outputs/first/inspect/*.html"))
-    (code,) = blocks("README.md", "python")
-    assert "nats" in run([sys.executable, "-c", code])
+    use_run = "import headscope\n" + blocks("README.md", "python")[1]
+    assert "nats" in run(sys.executable, "-c", use_run)
+
+
+@pytest.mark.slow
+def test_its_first_python_shows_a_classifier_of_transformers(tmp_path: Path, run: Run) -> None:
+    run(sys.executable, "-c", CLASSIFIER)
+    show, count = re.subn(
+        '^name = ".+"$', 'name = "model"', blocks("README.md", "python")[0], flags=re.MULTILINE
+    )
+    assert count == 1
+    run(sys.executable, "-c", show)
+    assert "Attention heads" in (tmp_path / "heads.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_japanese_page_opens_with_what_its_commands_print(tmp_path: Path, run: Run) -> None:
+    printed = run(sys.executable, "-m", "headscope", "verify", "show=published").splitlines()
+    (promised,) = blocks("README.ja.md", "text")
+    *lines, last = promised.splitlines()
+    assert [line for line in lines if line not in map(str.rstrip, printed)] == []
+    assert last.split(":")[0] == printed[-1].split(":")[0]
+    own_encoder, _ = blocks("README.ja.md", "python")
+    assert run(sys.executable, "-c", own_encoder) == "(4, 9, 9)\n"
+    assert "Attention heads" in (tmp_path / "heads.html").read_text(encoding="utf-8")
