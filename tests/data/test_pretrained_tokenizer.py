@@ -43,8 +43,8 @@ def test_texts_are_cut_where_the_configuration_says(folder: Path) -> None:
     assert encoding.special_tokens_mask == [1, 0, 0, 0, 0, 1]
 
 
-def test_ids_that_the_encoder_lacks_are_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has ids up to .* and the encoder knows 20 tokens"):
+def test_ids_that_the_encoder_lacks_raise_an_error(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has ids up to .*, but its encoder has 20 tokens"):
         pretrained_tokenizer(folder, LONG, 20)
 
 
@@ -97,20 +97,20 @@ def test_a_vocabulary_alone_gives_what_it_gives_in_transformers(
     [
         ("sentencepiece.bpe.model", "", "has neither tokenizer.json nor vocab.txt"),
         ("tokenizer.json", "{}", "is not a tokenizer.json"),
-        ("vocab.txt", "a\nb\n", "is not a vocabulary of BERT's"),
+        ("vocab.txt", "a\nb\n", "is not a vocabulary of BERT"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(
-    name: str, content: str, words: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_read_is_named(name: str, content: str, words: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(ConfigError, match=words) as refusal:
         pretrained_tokenizer(tmp_path, LONG, 1000)
     assert str(tmp_path) in str(refusal.value)
 
 
-def test_a_tokenizer_that_marks_no_start_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_that_marks_no_start_raises_an_error(tmp_path: Path) -> None:
     tokenizer = json.loads(train_tokenizer("bert", TEXTS * 5).to_str())
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
-    with pytest.raises(ConfigError, match=r"puts no token such as \[CLS\] before a text"):
+    with pytest.raises(
+        ConfigError, match=r"adds no token before and after a text, such as \[CLS\]"
+    ):
         pretrained_tokenizer(tmp_path, LONG, 1000)

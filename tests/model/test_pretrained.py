@@ -1,7 +1,6 @@
 """Checkpoints of the BERT family in our layers: hidden states, maps and gradients are those of `transformers`."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, peer, save
+from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, peer, save
 from headscope.config import ModelConfig
 from headscope.errors import ConfigError, RunError
 from headscope.heads.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import (
-    TOKENS,
     architecture_json,
     find_checkpoint,
     load_architecture,
@@ -140,7 +138,7 @@ def test_gradients_are_those_of_transformers(
     here = kept(texts[1], texts[0])
     expected = gradients(theirs, run_theirs(theirs, family, *texts).last_hidden_state, here)
     found = gradients(ours, run_ours(ours, *texts)[-1], here)
-    names = dict(names_in_checkpoint(architecture))
+    names = names_in_checkpoint(architecture)
     assert (
         set(names)
         == set(found)
@@ -213,83 +211,64 @@ def test_names_of_the_first_bert_and_half_precision_are_read(tmp_path: Path) -> 
     torch.testing.assert_close(run_ours(ours, ids, None, None)[-1], expected, rtol=0, atol=1e-5)
 
 
-def test_an_architecture_is_kept_as_it_was(family: str, tmp_path: Path) -> None:
+def test_an_architecture_is_saved_and_loaded(family: str, tmp_path: Path) -> None:
     architecture = find_checkpoint(str(save(peer(family), tmp_path))).architecture
-    assert (architecture.family, architecture.d_model, architecture.num_layers) == (
-        family,
-        WIDTH,
-        LAYERS,
-    )
-    (tmp_path / "encoder.json").write_text(json.dumps(architecture_json(architecture)))
-    assert load_architecture(tmp_path / "encoder.json") == architecture
-    for changes in (
+    assert (architecture.family, architecture.num_layers) == (family, LAYERS)
+    path = tmp_path / "encoder.json"
+    content = architecture_json(architecture)
+    path.write_text(json.dumps(content))
+    assert load_architecture(path) == architecture
+    wrong: list[dict[str, Any]] = [
         {"d_model": "12"},
         {"d_model": 0},
         {"num_heads": 5},
         {"activation": "x"},
         {"more": 1},
-    ):
-        (tmp_path / "encoder.json").write_text(
-            json.dumps(architecture_json(architecture) | changes)
-        )
+    ]
+    for changes in wrong:
+        path.write_text(json.dumps(content | changes))
         with pytest.raises(RunError, match=r"encoder\.json is damaged"):
-            load_architecture(tmp_path / "encoder.json")
+            load_architecture(path)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model_type": "gpt2"}, "type 'gpt2'; takes bert, distilbert, roberta, xlm-roberta"),
-        (
-            {"position_embedding_type": "relative_key"},
-            "position_embedding_type='relative_key', which is not supported",
-        ),
-        ({"is_decoder": True}, "is_decoder=True, which is not supported"),
-        ({"hidden_act": "silu"}, "activation 'silu'; takes gelu, gelu_new"),
-        ({"hidden_size": None}, "lacks a size, or it is no number"),
-        (
-            {"num_hidden_layers": 2},
-            "encoder.layer.2.attention.output.LayerNorm.bias, which its config.json does not",
-        ),
+        ({"model_type": "gpt2"}, "expected bert, distilbert, roberta, xlm-roberta, got 'gpt2'"),
+        ({"position_embedding_type": "relative"}, "expected absolute, got 'relative'"),
+        ({"is_decoder": True}, "is_decoder: expected False, got True"),
+        ({"hidden_act": "silu"}, "hidden_act: Input should be 'gelu', 'gelu_new'"),
+        ({"hidden_size": None}, "hidden_size: Input should be a valid integer"),
+        ({"num_attention_heads": 5}, "5 heads do not divide a width of 33"),
+        ({"max_position_embeddings": None}, "a size is not a number"),
+        ({"num_hidden_layers": 2}, "encoder.layer.2.attention.output.LayerNorm.bias, which its"),
         ({"num_hidden_layers": 4}, "has no tensor encoder.layer.3"),
-        ({"vocab_size": 54}, "word_embeddings.weight is [53, 33], not [54, 33]"),
+        (
+            {"vocab_size": 54},
+            "word_embeddings.weight: expected [54, 33] as in config.json, got [53",
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_not_supported_is_refused_by_name(
+def test_what_is_not_supported_raises_an_error_that_names_it(
     change: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     path = save(peer("bert"), tmp_path) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as error:
         ours_from(tmp_path)
-    assert words in str(refusal.value)
-    assert str(tmp_path) in str(refusal.value)
+    assert words in str(error.value)
+    assert str(tmp_path) in str(error.value)
 
 
-def test_pickled_weights_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_pickled_weights_and_an_empty_folder_raise_an_error_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no config\.json; expected the folder of a checkpoint"):
+        find_checkpoint(str(tmp_path))
     save(peer("bert"), tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "pytorch_model.bin").touch()
-    with pytest.raises(ConfigError, match=r"only pytorch_model\.bin.*model\.path=converted"):
+    with pytest.raises(ConfigError, match=r"Pickled weights are not read.*model\.path=converted"):
         find_checkpoint(str(tmp_path))
-
-
-def test_a_folder_above_the_checkpoint_is_refused_with_the_folder_meant(tmp_path: Path) -> None:
-    save(peer("bert"), tmp_path / "package" / "model")
-    hint = re.escape(f"; there is one in {tmp_path / 'package' / 'model'}")
-    for folder in (tmp_path, tmp_path / "package"):
-        with pytest.raises(
-            ConfigError,
-            match=re.escape(f"model.path: {folder} has no config.json; takes") + f".*{hint}",
-        ):
-            find_checkpoint(str(folder))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        ConfigError,
-        match=r"empty has no config\.json; takes the folder of a checkpoint.*vocab\.txt$",
-    ):
-        find_checkpoint(str(tmp_path / "empty"))
 
 
 @pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
@@ -299,65 +278,25 @@ def test_a_broken_file_is_named(broken: str, tmp_path: Path) -> None:
         ours_from(tmp_path)
 
 
-def test_quantized_weights_are_refused(tmp_path: Path) -> None:
+def test_quantized_weights_raise_an_error(tmp_path: Path) -> None:
     path = save(peer("bert"), tmp_path) / "model.safetensors"
-    save_file(
-        {name: (100 * tensor).to(torch.int8) for name, tensor in load_file(path).items()}, path
-    )
-    with pytest.raises(ConfigError, match=r"holds torch\.int8; takes floating-point weights"):
+    tensors = {name: (100 * tensor).to(torch.int8) for name, tensor in load_file(path).items()}
+    save_file(tensors, path)
+    with pytest.raises(ConfigError, match=r"expected floating-point weights, got torch\.int8"):
         ours_from(tmp_path)
 
 
-@pytest.fixture
-def in_several_files(tmp_path: Path) -> Path:
-    peer("bert").save_pretrained(tmp_path, max_shard_size="20KB")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    return tmp_path
-
-
-def test_weights_in_several_files_are_read(in_several_files: Path, tmp_path: Path) -> None:
-    several, one = ours_from(in_several_files), ours_from(save(peer("bert"), tmp_path / "whole"))
-    kept = {
-        name: weight for name, weight in one.state_dict().items() if not name.startswith("head")
-    }
-    assert len(kept) > 40
-    assert all(torch.equal(weight, several.state_dict()[name]) for name, weight in kept.items())
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda index: [], r"index\.json cannot be read"),
-        (lambda index: {"weight_map": 3}, r"index\.json cannot be read"),
-        (
-            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "../out.safetensors")},
-            r"names '\.\./out",
-        ),
-        (
-            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "weights.bin")},
-            r"names 'weights\.bin'",
-        ),
-        (
-            lambda index: {"weight_map": dict.fromkeys(index["weight_map"], "a.safetensors")},
-            r"a\.safetensors cannot be",
-        ),
-        (
-            lambda index: {
-                "weight_map": dict.fromkeys(index["weight_map"], index["weight_map"][TOKENS])
-            },
-            r"index\.json: \S+ cannot be read: .*does not contain tensor",
-        ),
-    ],
-    ids=["no index", "no map", "out of the folder", "a pickle", "a missing file", "another file"],
-)
-def test_a_broken_index_is_named(
-    spoil: Callable[[Any], Any], words: str, in_several_files: Path
-) -> None:
-    path = in_several_files / "model.safetensors.index.json"
-    path.write_text(json.dumps(spoil(json.loads(path.read_text()))))
-    with pytest.raises(ConfigError, match=words) as refusal:
-        ours_from(in_several_files)
-    assert str(in_several_files) in str(refusal.value)
+def test_weights_in_several_files_are_read(tmp_path: Path) -> None:
+    several = tmp_path / "several"
+    peer("bert").save_pretrained(several, max_shard_size="20KB")
+    files = sorted(several.glob("*.safetensors"))
+    assert len(files) > 2
+    sharded = ours_from(several).state_dict()
+    for name, weight in ours_from(save(peer("bert"), tmp_path / "one")).state_dict().items():
+        assert torch.equal(weight, sharded[name]) or name.startswith("head")
+    files[0].unlink()
+    with pytest.raises(ConfigError, match=r"several has no tensor "):
+        ours_from(several)
 
 
 def pooled(model: TextClassifier, ids: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -394,12 +333,12 @@ def test_a_pooler_is_drawn_where_the_checkpoint_has_none(family: str, tmp_path: 
         (lambda tensors: tensors.pop("pooler.dense.bias"), "has no tensor pooler.dense.bias"),
         (
             lambda tensors: tensors.update({"pooler.dense.bias": torch.zeros(3)}),
-            "pooler.dense.bias is [3], not [33] as its config.json says",
+            "pooler.dense.bias: expected [33] as in config.json, got [3]",
         ),
     ],
     ids=["half", "another width"],
 )
-def test_a_pooler_that_does_not_fit_is_refused(
+def test_a_pooler_that_does_not_fit_raises_an_error(
     spoil: Callable[[Any], Any], words: str, tmp_path: Path
 ) -> None:
     path = save(peer("bert"), tmp_path) / "model.safetensors"

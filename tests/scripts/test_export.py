@@ -17,52 +17,34 @@ from headscope.run import load_temperature
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
-def tuned(script: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run that began with a tiny checkpoint."""
-    folder, rng = tmp_path_factory.mktemp("tuned"), random.Random(0)
-    words = [
-        "the",
-        "a",
-        "film",
-        "book",
-        "day",
-        "it",
-        "was",
-        "and",
-        "very",
-        "quite",
-        "rather",
-        "so",
-        "in",
-        "of",
-    ]
+@pytest.mark.slow
+def test_transformers_gives_the_probabilities_that_predict_gives(
+    script: Command, tmp_path: Path
+) -> None:
+    folder, rng = tmp_path, random.Random(0)
+    words = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of"]
     texts = [" ".join(rng.choices(words, k=rng.randint(3, 17))) for _ in range(120)]
     with (folder / "texts.csv").open("w", newline="") as file:
         csv.writer(file).writerows(
             [("text", "label"), *((text, "ab"[len(text) % 2]) for text in texts)]
         )
     write_checkpoint(folder / "checkpoint", "roberta", texts)
-    place = [
-        f"model.path={folder / 'checkpoint'}",
-        f"data.path={folder / 'texts.csv'}",
-        f"outputs_dir={folder}",
-    ]
-    quick = [
+    tuned = folder / "run"
+    script(
+        "train",
+        "experiment=minilm",
+        "data=files",
+        "name=run",
+        "model.pooling=pooler",
+        "inspection=off",
+        "baseline=false",
         "data.max_length=24",
         "trainer.max_epochs=1",
         "trainer.accelerator=cpu",
-        "baseline=false",
-    ]
-    plain = ["data=files", "name=run", "model.pooling=pooler", "inspection=off"]
-    script("train", "experiment=minilm", *plain, *place, *quick)
-    return folder / "run"
-
-
-@pytest.mark.slow
-def test_transformers_gives_the_probabilities_that_predict_gives(
-    script: Command, tuned: Path, tmp_path: Path
-) -> None:
+        f"model.path={folder / 'checkpoint'}",
+        f"data.path={folder / 'texts.csv'}",
+        f"outputs_dir={folder}",
+    )
     texts = [
         "the film was quite rather so",
         "a",

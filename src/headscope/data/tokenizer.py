@@ -1,4 +1,4 @@
-"""Tokenizers: trained on the training texts alone, or that of a checkpoint; and how a token is shown to a person."""
+"""Tokenizers, trained on the training texts or read from a checkpoint, and how tokens are shown."""
 
 import json
 import re
@@ -10,6 +10,7 @@ from typing import Any
 
 import tokenizers
 from tokenizers import (
+    BertWordPieceTokenizer,
     Encoding,
     Regex,
     Tokenizer,
@@ -26,42 +27,42 @@ from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
 from headscope.files import content_key, write_atomic
 
-PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+PADDING = "[PAD]"
+UNKNOWN = "[UNK]"
+CLASS = "[CLS]"
+SEPARATOR = "[SEP]"
+MASK = "[MASK]"
 SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
-RECIPE = 2  # raise it when the code below trains otherwise, so that cached tokenizers are made anew
-SUDACHI_READS = 8_000  # characters at once, of four bytes at most: it takes 49,149 bytes
+RECIPE = 2  # raise it when the code below trains differently, so that no cached one is used
+SUDACHI_CHARACTERS = 8_000  # at once, of four bytes at most: Sudachi's limit is 49,149 bytes
 
-# Letters are what Python's `\w` counts, and the marks that belong to them: in Devanagari, Thai and
-# many other scripts a vowel is often a mark on its consonant (Unicode category M), and without it a
-# word would end in its middle. MARKS has those of the basic plane, as ranges, which a regular
-# expression reads fast; without selectors of a sign's look (0xFE00 to 0xFE0F), as after the digit
-# of a keycap.
-_CODES = [code for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
-_STARTS = [code for code, before in zip(_CODES, [0, *_CODES], strict=False) if code != before + 1]
-_ENDS = [code for code, after in zip(_CODES, [*_CODES[1:], 0], strict=True) if code != after - 1]
+# A letter is what Python's `\w` matches, or a mark (Unicode category M) of the basic plane: in
+# Devanagari, Thai and other scripts a vowel is often a mark on its consonant. Variation selectors
+# (0xFE00 to 0xFE0F), as after the digit of a keycap, are no letters.
 MARKS = "".join(
-    f"{chr(start)}-{chr(end)}" for start, end in zip(_STARTS, _ENDS, strict=True)
+    chr(code) for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")
 )  # within [...]
 
 # Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of
 # Katakana is a word, most often a foreign one.
-CHARACTERS = "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
+CHARACTERS = (
+    "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
+    "\U00020000-\U0003ffff"
+)
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 
-
-# So many characters of a text are read, or more where so many tokens are kept that it could matter.
-# What stands beyond them would be cut off in any case, after minutes of work.
+# The rest of a longer text would be truncated anyway, after minutes of work.
 MOST_CHARACTERS = 100_000
-CHARACTERS_OF_TOKEN = 64
+CHARACTERS_PER_TOKEN = 64
 
 
 def max_characters(max_length: int) -> int:
-    """Return how many characters of a text are read, where max_length tokens of it are kept."""
-    return max(MOST_CHARACTERS, CHARACTERS_OF_TOKEN * max_length)
+    """Return how many characters of a text are read, if it is cut to max_length tokens."""
+    return max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
 
 
 def beginning(text: str, max_length: int) -> str:
-    """Return the text, a very long one without what is not read. It ends behind a word, where there are spaces."""
+    """Return a text, a very long one cut after a word (if it has spaces)."""
     most = max_characters(max_length)
     if len(text) <= most:
         return text
@@ -75,15 +76,9 @@ def is_character(word: str) -> bool:
 
 
 def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:
-    """Load a tokenizer.json.
+    """Load a tokenizer.json; ValueError if it is not one.
 
-    Args:
-        path: of the file.
-        segmenter: what finds words, of which the file knows nothing; see `TokenizerConfig`.
-
-    Raises:
-        ValueError: if the file is not one.
-        ConfigError: if the segmenter is not installed.
+    The file cannot hold a segmenter (`TokenizerConfig`); ConfigError if that is not installed.
     """
     try:
         tokenizer = with_literal_text(Tokenizer.from_file(str(path)))
@@ -95,10 +90,10 @@ def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:
 
 
 def as_json(tokenizer: Tokenizer, pretty: bool = False) -> str:
-    """Return the content of tokenizer.json. A segmenter, which no file can hold, is left out of it."""
+    """Return the content of tokenizer.json, without a segmenter, which no file can hold."""
     try:
         return tokenizer.to_str(pretty)
-    except Exception:  # a segmenter stands in its place
+    except Exception:  # of a segmenter
         segmenter = tokenizer.pre_tokenizer
         tokenizer.pre_tokenizer = _cut_at_signs()
         try:
@@ -108,14 +103,14 @@ def as_json(tokenizer: Tokenizer, pretty: bool = False) -> str:
 
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer that does the same and can be told to cut elsewhere."""
+    """Return a copy, whose truncation can be changed."""
     copy = with_literal_text(Tokenizer.from_str(as_json(tokenizer)))
     copy.pre_tokenizer = tokenizer.pre_tokenizer
     return copy
 
 
 def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
-    """Make the tokenizer read the letters "[SEP]" in a text as letters, not as a separator. No file keeps this."""
+    """Read the letters "[SEP]" in a text as letters. No file keeps this setting."""
     tokenizer.encode_special_tokens = True
     return tokenizer
 
@@ -123,17 +118,10 @@ def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
 def trained_tokenizer(
     texts: Iterable[str], config: TokenizerConfig, max_length: int, cache: Path
 ) -> Tokenizer:
-    """Return a tokenizer for these texts, from the cache if the same was trained before and by headscope's own code.
+    """Return a tokenizer for these texts, from the cache if the same was trained before.
 
-    Every text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`; longer ones are cut
-    to max_length.
-
-    Args:
-        texts: gone through twice, once for their name and once to train, so no iterator; none of
-            them is kept, only how often each word occurs, which is all that training needs.
-        config: what to train.
-        max_length: tokens of the longest text.
-        cache: where tokenizers are kept, by the name of the texts and settings.
+    A text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`, truncated to max_length
+    tokens. `texts` is iterated twice, for the cache's key and to train, so it is no iterator.
     """
     if is_import_path(config.kind):
         tokenizer = _own_tokenizer(iter(texts), config)
@@ -152,22 +140,20 @@ def trained_tokenizer(
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer of words, or byte-level BPE, WordPiece or Unigram.
 
-    (Sennrich et al. 2016, bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All read text
-    through Unicode's NFKC first, which makes full-width and half-width forms one. Words are words
-    and signs; in Chinese, Japanese and Korean each character, but for runs of Katakana, which are
-    words.
-
-    Raises:
-        ConfigError: if Unigram's vocabulary is too small for the characters of the texts.
+    (Sennrich et al. 2016, with bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All
+    normalize text by Unicode's NFKC, so full-width and half-width forms are equal. "Words" are
+    words and signs; in Chinese, Japanese and Korean single characters, but runs of Katakana are
+    words. ConfigError if Unigram's vocabulary is too small for the characters of the texts.
     """
     trainer: trainers.Trainer
     settings: dict[str, Any] = {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
     settings["vocab_size"] = config.vocab_size
-    steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if config.lowercase else [])]
+    steps = [normalizers.NFKC()]
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
     if config.kind == "unigram":
         tokenizer = Tokenizer(models.Unigram())
-        # Brackets stand alone, else "[SEP]" in a text would be found in the vocabulary, which holds
-        # the special tokens.
+        # Brackets stand alone, or "[SEP]" in a text would be found in the vocabulary.
         brackets = pre_tokenizers.Split(Regex(r"[\[\]]"), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), brackets])
         tokenizer.decoder = decoders.Metaspace()
@@ -176,18 +162,14 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-        bytes_ = (
-            pre_tokenizers.ByteLevel.alphabet()
-        )  # every byte has a token: nothing is ever unknown
-        trainer = trainers.BpeTrainer(
-            min_frequency=config.min_frequency, initial_alphabet=bytes_, **settings
-        )
+        settings["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()  # no byte is unknown
+        trainer = trainers.BpeTrainer(min_frequency=config.min_frequency, **settings)
     elif config.kind == "wordpiece":
         tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
         trainer = trainers.WordPieceTrainer(min_frequency=config.min_frequency, **settings)
-        # Each ideograph is a word of its own, as BERT has it: Chinese has no spaces.
+        # Each ideograph is a word, as in BERT: Chinese has no spaces.
         steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
@@ -200,14 +182,15 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         if "not large enough" not in str(error):
             raise
         raise ConfigError(
-            f"tokenizer.vocab_size: got {config.vocab_size}, must exceed the number of different characters in the "
-            f"texts if tokenizer.kind={config.kind}; raise it, or take tokenizer=bpe, which reads bytes"
+            f"tokenizer.vocab_size: got {config.vocab_size}, must exceed the number of different "
+            f"characters in the texts if tokenizer.kind={config.kind}; raise it, or use "
+            "tokenizer=bpe, which reads bytes"
         ) from error
     return _finished(tokenizer)
 
 
 def _finished(tokenizer: Tokenizer) -> Tokenizer:
-    """Let each text become `[CLS] text [SEP]`, and a pair `[CLS] text [SEP] text [SEP]`."""
+    """Add [CLS] before each text and [SEP] after it."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLASS} $A {SEPARATOR}",
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
@@ -217,23 +200,24 @@ def _finished(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _own_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
-    """Return what a function of the user's makes of the texts; tokenizer.json must be able to hold all of it."""
-    key, path = "tokenizer.kind", config.kind
-    tokenizer = called(key, path, resolve(key, path), texts, config)
+    """Return what a user's function makes of the texts, if tokenizer.json can hold it."""
+    key = f"tokenizer.kind={config.kind}"
+    function = resolve("tokenizer.kind", config.kind)
+    tokenizer = called("tokenizer.kind", config.kind, function, texts, config)
     if not isinstance(tokenizer, Tokenizer):
+        got = type(tokenizer).__name__
+        raise ConfigError(f"{key}: expected it to return a tokenizers.Tokenizer, got {got}")
+    required = SPECIAL_TOKENS[:4]
+    if None in map(tokenizer.token_to_id, required) or tokenizer.token_to_id(PADDING) != 0:
         raise ConfigError(
-            f"{key}={path}: returned a {type(tokenizer).__name__}; takes a tokenizers.Tokenizer"
-        )
-    needed = SPECIAL_TOKENS[:4]
-    if None in map(tokenizer.token_to_id, needed) or tokenizer.token_to_id(PADDING) != 0:
-        raise ConfigError(
-            f"{key}={path}: takes a vocabulary with {', '.join(needed)}, of which {PADDING} is id 0"
+            f"{key}: expected a vocabulary with {', '.join(required)}, where {PADDING} has id 0"
         )
     try:
         return with_literal_text(Tokenizer.from_str(_finished(tokenizer).to_str()))
     except Exception as error:  # `tokenizers` raises nothing more precise
-        reason = f"cannot be kept in a tokenizer.json, such as parts in Python: {error}"
-        raise ConfigError(f"{key}={path}: {reason}") from error
+        raise ConfigError(
+            f"{key}: cannot be saved in a tokenizer.json, such as parts in Python: {error}"
+        ) from error
 
 
 WITHOUT_SPACES = pre_tokenizers.Split(Regex(r"\s+"), "removed")
@@ -246,130 +230,111 @@ def _cut_at_signs() -> pre_tokenizers.PreTokenizer:
 
 
 def _segmented() -> pre_tokenizers.PreTokenizer:
-    """Words as Sudachi finds them, in their shortest form (Takaoka et al. 2018, Sudachi: a Japanese Tokenizer)."""
+    """Sudachi's words, in their shortest form (Takaoka et al. 2018)."""
     try:
         from sudachipy import Dictionary, SplitMode
 
         words = Dictionary().pre_tokenizer(SplitMode.A)
     except ImportError as error:
         raise ConfigError(
-            "tokenizer.segmenter=sudachi: it is not installed; pip install 'headscope[japanese]', or take "
-            "tokenizer.segmenter=null, which reads characters"
+            "tokenizer.segmenter=sudachi: it is not installed; pip install 'headscope[japanese]', "
+            "or use tokenizer.segmenter=null, which reads characters"
         ) from error
-    pieces = pre_tokenizers.Split(Regex(f".{{1,{SUDACHI_READS}}}"), "isolated")
+    pieces = pre_tokenizers.Split(Regex(f".{{1,{SUDACHI_CHARACTERS}}}"), "isolated")
     return pre_tokenizers.Sequence([WITHOUT_SPACES, pieces, words])
 
 
 def pretrained_tokenizer(
     folder: Path, max_length: int, vocab_size: int, path: str | None = None
 ) -> Tokenizer:
-    """Return the tokenizer of a checkpoint's folder: of its tokenizer.json or, for BERT and its like, of vocab.txt.
+    """Return the tokenizer of a checkpoint's folder: of tokenizer.json or, for BERT, of vocab.txt.
 
-    It cuts texts at max_length and pads nothing, which batches do; whatever its file says of either
-    is dropped. The letters "[SEP]" in a text are letters, as everywhere in headscope.
-
-    Args:
-        folder: with tokenizer.json or vocab.txt.
-        max_length: most tokens of a text, special ones included.
-        vocab_size: rows of the checkpoint's table of token vectors.
-        path: folder or Hub id that the user gave, to name in a message; the folder if None.
+    It truncates texts to max_length tokens and does not pad, whatever its file says. The letters
+    "[SEP]" in a text are letters. `path` is what the user wrote, for messages.
 
     Raises:
-        ConfigError: if there is none that can be read, or it marks no start and end of a text, or
-            has ids beyond the table.
+        ConfigError: if there is none that can be read, it marks no start and end of a text, or it
+            has ids of vocab_size or above.
     """
+    path = path or str(folder)
     if (folder / "tokenizer.json").is_file():
         try:
             tokenizer = load_tokenizer(folder / "tokenizer.json")
         except ValueError as error:
             raise ConfigError(f"model.path: {error}") from error
     elif (folder / "vocab.txt").is_file():
-        tokenizer = _wordpiece_of_checkpoint(folder)
+        tokenizer = _bert_tokenizer(folder)
     else:
         raise ConfigError(
-            f"model.path: {path or folder} has neither tokenizer.json nor vocab.txt, which are the tokenizers that can "
-            'be read. Make the first of another form: python -c "from transformers import AutoModel, AutoTokenizer; '
-            f"[kind.from_pretrained('{path or folder}').save_pretrained('converted') for kind in "
-            '(AutoModel, AutoTokenizer)]", then model.path=converted'
+            f"model.path={path}: has neither tokenizer.json nor vocab.txt; convert it once: "
+            'python -c "from transformers import AutoModel, AutoTokenizer; '
+            f"[kind.from_pretrained('{path}').save_pretrained('converted') "
+            'for kind in (AutoModel, AutoTokenizer)]", '
+            "then model.path=converted"
         )
     largest = max(tokenizer.get_vocab().values(), default=-1)
     if largest >= vocab_size:
         raise ConfigError(
-            f"model.path: the tokenizer in {folder} has ids up to {largest}, and the encoder knows {vocab_size} "
-            "tokens; they are not of one checkpoint"
+            f"model.path={path}: its tokenizer has ids up to {largest}, but its encoder has "
+            f"{vocab_size} tokens; they are not of one checkpoint"
         )
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     if sum(tokenizer.encode("").special_tokens_mask) < 2:
         raise ConfigError(
-            f"model.path: the tokenizer in {folder} puts no token such as {CLASS} before a text and none after it"
+            f"model.path={path}: its tokenizer adds no token before and after a text, such as "
+            f"{CLASS} and {SEPARATOR}"
         )
     return tokenizer
 
 
-def _wordpiece_of_checkpoint(folder: Path) -> Tokenizer:
-    """Return BERT's own tokenizer: words and signs apart, then the longest pieces (Devlin et al. 2019, section 3).
-
-    Where tokenizer_config.json does not say how texts are cleaned, they are lower-cased, as by
-    `transformers`.
-    """
-    file, path = folder / "vocab.txt", folder / "tokenizer_config.json"
+def _bert_tokenizer(folder: Path) -> Tokenizer:
+    """Return BERT's tokenizer, by vocab.txt and tokenizer_config.json (Devlin et al. 2019)."""
+    path = folder / "vocab.txt"
     try:
-        vocabulary = models.WordPiece.read_file(str(file))
-        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
-        around = [(token, vocabulary[token]) for token in (SEPARATOR, CLASS)]
-    except Exception as error:  # `tokenizers` raises nothing more precise; a KeyError where a special token is missing
-        raise ConfigError(f"model.path: {file} is not a vocabulary of BERT's: {error}") from error
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),  # None: where texts are lower-cased
-        lowercase=settings.get("do_lower_case", True),
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = processors.BertProcessing(*around)
-    tokenizer.add_special_tokens([token for token in SPECIAL_TOKENS if token in vocabulary])
-    return with_literal_text(tokenizer)
+        vocabulary = models.WordPiece.read_file(str(path))
+        config_path = folder / "tokenizer_config.json"
+        settings = json.loads(config_path.read_text("utf-8")) if config_path.is_file() else {}
+        bert = BertWordPieceTokenizer(
+            vocabulary,
+            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            strip_accents=settings.get("strip_accents"),  # None: if texts are lower-cased
+            lowercase=settings.get("do_lower_case", True),
+        )
+    except Exception as error:  # `tokenizers` raises nothing more precise
+        raise ConfigError(f"model.path: {path} is not a vocabulary of BERT: {error}") from error
+    return with_literal_text(Tokenizer.from_str(bert.to_str()))
 
 
 # How a token is shown to a person: as the letters that it stands for, never as bytes or markup.
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡"}
-WORD_START = "▁"  # Unigram's sign for a space; it puts one before each text too, which has no letter of its own
+WORD_START = "▁"  # Unigram's sign for a space, also before a text, where it has no letter
 
 
 def visible(text: str) -> str:
-    """Return the text with spaces, line breaks and control characters as signs, and directions' controls named."""
+    """Return a text with signs for whitespace and control characters."""
+    return "".join(map(_sign, text))
 
-    def sign(character: str) -> str:
-        if character in VISIBLE:
-            return VISIBLE[character]
-        if ord(character) < 0x20:
-            return chr(0x2400 + ord(character))  # the control pictures: U+0000 is shown as U+2400
-        if unicodedata.category(character) in ("Cf", "Cc", "Cs", "Zl", "Zp"):
-            return f"<U+{ord(character):04X}>"  # such as the override that turns the rest of a line around
-        return character
 
-    return "".join(map(sign, text))
+def _sign(character: str) -> str:
+    if character in VISIBLE:
+        return VISIBLE[character]
+    if ord(character) < 0x20:
+        return chr(0x2400 + ord(character))  # the control pictures: U+0000 is shown as U+2400
+    if unicodedata.category(character) in ("Cf", "Cc", "Cs", "Zl", "Zp"):
+        return f"<U+{ord(character):04X}>"  # such as the override that reverses a line
+    return character
 
 
 def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...]) -> list[str]:
-    """Return how each token of an encoding is shown: the piece of the text it was made from.
+    """Return for each token of a text or pair the piece of the text that it was made from.
 
-    Tokens that share a character (a byte-level tokenizer splits a rare one into its bytes) get its
-    number: 鬱₁, 鬱₂.
-
-    Args:
-        tokenizer: what made the encoding.
-        encoding: the tokens of one text or pair.
-        texts: that text, or the two of the pair.
+    Tokens that share a character (a byte-level tokenizer splits a rare one into its bytes) are
+    numbered: 鬱₁, 鬱₂.
     """
-    shown: list[str] = []
+    tokens: list[str] = []
     repeats = 1
     previous: tuple[int, int, int | None] = (0, 0, None)
     for token, (start, end), sequence in zip(
@@ -378,13 +343,13 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         end = start if token == WORD_START else end
         repeats = repeats + 1 if (start, end, sequence) == previous and end > start else 1
         if repeats == 2:
-            shown[-1] += "₁"
+            tokens[-1] += "₁"
         previous = (start, end, sequence)
         if sequence is None and token in SPECIAL_TOKENS:
             piece = token
+        elif token == WORD_START:
+            piece = "␣"
         else:
-            piece = (
-                "␣" if token == WORD_START else visible(texts[sequence or 0][start:end] or token)
-            )
-        shown.append(piece + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
-    return shown
+            piece = visible(texts[sequence or 0][start:end] or token)
+        tokens.append(piece + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
+    return tokens
