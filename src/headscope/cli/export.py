@@ -22,13 +22,7 @@ from headscope.files import replacing_folder
 from headscope.heads.study import special_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import Pooler
-from headscope.model.pretrained import (
-    BERT_KEYS,
-    POOLER,
-    SEGMENTS,
-    Architecture,
-    names_in_checkpoint,
-)
+from headscope.model.pretrained import BERT_KEYS, SEGMENTS, Architecture, names_in_checkpoint
 from headscope.options import ExportConfig
 from headscope.run import kept_architecture, load_run, save_json, save_tokenizer
 from headscope.terminal import terminal
@@ -163,8 +157,8 @@ def bert_tensors(model: TextClassifier, architecture: Architecture) -> dict[str,
         pooler = model.pool.dense
     else:
         scale, pooler = linear_pooler(model.encoder.blocks[-1].feedforward_norm)  # type: ignore[arg-type]
-    for ours, (theirs,) in POOLER.items():
-        tensors[theirs] = pooler.get_parameter(ours.rpartition(".")[2])
+    for kind in ("weight", "bias"):
+        tensors[f"pooler.dense.{kind}"] = pooler.get_parameter(kind)
     tensors = {f"bert.{name}": tensor for name, tensor in tensors.items()}
     tensors["classifier.weight"] = model.head.weight / scale
     tensors["classifier.bias"] = model.head.bias

@@ -148,7 +148,7 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
     trainer: trainers.Trainer
     settings: dict[str, Any] = {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
     settings["vocab_size"] = config.vocab_size
-    steps = [normalizers.NFKC()]
+    steps: list[normalizers.Normalizer] = [normalizers.NFKC()]
     if config.lowercase:
         steps.append(normalizers.Lowercase())
     if config.kind == "unigram":
