@@ -199,7 +199,7 @@ class Run:
             objective=self.objective,
             temperature=self.temperature,
         )
-        answers = self.objective.names(self.objective.given(shares), self.labels)
+        answers = self.objective.names(self.objective.predicted(shares), self.labels)
         return [
             Prediction(
                 [answer] if isinstance(answer, str) else answer,

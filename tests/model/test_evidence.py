@@ -140,7 +140,7 @@ def test_the_last_block_makes_the_same_first_vector_alone(
 
 def test_a_model_that_reads_evidence_refuses_to_go_without(evidence: Evidence) -> None:
     model = classifier()
-    with pytest.raises(ValueError, match="reads n-grams beside token ids"):
+    with pytest.raises(ValueError, match="reads n-grams"):
         model(*inputs(model, evidence)[:3])
 
 

@@ -98,19 +98,19 @@ def test_balanced_weights_give_those_with_a_class_the_say_of_those_without() -> 
     assert weights.tolist() == pytest.approx([9, 1, 100, 0.01])
 
 
-def test_a_text_is_given_each_class_whose_probability_reaches_its_threshold() -> None:
+def test_a_text_is_predicted_to_have_each_class_whose_probability_reaches_its_threshold() -> None:
     shares = torch.tensor([[0.5, 0.2, 0.9], [0.49, 0.1, 0.1]])
     chosen = MultiLabel(torch.tensor([0.6, 0.2, 0.9], dtype=torch.float64))
-    assert MultiLabel().given(shares).tolist() == [[True, False, True], [False, False, False]]
-    assert chosen.given(shares).tolist() == [[False, True, True], [False, False, False]]
-    assert chosen.names(chosen.given(shares), LABELS) == [["b", "c"], []]
+    assert MultiLabel().predicted(shares).tolist() == [[True, False, True], [False, False, False]]
+    assert chosen.predicted(shares).tolist() == [[False, True, True], [False, False, False]]
+    assert chosen.names(chosen.predicted(shares), LABELS) == [["b", "c"], []]
 
 
-def test_a_hit_is_all_classes_and_no_other() -> None:
+def test_correct_is_all_classes_and_no_other() -> None:
     logits = torch.tensor([[1.0, -1.0, 1.0]]).repeat(3, 1)
     labels = torch.tensor([[1, 0, 1], [1, 1, 1], [0, 0, 1]], dtype=torch.int8)
-    assert MultiLabel().hits(logits, labels).tolist() == [True, False, False]
-    assert MultiLabel(torch.tensor([0.9, 0.5, 0.5])).hits(logits, labels).tolist() == [
+    assert MultiLabel().correct(logits, labels).tolist() == [True, False, False]
+    assert MultiLabel(torch.tensor([0.9, 0.5, 0.5])).correct(logits, labels).tolist() == [
         False,
         False,
         True,
@@ -121,17 +121,17 @@ def test_a_hit_is_all_classes_and_no_other() -> None:
 def test_one_class_is_the_likeliest(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
     logits, objective = drawn[0], SingleLabel()
     labels = torch.randint(0, 3, (50,))
-    given = objective.given(objective.probabilities(logits))
-    assert given.sum(dim=1).tolist() == [1] * 50
-    assert objective.names(given, LABELS) == [
+    predicted = objective.predicted(objective.probabilities(logits))
+    assert predicted.sum(dim=1).tolist() == [1] * 50
+    assert objective.names(predicted, LABELS) == [
         LABELS[best] for best in logits.argmax(dim=1).tolist()
     ]
     assert objective.names(objective.has(labels, 3), LABELS) == [
         LABELS[label] for label in labels.tolist()
     ]
     assert (
-        objective.hits(logits, labels).tolist()
-        == (given == objective.has(labels, 3)).all(dim=1).tolist()
+        objective.correct(logits, labels).tolist()
+        == (predicted == objective.has(labels, 3)).all(dim=1).tolist()
     )
     torch.testing.assert_close(
         objective.losses(logits, labels).mean(), objective.loss(logits, labels)

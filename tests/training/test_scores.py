@@ -299,7 +299,7 @@ def test_a_class_that_no_text_has_keeps_a_half_and_one_that_all_have_is_given_to
     labels = torch.tensor([[0, 1, 1], [0, 1, 0]])
     found = best_thresholds(logits, labels)
     assert found[0] == 0.5
-    assert MultiLabel(found).given(logits.sigmoid()).tolist() == [
+    assert MultiLabel(found).predicted(logits.sigmoid()).tolist() == [
         [False, True, True],
         [False, True, False],
     ]
@@ -307,7 +307,7 @@ def test_a_class_that_no_text_has_keeps_a_half_and_one_that_all_have_is_given_to
 
 def test_validation_is_scored_at_its_own_best_thresholds_whatever_the_batches() -> None:
     logits, labels = labelled_logits()
-    given = MultiLabel(best_thresholds(logits, labels)).given(logits.double().sigmoid())
+    given = MultiLabel(best_thresholds(logits, labels)).predicted(logits.double().sigmoid())
     for size in (7, 120):
         metric = AtBestThresholds()
         for rows in torch.arange(120).split(size):

@@ -204,7 +204,7 @@ def labelled(
     names = added_columns(labels)
     taken = set(names)
     rounded = shares.double().numpy().round(6).tolist()
-    answers = objective.names(objective.given(shares), labels)
+    answers = objective.names(objective.predicted(shares), labels)
     for row, answer, values in zip(rows, answers, rounded, strict=True):
         if join is not None and isinstance(answer, list):
             answer = join(answer)

@@ -190,7 +190,7 @@ def _outcomes(model: nn.Module, batches: list[Batch], objective: Objective) -> F
         logits = logits_of(model, batch)
         labels = batch.labels.to(logits.device)
         loss = objective.losses(logits.double(), labels)
-        is_correct = objective.hits(logits, labels).double()
+        is_correct = objective.correct(logits, labels).double()
         outcomes.append(torch.stack([loss, is_correct], dim=1).cpu())
     return torch.cat(outcomes)
 

@@ -224,7 +224,7 @@ def run_probe(
     ):
         logits = model(*batch.inputs).float().cpu()
     probabilities = objective.probabilities(logits / temperature)  # [1, C]
-    (answer,) = objective.names(objective.given(probabilities), classes)
+    (answer,) = objective.names(objective.predicted(probabilities), classes)
     arrays: Arrays = {
         "probabilities": probabilities[0].numpy().astype(np.float32),
         "check": np.array(max(differences), dtype=np.float32),

@@ -3,7 +3,7 @@
     token ids -> TokenEmbedding (+ TokenEvidence) -> Encoder of EncoderBlocks -> pooling -> dropout
     -> linear -> logits
 
-Shape letters: B texts, T tokens, Q tokens whose vectors are made (T, or 1 where [CLS] alone is
+Shape letters: B texts, T tokens, Q tokens whose vectors are computed (T, or 1 if only [CLS] is
 read), D model width, H heads, C classes, n known n-grams, M n-grams of a batch, K folds of the
 training texts.
 """
@@ -25,30 +25,33 @@ from headscope.extension import called, is_import_path, resolve
 from headscope.model.pooling import build_pooling
 from headscope.model.pretrained import Architecture, NormedEmbedding, PostNormEncoder
 
-EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence says something from the start
-EvidenceInputs = tuple[
-    Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]
-]  # headscope.data.evidence.Evidence
+EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
+TokenIds = Int[Tensor, "B T"]
+Tokens = Float[Tensor, "B T D"]
+PaddingMask = Bool[Tensor, "B T"] | None  # True at padding
+TokenRatios = Float[Tensor, "B T C"]  # what each token says about each class
+# Of headscope.data.evidence.Evidence: ids, places and folds
+EvidenceInputs = tuple[Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]]
 
 
 class TokenEmbedding(nn.Module):
-    """Sum the vectors of token, position, evidence about the classes and, for pairs, segment.
+    """The sum of the vectors of token, position, class evidence and, for pairs, segment.
 
-    Args:
-        vocab_size: number of token ids; id 0 is padding and stays zero.
-        d_model: D, width of a vector.
-        max_length: most tokens of a text.
-        positions: learned (a trained table), sinusoidal (a fixed one) or rotary (nothing here: the
-            attention layer turns queries and keys instead).
-        num_segments: 2 for pairs of texts, else 1.
-        dropout: share of numbers dropped in training.
-        num_classes: C, where tokens carry evidence about so many classes; else 0.
+    Token id 0 is padding and stays zero. Positions are "learned" (a trained table), "sinusoidal" (a
+    fixed one) or "rotary" (in the attention layer). `num_segments` is 2 for pairs of texts, else 1.
+    `num_classes` is C if tokens carry evidence, else 0.
     """
 
     def __init__(
-        self, vocab_size: int, d_model: int, max_length: int, positions: str, num_segments: int, dropout: float,
+        self,
+        vocab_size: int,
+        d_model: int,
+        max_length: int,
+        positions: str,
+        num_segments: int,
+        dropout: float,
         num_classes: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
         self.segment = nn.Embedding(num_segments, d_model) if num_segments > 1 else None
@@ -58,10 +61,9 @@ class TokenEmbedding(nn.Module):
             self.position = nn.Parameter(torch.empty(max_length, d_model))
             nn.init.normal_(self.position, std=0.02)
         elif positions == "sinusoidal":
-            # Scaled down to the size of the token vectors, or it would drown them at the start.
-            self.register_buffer(
-                "position", 0.02 * sinusoidal_positions(max_length, d_model), persistent=False
-            )
+            # Scaled to the size of the token vectors, which it would outweigh at the start.
+            table = 0.02 * sinusoidal_positions(max_length, d_model)
+            self.register_buffer("position", table, persistent=False)
         else:
             self.position = None
         self.dropout = Dropout(dropout)
@@ -75,10 +77,10 @@ class TokenEmbedding(nn.Module):
 
     def forward(
         self,
-        token_ids: Int[Tensor, "B T"],
-        segment_ids: Int[Tensor, "B T"] | None = None,
-        evidence: Float[Tensor, "B T C"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
+        token_ids: TokenIds,
+        segment_ids: TokenIds | None = None,
+        evidence: TokenRatios | None = None,
+    ) -> Tokens:
         """Return one vector for each token; that of [CLS] is the same in every text."""
         vectors = self.token(token_ids)  # [B, T] -> [B, T, D]
         if self.position is not None:
@@ -91,7 +93,7 @@ class TokenEmbedding(nn.Module):
 
 
 def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
-    """Return PE(t, 2i) = sin(t / 10000^(2i/D)) and PE(t, 2i+1) = cos of the same (Vaswani et al. 2017, section 3.5)."""
+    """Return sin(t / 10000^(2i/D)) in column 2i, its cos in 2i+1 (Vaswani et al. 2017, 3.5)."""
     position = torch.arange(max_length)[:, None]  # [T, 1]
     frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # [D/2]
     table = torch.empty(max_length, d_model)
@@ -104,25 +106,13 @@ class TokenEvidence(nn.Module):
     """e_jc = sum_g w_gc r_gc over the n-grams g of token j: what they say about class c.
 
     r is naive Bayes' log-count ratio, counted in the training texts and scaled by how rare the
-    n-gram is (`headscope.data.evidence`). w, how much the n-gram is to be believed, is learned and
-    starts at 1. Two classes share
-    it: what speaks for one speaks against the other. Where r is near 0, w hardly learns (Wang and
-        Manning 2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the features of
-        another classifier).
+    n-gram is (`headscope.data.evidence`); in training, in the folds that a text is not in. w is
+    learned and starts at 1; two classes share it, since evidence for one is evidence against the
+    other (Wang and Manning 2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the
+    features of another classifier).
 
-    In training, what a text is told was counted in the other folds of the texts; elsewhere in all
-    of them.
-
-    Args:
-        num_ngrams: n, how many n-grams are known.
-        num_classes: C.
-        dropout: share of a batch's n-grams that are left out in training, so that a token does not
-            rest on one.
-
-    Attributes:
-        weight: w, [n, C], or [n, 1] for two classes.
-        ratio: r counted in all training texts, [n, C], kept beside w; 0 until it is set.
-        fold_ratios: r without the texts of each fold, [K, n, C]; in training alone, and not kept.
+    `weight` is w, [n, C] or, for two classes, [n, 1]; `ratio` is r, [n, C]; `fold_ratios`, [K, n,
+    C], is set in training only. `dropout` is the share of a batch's n-grams left out in training.
     """
 
     ratio: Tensor
@@ -131,17 +121,17 @@ class TokenEvidence(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(num_ngrams, num_classes if num_classes > 2 else 1))
         self.register_buffer("ratio", torch.zeros(num_ngrams, num_classes))
-        # Not a buffer: it is large, and an average of weights would average it too.
+        # Not a buffer: it is large, and averaging weights would average it too.
         self.fold_ratios: Tensor | None = None
         self.dropout = Dropout(dropout)
 
     def set_ratios(self, ratios: Float[Tensor, "folds_and_all n C"]) -> None:
-        """Take the ratios: those without each fold, and last those of all training texts."""
+        """Set the ratios: those without each fold, then those of all training texts."""
         self.fold_ratios = ratios[:-1].contiguous()
         self.ratio.copy_(ratios[-1])
 
-    def forward(self, evidence: EvidenceInputs, length: int) -> Float[Tensor, "B T C"]:
-        """Return what each token of B texts of `length` positions says about each class; 0 at special tokens."""
+    def forward(self, evidence: EvidenceInputs, length: int) -> TokenRatios:
+        """Return e of B texts of `length` tokens; 0 at special tokens."""
         ids, places, folds = evidence
         if self.training and self.fold_ratios is not None:
             self.fold_ratios = self.fold_ratios.to(ids.device)
@@ -158,29 +148,25 @@ class TokenEvidence(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """Attention between tokens, then a feed-forward network on each token, both as additions to what comes in.
+    """Attention between tokens, then a feed-forward network on each, both added to the input.
 
     x <- x + MultiHeadAttention(LayerNorm(x)), x <- x + W_2 GELU(W_1 LayerNorm(x) + b_1) + b_2. The
-    norm stands inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On
-    Layer Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel
-    2016).
+    norm is inside the branch, which trains without a delicate warm-up (Xiong et al. 2020, On Layer
+    Normalization in the Transformer Architecture); GELU is x * Phi(x) (Hendrycks and Gimpel 2016).
+    Dropout acts on the output of either branch.
 
-    Where tokens carry evidence e, the heads' values are made of LayerNorm(x) + U e: the norm makes
-    a token that says much and one that says little alike, and U e does not.
-
-    Args:
-        attention: makes each token's vector a mix of the tokens' vectors; called with query, key,
-            value, key_padding_mask, need_weights and attn_mask.
-        d_model: D, width of a token's vector.
-        feedforward_size: width of the hidden layer.
-        dropout: on the output of either branch, as in the paper.
-        num_classes: C, where tokens carry evidence about so many classes; else 0.
+    If tokens carry evidence e, the values are computed from LayerNorm(x) + U e: a norm would make
+    tokens with much and with little evidence alike.
     """
 
     def __init__(
-        self, attention: HeadedAttention, d_model: int, feedforward_size: int, dropout: float = 0.0,
+        self,
+        attention: HeadedAttention,
+        d_model: int,
+        feedforward_size: int,
+        dropout: float = 0.0,
         num_classes: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
         if self.evidence is not None:
@@ -197,21 +183,15 @@ class EncoderBlock(nn.Module):
 
     def forward(
         self,
-        tokens: Float[Tensor, "B T D"],
-        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        tokens: Tokens,
+        key_padding_mask: PaddingMask = None,
         attn_mask: Bool[Tensor, "Q T"] | None = None,
-        evidence: Float[Tensor, "B T C"] | None = None,
+        evidence: TokenRatios | None = None,
         only_first: bool = False,
     ) -> Float[Tensor, "B Q D"]:
-        """Return the tokens' new vectors.
+        """Return the tokens' new vectors, or with `only_first` that of the first one.
 
-        Args:
-            tokens: their vectors.
-            key_padding_mask: True at padding.
-            attn_mask: True where a query may not look at a key, such as at far tokens.
-            evidence: e, what each token says about each class.
-            only_first: return the first token's vector only, where the last block's others are not
-                read.
+        `attn_mask` is True where a query must not attend to a key.
         """
         normed = self.attention_norm(tokens)  # [B, T, D]
         values = normed
@@ -229,16 +209,10 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """num_layers blocks and a last norm, which pre-norm blocks need since nothing else bounds their sum.
+    """num_layers blocks and a last norm, since nothing else bounds the sum of pre-norm blocks.
 
-    Where the first token alone is read, the last block makes no other's vector, unless somebody
-    watches its heads.
-
-    Args:
-        config: width, heads, layers, kind of attention, which tokens may look at which, and what is
-            read.
-        max_length: most tokens of a text.
-        num_classes: C, where tokens carry evidence about so many classes; else 0.
+    If only the first token is read, the last block computes no other, unless its heads are
+    observed.
     """
 
     def __init__(self, config: ModelConfig, max_length: int, num_classes: int = 0) -> None:
@@ -264,17 +238,11 @@ class Encoder(nn.Module):
 
     def forward(
         self,
-        tokens: Float[Tensor, "B T D"],
-        key_padding_mask: Bool[Tensor, "B T"] | None = None,
-        evidence: Float[Tensor, "B T C"] | None = None,
+        tokens: Tokens,
+        key_padding_mask: PaddingMask = None,
+        evidence: TokenRatios | None = None,
     ) -> Float[Tensor, "B Q D"]:
-        """Return each token's vector after the last block, or the first's alone where no other is read.
-
-        Args:
-            tokens: their vectors.
-            key_padding_mask: True at padding.
-            evidence: what each token says about each class.
-        """
+        """Return the tokens' vectors, or only the first's if no other is read."""
         attn_mask = self.attention_mask(tokens.shape[1], tokens.device)  # [T, T]
         *blocks, last = self.blocks
         assert isinstance(last, EncoderBlock)
@@ -288,7 +256,7 @@ class Encoder(nn.Module):
     def attention_mask(
         self, length: int, device: torch.device
     ) -> Bool[Tensor, "{length} {length}"] | None:
-        """Return which token may not look at which, whatever the text: later ones, or those out of the window."""
+        """Return True where a token must not attend to another: a later one, or a distant one."""
         masks = [causal_mask(length, length, device)] if self.causal else []
         if self.window is not None:
             masks.append(window_mask(length, length, self.window, device))
@@ -298,25 +266,30 @@ class Encoder(nn.Module):
 class TextClassifier(nn.Module):
     """logits = W pool(Encoder(Embedding(ids))) + b.
 
-    By default the first token, [CLS], is read, whose own vector is the same in every text: nothing
-    of a text reaches the logits but through an attention head.
+    By default the first token, [CLS], is read out, whose own vector is the same in every text: a
+    text reaches the logits only through attention heads.
 
     Args:
         config: width, heads, layers and the like.
         vocab_size: number of token ids; id 0 is padding.
         num_classes: C, number of logits.
-        max_length: most tokens of a text.
+        max_length: tokens of the longest text.
         num_segments: 2 for pairs of texts, else 1.
-        architecture: of an encoder that is trained already; None for one from scratch. It decides
-            about embedding and encoder, and so about every size; of `config`, pooling and dropout
-            remain.
-        num_ngrams: n, how many n-grams are known; without config.evidence tokens carry none.
+        architecture: of a pretrained encoder, which decides on all sizes; of `config`, pooling and
+            dropout remain. None for one from scratch.
+        num_ngrams: n, the number of known n-grams.
     """
 
     def __init__(
-        self, config: ModelConfig, vocab_size: int, num_classes: int, max_length: int, num_segments: int = 1,
-        architecture: Architecture | None = None, num_ngrams: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        num_classes: int,
+        max_length: int,
+        num_segments: int = 1,
+        architecture: Architecture | None = None,
+        num_ngrams: int = 0,
+    ) -> None:
         super().__init__()
         self.num_segments = num_segments
         self.embedding: TokenEmbedding | NormedEmbedding
@@ -348,33 +321,28 @@ class TextClassifier(nn.Module):
 
     def forward(
         self,
-        token_ids: Int[Tensor, "B T"],
-        key_padding_mask: Bool[Tensor, "B T"] | None = None,
-        segment_ids: Int[Tensor, "B T"] | None = None,
+        token_ids: TokenIds,
+        key_padding_mask: PaddingMask = None,
+        segment_ids: TokenIds | None = None,
         evidence: EvidenceInputs | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits.
 
         Args:
             token_ids: the texts, padded with id 0 to the longest.
-            key_padding_mask: True at padding; None where no text is padded, which is faster.
+            key_padding_mask: True at padding; None if no text is padded, which is faster.
             segment_ids: 0 for tokens of the first text of a pair, 1 for the second.
             evidence: the tokens' n-grams.
 
         Raises:
-            ValueError: without evidence, or without segment_ids, where the network was trained with
-                them: its logits would be wrong.
+            ValueError: without segment_ids or evidence, if the network was trained with them.
         """
         if self.num_segments > 1 and segment_ids is None:
-            raise ValueError(
-                "this network reads pairs of texts: call it with segment_ids, as in a batch's `inputs`"
-            )
+            raise ValueError("this network reads pairs: call it with a batch's `inputs`")
         token_evidence: tuple[Tensor, ...] = ()
         if self.evidence is not None:
             if evidence is None:
-                raise ValueError(
-                    "this network reads n-grams beside token ids: call it with a batch's `inputs`"
-                )
+                raise ValueError("this network reads n-grams: call it with a batch's `inputs`")
             token_evidence = (self.evidence(evidence, token_ids.shape[1]),)  # [B, T, C]
         vectors = self.embedding(token_ids, segment_ids, *token_evidence)  # [B, T] -> [B, T, D]
         tokens = self.encoder(vectors, key_padding_mask, *token_evidence)  # [B, Q, D]
@@ -384,11 +352,7 @@ class TextClassifier(nn.Module):
 
 
 def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) -> HeadedAttention:
-    """Return the attention layer that a configuration asks for.
-
-    Raises:
-        ConfigError: if it is the user's own, and does not do what the encoder needs.
-    """
+    """Return the attention layer of a configuration; ConfigError if the user's own does not fit."""
     if is_import_path(config.attention):
         return _own_attention(config, rotary)
     sizes = (config.d_model, config.num_heads, config.attention_dropout)
@@ -400,23 +364,29 @@ def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) 
 
 
 def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
-    """Return a layer of the user's own class, tried on two texts of three tokens, one padding."""
+    """Return a layer of the user's own class, after a trial."""
     key = "model.attention"
     path = config.attention
-    D = config.d_model
-    H = config.num_heads
     kind = resolve(key, path)
     if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
-        raise ConfigError(
-            f"{key}={path}: takes a subclass of headscope.attention.HeadedAttention, whose heads "
-            "can be seen"
-        )
+        raise ConfigError(f"{key}={path}: expected a subclass of headscope.HeadedAttention")
     settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
     if issubclass(kind, MultiHeadAttention):
         settings |= {"batch_first": True, "num_kv_heads": config.num_kv_heads}
     elif config.num_kv_heads is not None:
         settings["num_kv_heads"] = config.num_kv_heads
-    layer: HeadedAttention = called(key, path, kind, embed_dim=D, num_heads=H, **settings)
+    D = config.d_model
+    layer: HeadedAttention = called(
+        key, path, kind, embed_dim=D, num_heads=config.num_heads, **settings
+    )
+    if fault := called(key, path, _fault, layer, D):
+        raise ConfigError(f"{key}={path}: {fault}")
+    return layer
+
+
+@torch.no_grad()
+def _fault(layer: HeadedAttention, D: int) -> str | None:
+    """Return what is wrong with a layer, tried on two texts of three tokens, one padding."""
     calls: list[AttentionCall] = []
     head_outputs: list[Tensor] = []
 
@@ -424,33 +394,22 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
         head_outputs.append(outputs)
         return outputs
 
-    tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, -1)
+    tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, D)
     padding = torch.tensor([[False] * 3, [False, False, True]])
     layer.eval()
     layer.observer = calls.append
     layer.intervention = keep
-    with torch.no_grad():
-        inputs = (tokens[:, :1], tokens, tokens, padding)
-        result = called(key, path, layer.forward, *inputs, need_weights=False, attn_mask=None)
+    output, _ = layer(tokens[:, :1], tokens, tokens, padding, need_weights=False, attn_mask=None)
     layer.train()
     layer.observer = None
     layer.intervention = None
-    is_pair = isinstance(result, tuple) and len(result) > 0
-    output = result[0] if is_pair else None
-    shape = output.shape if isinstance(output, Tensor) else type(result)
-    wrong = None
-    if shape != (2, 1, D):
-        wrong = f"returns (output, weights or None); output must be [2, 1, {D}], got {shape}"
-    elif len(calls) != 1 or calls[0].shape != (2, H, 1, 3):
-        wrong = "its heads cannot be seen: forward must call self.attend_heads once"
-    elif calls[0].weights()[1, :, :, 2].any():
-        wrong = "looks at padding: hand key_padding_mask on (headscope.attention.merge_masks)"
-    else:
-        with torch.no_grad():
-            merged = head_outputs[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
-            projected = called(key, path, lambda: layer.output_projection(merged))
-        if not torch.allclose(projected, result[0], atol=1e-5):
-            wrong = "its output is not self.output_projection of what self.attend_heads returns"
-    if wrong is not None:
-        raise ConfigError(f"{key}={path}: {wrong}")
-    return layer
+    if output.shape != (2, 1, D):
+        return f"output: expected [2, 1, {D}], got {list(output.shape)}"
+    if [call.shape for call in calls] != [(2, layer.num_heads, 1, 3)]:
+        return "its heads cannot be observed: forward must call self.attend_heads once"
+    if calls[0].weights()[1, :, :, 2].any():
+        return "attends to padding: pass key_padding_mask on (headscope.attention.merge_masks)"
+    merged = head_outputs[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
+    if not torch.allclose(layer.output_projection(merged), output, atol=1e-5):
+        return "its output is not self.output_projection of what self.attend_heads returns"
+    return None

@@ -1,6 +1,6 @@
-"""What labels are, one of several classes or any number of them: the loss, probabilities, and what a text is given.
+"""What a text's labels are, one class or several: the loss, probabilities and predicted classes.
 
-Shape letters: B texts, C classes, a star for any number of axes.
+Shape letters: B texts, C classes.
 """
 
 from collections.abc import Sequence
@@ -10,35 +10,41 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Answer = str | list[str]  # what a text is given: the name of a class, or a list of them
+Logits = Float[Tensor, "*B C"]
+Probabilities = Float[Tensor, "*B C"]
+Classes = Bool[Tensor, "B C"]  # True where a text has, or is predicted to have, a class
+OneClass = Int[Tensor, " B"]
+AnyClasses = Int[Tensor, "B C"]  # 1 at the classes that a text has
+PerText = Float[Tensor, " B"]
+PerClass = Float[Tensor, " C"]
+Answer = str | list[str]  # what a text is predicted to have: the name of a class, or names
 
 
 class SingleLabel:
-    """A text has one of C classes: softmax, and cross-entropy in nats. Labels are [B], the class of each text."""
+    """A text has one of C classes, labels [B]: softmax, and cross-entropy in nats."""
 
-    def probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+    def probabilities(self, logits: Logits) -> Probabilities:
         """Return softmax(z), which sums to 1 over the classes."""
         return logits.softmax(dim=-1)
 
-    def log_probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+    def log_probabilities(self, logits: Logits) -> Logits:
         """Return log softmax(z)."""
         return logits.log_softmax(dim=-1)
 
     def loss(
         self,
-        logits: Float[Tensor, "B C"],
-        labels: Int[Tensor, " B"],
-        weights: Float[Tensor, " C"] | None = None,
+        logits: Logits,
+        labels: OneClass,
+        weights: PerClass | None = None,
         smoothing: float = 0.0,
     ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy over the texts, each weighing as its class does.
+        """Return the mean cross-entropy over texts, weighted by their class.
 
         sum_i w_(y_i) ((1 - s) l_(i, y_i) + s / C sum_c l_ic) / sum_i w_(y_i), with l = -log
-        softmax(z), w the classes' weights from `balanced_weights`, and s the smoothing, the share
-        of the target that is spread over all classes (Szegedy et al. 2016, Rethinking the Inception
-        Architecture, section 7). torch's own loss with both weighs the smoothed targets by the
-        classes that they are spread over, so that a text of a frequent class is pushed to the rare
-        ones.
+        softmax(z), w from `balanced_weights`, and s the smoothing, the share of the target that is
+        spread over all classes (Szegedy et al. 2016, Rethinking the Inception Architecture, section
+        7). torch's own loss with both weights the smoothed targets by the classes that they are
+        spread over, which pushes texts of a frequent class to rare ones.
         """
         if weights is None or not smoothing:
             return F.cross_entropy(logits, labels, weights, label_smoothing=smoothing)
@@ -46,104 +52,98 @@ class SingleLabel:
         losses = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
         return (of_texts * losses).sum() / of_texts.sum()
 
-    def losses(
-        self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]
-    ) -> Float[Tensor, " B"]:
+    def losses(self, logits: Logits, labels: OneClass) -> PerText:
         """Return the cross-entropy of each text."""
         return F.cross_entropy(logits, labels, reduction="none")
 
-    def hits(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Bool[Tensor, " B"]:
-        """Tell which texts are given their label."""
+    def correct(self, logits: Logits, labels: OneClass) -> Bool[Tensor, " B"]:
+        """Return which texts are predicted to have their label."""
         return logits.argmax(dim=-1) == labels
 
-    def given(self, probabilities: Float[Tensor, "B C"]) -> Bool[Tensor, "B C"]:
-        """Tell which class each text is given: the likeliest one."""
+    def predicted(self, probabilities: Probabilities) -> Classes:
+        """Return the predicted class of each text: the likeliest one."""
         return self.has(probabilities.argmax(dim=-1), probabilities.shape[-1])
 
-    def has(self, labels: Int[Tensor, " B"], num_classes: int) -> Bool[Tensor, "B C"]:
-        """Tell which class each text has."""
+    def has(self, labels: OneClass, num_classes: int) -> Classes:
+        """Return which class each text has."""
         return F.one_hot(labels, num_classes).bool()
 
-    def names(self, classes: Bool[Tensor, "B C"], labels: Sequence[str]) -> list[Answer]:
+    def names(self, classes: Classes, labels: Sequence[str]) -> list[Answer]:
         """Return the name of each text's class."""
         return [labels[number] for number in classes.int().argmax(dim=-1).tolist()]
 
-    def balanced_weights(self, counts: Float[Tensor, " C"], num_texts: int) -> Float[Tensor, " C"]:
-        """Return n / (C n_c) for each class c, which n_c of n texts have: all weigh the same (King and Zeng 2001)."""
+    def balanced_weights(self, counts: PerClass, num_texts: int) -> PerClass:
+        """Return n / (C n_c), where n_c of n texts have class c (King and Zeng 2001)."""
         return num_texts / (len(counts) * counts.clamp(min=1))
 
 
 class MultiLabel:
-    """A text has any number of C classes: for each a sigmoid, and binary cross-entropy in nats, the mean over classes.
+    """A text has any number of C classes, labels [B, C]: sigmoids, binary cross-entropy.
 
-    Labels are [B, C], 1 at the classes that a text has and 0 at the others. A text is given each
-    class whose probability reaches its threshold, [C]; 0.5 for each by default.
+    A text is predicted to have each class whose probability reaches its threshold, 0.5 by default.
     """
 
-    def __init__(self, thresholds: Float[Tensor, " C"] | None = None) -> None:
+    def __init__(self, thresholds: PerClass | None = None) -> None:
         self.thresholds = thresholds
 
-    def probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+    def probabilities(self, logits: Logits) -> Probabilities:
         """Return sigmoid(z), each class by itself."""
         return logits.sigmoid()
 
-    def log_probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+    def log_probabilities(self, logits: Logits) -> Logits:
         """Return log sigmoid(z)."""
         return F.logsigmoid(logits)
 
     def loss(
         self,
-        logits: Float[Tensor, "B C"],
-        labels: Int[Tensor, "B C"],
-        weights: Float[Tensor, " C"] | None = None,
+        logits: Logits,
+        labels: AnyClasses,
+        weights: PerClass | None = None,
         smoothing: float = 0.0,
     ) -> Float[Tensor, ""]:
-        """Return the mean binary cross-entropy over texts and classes.
+        """Return the mean binary cross-entropy over texts and classes, in nats.
 
         `weights`, from `balanced_weights`, are those of the texts that have a class, against those
         that do not; `smoothing` is the share of the target that is spread over both answers: 1
         becomes 1 - smoothing / 2.
         """
-        logits = logits.to(
-            torch.promote_types(logits.dtype, torch.float32)
-        )  # bfloat16 would round the targets
+        # bfloat16 would round the targets.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         targets = labels.to(logits.dtype) * (1 - smoothing) + smoothing / 2
         # By what a text has, not by its smoothed target: the texts without a rare class would be
         # pushed to it.
         of_pairs = None if weights is None else torch.where(labels.bool(), weights, 1.0)  # [B, C]
         return F.binary_cross_entropy_with_logits(logits, targets, of_pairs)
 
-    def losses(
-        self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]
-    ) -> Float[Tensor, " B"]:
+    def losses(self, logits: Logits, labels: AnyClasses) -> PerText:
         """Return the binary cross-entropy of each text, the mean over classes."""
-        return F.binary_cross_entropy_with_logits(
-            logits, labels.to(logits.dtype), reduction="none"
-        ).mean(dim=-1)
+        targets = labels.to(logits.dtype)
+        losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        return losses.mean(dim=-1)
 
-    def hits(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> Bool[Tensor, " B"]:
-        """Tell which texts are given all of their classes and no other."""
-        return (self.given(self.probabilities(logits)) == labels.bool()).all(dim=-1)
+    def correct(self, logits: Logits, labels: AnyClasses) -> Bool[Tensor, " B"]:
+        """Return which texts are predicted to have all of their classes and no other."""
+        return (self.predicted(self.probabilities(logits)) == labels.bool()).all(dim=-1)
 
-    def given(self, probabilities: Float[Tensor, "B C"]) -> Bool[Tensor, "B C"]:
-        """Tell which classes each text is given: those whose probability reaches the threshold."""
-        return probabilities >= (
-            0.5 if self.thresholds is None else self.thresholds.to(probabilities)
-        )
+    def predicted(self, probabilities: Probabilities) -> Classes:
+        """Return the predicted classes: those whose probability reaches the threshold."""
+        if self.thresholds is None:
+            return probabilities >= 0.5
+        return probabilities >= self.thresholds.to(probabilities)
 
-    def has(self, labels: Int[Tensor, "B C"], num_classes: int) -> Bool[Tensor, "B C"]:
-        """Tell which classes each text has."""
+    def has(self, labels: AnyClasses, num_classes: int) -> Classes:
+        """Return which classes each text has."""
         return labels.bool()
 
-    def names(self, classes: Bool[Tensor, "B C"], labels: Sequence[str]) -> list[Answer]:
-        """Return the names of each text's classes, in the order of the classes."""
+    def names(self, classes: Classes, labels: Sequence[str]) -> list[Answer]:
+        """Return the names of each text's classes."""
         return [
-            [label for label, is_there in zip(labels, row, strict=True) if is_there]
+            [label for label, has in zip(labels, row, strict=True) if has]
             for row in classes.tolist()
         ]
 
-    def balanced_weights(self, counts: Float[Tensor, " C"], num_texts: int) -> Float[Tensor, " C"]:
-        """Return (n - n_c) / n_c for each class c: the n_c texts that have it weigh as much as all others."""
+    def balanced_weights(self, counts: PerClass, num_texts: int) -> PerClass:
+        """Return (n - n_c) / n_c: the n_c texts with class c weigh as much as all others."""
         return (num_texts - counts).clamp(min=1) / counts.clamp(min=1)
 
 

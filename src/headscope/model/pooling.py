@@ -1,7 +1,6 @@
-"""From the tokens' vectors to the text's vector, padding left out.
+"""From the tokens' vectors to the text's vector, without padding.
 
-Shape letters: B texts, T tokens, Q of them (1 where the encoder makes the first alone), D width of
-a vector.
+Shape letters: B texts, T tokens, Q of them (1 if the encoder returns the first only), D width.
 """
 
 from collections.abc import Callable
@@ -15,19 +14,18 @@ from headscope.attention.variants import ScoredAttention
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
 
-Pooling = Callable[[Float[Tensor, "B T D"], Bool[Tensor, "B T"] | None], Float[Tensor, "B D"]]
+Tokens = Float[Tensor, "B Q D"]
+PaddingMask = Bool[Tensor, "B T"] | None  # True at padding
+TextVectors = Float[Tensor, "B D"]
+Pooling = Callable[[Tokens, PaddingMask], TextVectors]
 
 
-def first_pooling(
-    tokens: Float[Tensor, "B Q D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-) -> Float[Tensor, "B D"]:
+def first_pooling(tokens: Tokens, key_padding_mask: PaddingMask = None) -> TextVectors:
     """Return the vector of the first token, [CLS] (Devlin et al. 2019, BERT, section 3)."""
     return tokens[:, 0]
 
 
-def mean_pooling(
-    tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-) -> Float[Tensor, "B D"]:
+def mean_pooling(tokens: Tokens, key_padding_mask: PaddingMask = None) -> TextVectors:
     """Return the mean over the tokens that are not padding."""
     if key_padding_mask is None:
         return tokens.mean(dim=1)
@@ -35,47 +33,35 @@ def mean_pooling(
     return (tokens * kept).sum(dim=1) / kept.sum(dim=1)
 
 
-def max_pooling(
-    tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-) -> Float[Tensor, "B D"]:
-    """Return, number by number, the largest over the tokens that are not padding."""
+def max_pooling(tokens: Tokens, key_padding_mask: PaddingMask = None) -> TextVectors:
+    """Return the elementwise maximum over the tokens that are not padding."""
     if key_padding_mask is not None:
         tokens = tokens.masked_fill(key_padding_mask[:, :, None], torch.finfo(tokens.dtype).min)
     return tokens.amax(dim=1)
 
 
 class Pooler(nn.Module):
-    """Return tanh(W x_0 + b) of the first token's vector x_0, as BERT does.
+    """tanh(W x_0 + b) of the first token's vector x_0 (Devlin et al. 2019, BERT; modeling.py).
 
-    (Devlin et al. 2019; get_pooled_output in modeling.py of their code.) A checkpoint may bring W
-    and b, which BERT learned by telling whether one text follows another; else they are drawn.
-
-    Args:
-        d_model: D, width of a token's vector and of the text's.
+    A checkpoint may have W and b, which BERT learned from next-sentence prediction; else they are
+    drawn.
     """
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.dense = nn.Linear(d_model, d_model)
 
-    def forward(
-        self, tokens: Float[Tensor, "B Q D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B D"]:
-        """Return the text's vector; what is padding makes no difference."""
+    def forward(self, tokens: Tokens, key_padding_mask: PaddingMask = None) -> TextVectors:
+        """Return the text's vector; padding makes no difference."""
         return torch.tanh(self.dense(first_pooling(tokens)))
 
 
 class AttentionPooling(nn.Module):
-    """Return sum_j a_j x_j, the tokens averaged by how well each fits a query q that is learned.
+    """sum_j a_j x_j, the tokens averaged by attention to a learned query q.
 
-    a = softmax_j(e(q, x_j)), with the score e that `attention` has: additive, dot, general or
-    concat (Yang et al. 2016, Hierarchical Attention Networks for Document Classification, section
-    2.2, has such a learned query). `attention` can be observed like any other layer, so the weights
-    are recorded beside the heads.
-
-    Args:
-        attention: scores the tokens and averages them.
-        d_model: D, width of a token's vector and of the query.
+    a = softmax_j(e(q, x_j)), with the score e of `attention`: additive, dot, general or concat
+    (Yang et al. 2016, Hierarchical Attention Networks for Document Classification, section 2.2).
+    The weights are recorded beside the heads.
     """
 
     def __init__(self, attention: ScoredAttention, d_model: int) -> None:
@@ -84,9 +70,7 @@ class AttentionPooling(nn.Module):
         nn.init.normal_(self.query, std=0.02)  # near 0: at the start all tokens count alike
         self.attention = attention
 
-    def forward(
-        self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B D"]:
+    def forward(self, tokens: Tokens, key_padding_mask: PaddingMask = None) -> TextVectors:
         """Return the text's vector; padding has weight 0."""
         query = self.query.expand(tokens.shape[0], 1, -1)  # [B, 1, D]
         context, _ = self.attention(query, tokens, tokens, key_padding_mask)
@@ -103,7 +87,7 @@ SCORED_ATTENTION: dict[str, Callable[[int], ScoredAttention]] = {
 
 
 def build_pooling(name: str, d_model: int) -> Pooling:
-    """Return the pooling of that name, one of `headscope.config.POOLINGS`, or that of an import path.
+    """Return the pooling of that name, one of `headscope.config.POOLINGS`, or of an import path.
 
     Raises:
         ConfigError: if that one cannot be imported, or returns another shape than [B, D].
@@ -112,35 +96,24 @@ def build_pooling(name: str, d_model: int) -> Pooling:
         return _own_pooling(name, d_model)
     if name in POOLINGS:
         return POOLINGS[name]
-    return (
-        Pooler(d_model)
-        if name == "pooler"
-        else AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)
-    )
+    if name == "pooler":
+        return Pooler(d_model)
+    return AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)
 
 
 def _own_pooling(name: str, d_model: int) -> Pooling:
-    """Return the user's function, or a module of the user's class, once two texts of three tokens went through it."""
-    found = resolve("model.pooling", name)
-    pooling: Pooling = (
-        called("model.pooling", name, found, d_model) if isinstance(found, type) else found
-    )
-    if isinstance(found, type) and not isinstance(pooling, nn.Module):
-        raise ConfigError(
-            f"model.pooling={name}: takes a function or a subclass of torch.nn.Module"
-        )
+    """Return the user's function or module, tried on two texts of three tokens, one padding."""
+    pooling: Pooling = resolve("model.pooling", name)
+    if isinstance(pooling, type):
+        pooling = called("model.pooling", name, pooling, d_model)
+    tokens = torch.linspace(-1, 1, 6 * d_model).view(2, 3, d_model)
     padding = torch.tensor([[False] * 3, [False, False, True]])
     with torch.no_grad():
-        given = called(
-            "model.pooling",
-            name,
-            pooling,
-            torch.linspace(-1, 1, 6 * d_model).view(2, 3, -1),
-            padding,
-        )
-    shape = given.shape if isinstance(given, Tensor) else type(given)
-    if shape != (2, d_model):
+        output = called("model.pooling", name, pooling, tokens, padding)
+    shape = list(output.shape) if isinstance(output, Tensor) else type(output)
+    if shape != [2, d_model]:
         raise ConfigError(
-            f"model.pooling={name}: takes tokens [2, 3, {d_model}] to [2, {d_model}], got {shape}"
+            f"model.pooling={name}: expected [2, {d_model}] from tokens [2, 3, {d_model}], "
+            f"got {shape}"
         )
     return pooling

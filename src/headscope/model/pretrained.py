@@ -25,6 +25,8 @@ from headscope.attention.functional import Dropout
 from headscope.errors import ConfigError, first_line
 from headscope.files import read_json, reading
 
+Tokens = Float[Tensor, "B T D"]
+PaddingMask = Bool[Tensor, "B T"] | None  # True at padding
 Family = Literal["bert", "distilbert", "roberta", "xlm-roberta"]
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]
 # gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel
@@ -85,7 +87,7 @@ class NormedEmbedding(nn.Module):
 
     def forward(
         self, token_ids: Int[Tensor, "B T"], segment_ids: Int[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    ) -> Tokens:
         """Return one vector for each token.
 
         `segment_ids` is 0 in the first text of a pair and 1 in the second. Without it, and in an
@@ -126,10 +128,8 @@ class PostNormBlock(nn.Module):
         self.feedforward_norm = nn.LayerNorm(D, eps=epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
-        """Return the tokens' new vectors. key_padding_mask is True at padding."""
+    def forward(self, tokens: Tokens, key_padding_mask: PaddingMask = None) -> Tokens:
+        """Return the tokens' new vectors."""
         attended, _ = self.attention(tokens, tokens, tokens, key_padding_mask, need_weights=False)
         tokens = self.attention_norm(tokens + self.dropout(attended))
         return self.feedforward_norm(tokens + self.dropout(self.feedforward(tokens)))  # type: ignore[no-any-return]
@@ -147,10 +147,8 @@ class PostNormEncoder(nn.Module):
             for _ in range(architecture.num_layers)
         )
 
-    def forward(
-        self, tokens: Float[Tensor, "B T D"], key_padding_mask: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
-        """Return each token's vector after the last block. key_padding_mask is True at padding."""
+    def forward(self, tokens: Tokens, key_padding_mask: PaddingMask = None) -> Tokens:
+        """Return each token's vector after the last block."""
         for block in self.blocks:
             tokens = block(tokens, key_padding_mask)
         return tokens

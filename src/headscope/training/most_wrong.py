@@ -82,7 +82,7 @@ def most_wrong(
     The logits are of all texts, divided by the temperature.
     """
     losses = objective.losses(logits, labels)  # [N]
-    (wrong,) = (~objective.hits(logits, labels)).nonzero(as_tuple=True)
+    (wrong,) = (~objective.correct(logits, labels)).nonzero(as_tuple=True)
     rows = wrong[losses[wrong].argsort(descending=True, stable=True)[:count]]
     return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
 

@@ -127,7 +127,7 @@ def scores(
     probabilities = objective.probabilities(logits.double())
     loss = round(objective.loss(logits.double(), labels).item(), 6)
     if isinstance(objective, MultiLabel):
-        return _of_any_classes(probabilities, labels.long(), objective.given(probabilities), loss)
+        return _of_any_classes(probabilities, labels.long(), objective.predicted(probabilities), loss)
     C = logits.shape[1]
     if C <= MOST_IN_TABLE:
         confusion = multiclass_confusion_matrix(probabilities, labels, C).tolist()
