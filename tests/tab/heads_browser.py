@@ -18,9 +18,15 @@ ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
 Opener = Callable[..., "Tab"]
 
 
+PATIENCE = 30_000  # milliseconds: a busy machine is slow, not wrong
+
+
 @dataclass
 class Tab:
-    """The page in a browser: the page around it, and the frame that is the tab."""
+    """The page in a browser: the page around it, and the frame that is the tab.
+
+    What a test reads may be on its way: `shows`, `says`, `looks` and `has` wait for it.
+    """
 
     page: Any
     frame: Any
@@ -29,29 +35,56 @@ class Tab:
     def find(self, selector: str) -> Any:
         return self.frame.locator(selector)
 
+    def expect(self, selector: str) -> Any:
+        from playwright.sync_api import expect
+
+        expect.set_options(timeout=PATIENCE)
+        return expect(self.find(selector))
+
     def text(self, selector: str) -> str:
         content: str = self.find(selector).first.inner_text()
         return re.sub(r"\s+", " ", content).strip()
 
     def wait(self, condition: str) -> None:
-        self.frame.wait_for_function(condition, timeout=20_000)
+        self.frame.wait_for_function(condition, timeout=PATIENCE)
 
     def drawn(self, step: int) -> None:
         self.wait(
             f"() => document.querySelector('.now:not(.pending)')?.textContent === 'step {step}'"
         )
 
-    def says(self, selector: str, words: str) -> None:
-        """Wait until somewhere stands what has to be fetched first."""
-        self.frame.locator(selector).filter(has_text=words).first.wait_for()
+    def shows(self, selector: str, text: str | list[str]) -> None:
+        """Wait until an element, or each of several, has exactly this text."""
+        self.expect(selector if isinstance(text, list) else f"{selector} >> nth=0").to_have_text(
+            text
+        )
 
-    def fixed(self, scale: str) -> None:
-        """Choose colours that are the same for every map."""
-        self.find("[data-value=fixed]").click()
-        self.find(".choose-scale").select_option(scale)
+    def says(self, selector: str, words: str) -> None:
+        """Wait until an element's text has these words in it."""
+        self.expect(f"{selector} >> nth=0").to_contain_text(words)
+
+    def has(self, read: Callable[[], Any], expected: Any) -> None:
+        """Wait until what is read from the page is as expected."""
+        for _ in range(PATIENCE // 50):
+            if np.array_equal(read(), expected):
+                return
+            self.page.wait_for_timeout(50)
+        np.testing.assert_array_equal(read(), expected)
+
+    def looks(self, selector: str, expected: np.ndarray, index: int = 0) -> None:
+        """Wait until a canvas has these colours."""
+        self.has(lambda: pixels_of(self, selector, index), expected)
+
+    def number(self, selector: str) -> float:
+        return float(self.text(selector).replace("−", "-"))
+
+    def compare(self, run: str) -> None:
+        self.find(".choose-other").select_option(f"={run}")
 
     def choose(self, layer: int, head: int) -> None:
-        self.find(f".grid .map[aria-label='layer {layer}, head {head}']").click()
+        """Choose a head, and wait until it is drawn."""
+        self.find(f".grid .map[aria-label^='layer {layer}, head {head}']").click()
+        self.says(".head h2", f"layer {layer}, head {head}")
 
     def hover_cell(self, query: int, key: int, section: str = ".head") -> None:
         large = self.find(f"{section} .large")
@@ -63,11 +96,24 @@ class Tab:
         self.find(".head h2").click()
         self.page.keyboard.press(key)
 
+    def refresh(self) -> None:
+        """Look for new runs and steps at once."""
+        self.frame.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    def reload(self, step: int) -> None:
+        self.page.reload()
+        self.frame = self.page.frames[1]
+        self.drawn(step)
+
+    def saved(self, button: str = "Save page") -> tuple[str, bytes]:
+        """Return the name and the content of the file that a button saves."""
+        with self.page.expect_download() as waiting:
+            self.find(f"button >> text={button}").click()
+        return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
     def open_saved_page(self) -> None:
         """Go to the file that the tab is saved as, which has everything in it."""
-        with self.page.expect_download() as waiting:
-            self.find("button >> text=Save page").click()
-        self.page.set_content(Path(waiting.value.path()).read_text("utf-8"))
+        self.page.set_content(self.saved()[1].decode("utf-8"))
         self.frame = self.page.main_frame
         for part in (".grid .map", ".table tbody tr"):
             self.find(part).first.wait_for()
@@ -92,7 +138,7 @@ def opening(browser: Any) -> Iterator[Opener]:
             context = browser.new_context(viewport={"width": width, "height": height}, **options)
             stack.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(30_000)  # a busy machine is slow, not wrong
+            page.set_default_timeout(PATIENCE)
             watch(page, requests, complaints, ALLOWED)
             page.goto(server.url + address)
             tab = Tab(page, page.frames[1], server)
@@ -130,5 +176,6 @@ def stored(weights: np.ndarray) -> np.ndarray:
     return kept
 
 
-def assert_close(shown: str, weights: np.ndarray, query: int, key: int) -> None:
-    assert abs(float(shown.replace("−", "-")) - weights[query, key]) <= weights[query].max() / 255
+def assert_close(shown: str | float, weights: np.ndarray, query: int, key: int) -> None:
+    shown = float(shown.replace("−", "-")) if isinstance(shown, str) else shown
+    assert abs(shown - weights[query, key]) <= weights[query].max() / 255 + 5e-4

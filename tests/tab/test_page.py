@@ -213,7 +213,7 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     ]
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # which put most
     assert tab.locator(".grid .map").first.get_attribute("aria-label") == "layer 1, head 1"
-    tab.locator("[data-value=place]").click()
+    tab.locator(".choose-order").select_option("place")
     captions = [map_.get_attribute("aria-label") for map_ in tab.locator(".grid .map").all()]
     assert captions == [
         f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)
@@ -269,7 +269,7 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
         "ArrowRight",
         "Enter",
     ]:
-        tab.keyboard.press(key)  # the upper border holds; past the choice of views
+        tab.keyboard.press(key)  # the upper border holds; past the choice of the view
     assert tab.locator(".head h2").text_content() == "layer 0, head 0"
     assert (
         tab.locator(".head .readout").text_content().startswith("query 6 <0xE3> → key 1 猫")
@@ -289,10 +289,9 @@ def test_every_head_has_a_map_in_the_colours_of_the_tab(open_page: Opener, exact
     np.testing.assert_array_equal(
         colours_of(tab.locator(".legend"))[0, :, :3], colors()
     )  # one viridis
-    tab.locator("[data-value=fixed]").click()
-    tab.locator(".choose-scale").select_option("linear:0.2")
+    tab.locator(".choose-scale").select_option("fixed")
     np.testing.assert_array_equal(
-        colours_of(tab.locator(".head .large"))[..., :3], pixels_of(maps[0][0], 0.2, False)
+        colours_of(tab.locator(".head .large"))[..., :3], pixels_of(maps[0][0], 1.0, True)
     )
 
 
@@ -360,8 +359,7 @@ def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
     assert options[:2] == ["1 7 → cats: [CLS] 猫 は the cat", "2 1 → cats: [CLS] 猫 は the cat 🐈"]
     assert options[2].startswith("3 – → cats: ")
     tab.locator(".grid .map").nth(4).click()
-    tab.locator("[data-value=fixed]").click()
-    tab.locator(".choose-scale").select_option("linear:0.2")
+    tab.locator(".choose-scale").select_option("fixed")
     choice.select_option("2")
     shown, maps = made[2]
     tab.locator(f"{TOKENS} >> .token >> nth={len(shown.text.tokens) - 1}").wait_for()
@@ -369,7 +367,7 @@ def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # head and scale stay
     assert tab.locator(".trust .fact").nth(1).text_content() == "row2"
     np.testing.assert_array_equal(
-        colours_of(tab.locator(".head .large"))[..., :3], expected_of_exact(maps[1][1], 0.2, False)
+        colours_of(tab.locator(".head .large"))[..., :3], expected_of_exact(maps[1][1], 1.0, True)
     )
 
 
@@ -389,11 +387,6 @@ def test_a_pair_stands_apart_and_its_shares_are_those_of_the_whole(open_page: Op
     ]
     assert rows == [["0.500", "0.250", "0.250"], ["0.125", "0.750", "0.125"]]
     assert tab.locator(".quadrants caption").text_content().endswith("between 0.188")
-    tab.locator(".parts [data-value=between]").click()
-    is_shown = np.array([[None not in (a, b) and a != b for b in SEGMENTS] for a in SEGMENTS])
-    np.testing.assert_array_equal(colours_of(tab.locator(".head .large"))[..., 3], 255 * is_shown)
-    tab = open_page(written(make_text()[0]))
-    assert tab.locator(".parts").is_hidden()
 
 
 PAINT_TOKEN = """node => {

@@ -1,7 +1,8 @@
 /* Which heads matter: the effect of ablating each, at the best step, and its contribution. */
 
-import { bar, button, element, isolated, legible } from "./dom.js";
-import { formatNumber, formatSigned, formatWeight, formatWithError } from "./dom.js";
+import {
+  bar, button, element, formatNumber, formatSigned, formatWithError, isolated, legible,
+} from "./dom.js";
 
 /* The effect of ablating a head, by its number in the record. */
 export const EFFECTS = {
@@ -23,9 +24,7 @@ export function studyOf({ numbers, bestNumbers, shown }) {
     isShown: step === shown,
     effects: extra.verdicts ?? null,
     increase: measures.loss_zeroed ?? null,
-    headline: extra["verdicts/headline"] ?? null,
-    minEffect: extra["verdicts/smallest"] ?? null,
-    numTexts: extra.studied ?? null,
+    headline: extra["verdicts/headline"] ?? "",
   };
 }
 
@@ -48,22 +47,21 @@ export function headsOf(store) {
   );
 }
 
-/* The key that ranks heads: "increase" of the loss if any matters, else "contribution"; or null. */
-export function rankedBy(heads) {
-  const has = (key) => heads.some((head) => head[key] !== null);
-  if (has("increase") && (anyMatters(heads) || !has("contribution"))) return "increase";
-  return has("contribution") ? "contribution" : null;
+function has(heads, key) {
+  return heads.some((head) => head[key] !== null);
 }
 
 function anyMatters(heads) {
   return heads.some(({ effect }) => effect === EFFECTS[1]);
 }
 
-/* The heads, the most important first; null where nothing tells them apart. */
+/* The heads, the most important first: by the loss when ablated if any matters, else by their
+   contribution; null where nothing tells them apart. */
 export function rankHeads(heads) {
-  const key = rankedBy(heads);
-  if (key === null) return null;
   const isGrouped = anyMatters(heads);
+  let key = has(heads, "contribution") ? "contribution" : null;
+  if (has(heads, "increase") && (isGrouped || key === null)) key = "increase";
+  if (key === null) return null;
   const group = ({ effect }) => (isGrouped ? ORDER.indexOf(effect) : 0);
   const size = (head) => Math.abs(head[key] ?? 0);
   return [...heads].sort((a, b) => group(a) - group(b) || size(b) - size(a));
@@ -72,17 +70,19 @@ export function rankHeads(heads) {
 /* What stands beneath a small map, and the lines that its title adds. */
 export function labelOf(head, study) {
   const { effect, increase, error, contribution, role, score } = head;
-  const label = { mark: "", mean: "", error: "", role: "", lines: [] };
+  const label = { mark: "", mean: "", error: "", role: "", lines: [], effect: "" };
+  if (contribution !== null) {
+    label.mean = formatSigned(contribution);
+    label.lines.push(`contribution to the answer of this text: ${label.mean} nats`);
+  }
   if (study?.isShown && increase !== null) {
-    [label.mean, label.error = ""] = formatWithError(increase, error);
+    [label.mean, label.error] = formatWithError(increase, error);
     label.lines.push(`loss when ablated: ${label.mean} ${label.error} nats (standard error)`);
-  } else if (contribution !== null) label.mean = formatSigned(contribution);
+  }
   if (study?.isShown && effect !== null) {
     label.mark = effect.mark;
+    label.effect = effect.name;
     label.lines.push(`${effect.name}: ${effect.meaning}`);
-  }
-  if (contribution !== null) {
-    label.lines.push(`contribution to the answer of this text: ${formatSigned(contribution)} nats`);
   }
   if (role !== null) {
     const digits = score === null || role === NO_PATTERN ? "" : ` ${score.toFixed(2)}`;
@@ -90,6 +90,24 @@ export function labelOf(head, study) {
     label.lines.push(`role: ${legible(role)}, score ${formatNumber(score)}`);
   }
   return label;
+}
+
+/* What the marks and the numbers beneath the maps mean. */
+export function legendOf(heads, study) {
+  const nodes = [];
+  if (study?.isShown && study.effects) {
+    for (const { name, mark, meaning } of [EFFECTS[1], EFFECTS[0], EFFECTS[-1]]) {
+      const attributes = { "data-effect": name, title: `${meaning}, by 95 % intervals` };
+      nodes.push(element("span", attributes, `${mark} ${name}`));
+    }
+  }
+  let words = has(heads, "contribution") ? "beneath: contribution to the answer, in nats" : "";
+  if (study?.isShown && has(heads, "increase")) {
+    words = "beneath: change of the loss when ablated ± standard error, in nats; role";
+  }
+  if (words) nodes.push(element("span", {}, words));
+  nodes.push(element("span", "of-readout", "marked row: where the answer is read"));
+  return nodes;
 }
 
 /* The folder of the run, as a command takes it. */
@@ -143,7 +161,7 @@ export class Headline {
       const go = button(`Go to step ${study.step}`, "", () => store.chooseStep(study.step));
       return [`Heads were ablated at step ${study.step}, the best step. `, go];
     }
-    return this.linked(study.headline ?? countsOf(heads, study));
+    return this.linked(study.headline || countsOf(heads));
   }
 
   /* A sentence in which each head that it names is a button. */
@@ -175,40 +193,33 @@ export class Headline {
     const others = ranked.slice(NAMED);
     const feedForward = add(Array.from(maps.values("nats/feedforward") ?? []));
     const bias = maps.number("nats/constant") ?? 0;
-    const hasTokens = maps.contributionsByToken(heads[0].layer, heads[0].head).length > 0;
     const entries = ranked.slice(0, NAMED).map((head) => {
       return [this.nameHead(head.layer, head.head), head.contribution];
     });
     if (others.length > 0) entries.push([`${others.length} other heads`, sum(others)]);
     // By gates, as of a model of transformers, it is known of heads alone.
-    if (hasTokens) entries.push(["feed-forward", feedForward], ["bias", bias]);
-    else entries.push(["not attention", bias]);
+    if (maps.values("nats/keys") === null) entries.push(["not attention", bias]);
+    else entries.push(["feed-forward", feedForward], ["bias", bias]);
     entries.push(["total", sum(heads) + feedForward + bias]);
     const name = shownText.answer ?? index.classes[maps.number("nats/class")] ?? "";
     const answer = isolated(name, "class-name");
-    const parts = entries.flatMap(([name, value], place) => {
+    const parts = entries.flatMap(([part, value], place) => {
       const amount = element("span", "amount", formatSigned(value));
-      return [place === 0 ? ": " : " · ", name, " ", amount];
+      return [place === 0 ? ": " : " · ", part, " ", amount];
     });
     return ["Contributions to ", answer, " in this text, in nats", ...parts];
   }
 }
 
 /* What a record without a headline says, from its counts. */
-function countsOf(heads, { effects, numTexts }) {
-  if (effects === null) return "Heads were ablated; the significance was not tested.";
+function countsOf(heads) {
   const parts = [EFFECTS[1], EFFECTS[0], EFFECTS[-1]].map((effect) => {
     return `${heads.filter((head) => head.effect === effect).length} ${effect.name}`;
   });
-  const texts = numTexts === null ? "" : ` (${numTexts} texts)`;
-  return `Ablating single heads: ${parts.join(", ")}${texts}`;
+  return `Ablating single heads: ${parts.join(", ")}`;
 }
 
 const SHOWN = 5; // classes, those that change most
-
-function likeliest(probabilities) {
-  return probabilities.reduce((best, share, place, all) => (share > all[best] ? place : best), 0);
-}
 
 /* What the model predicts for the shown text with the chosen head, or its layer, ablated. */
 export class AblationView {
@@ -241,30 +252,23 @@ export class AblationView {
     this.root.replaceChildren(...(isElsewhere ? elsewhere : this.compare(ablated)));
   }
 
+  /* The likeliest class, and those that change most. */
   compare({ whole, head, layer }) {
-    const change = (place) => {
-      const changes = [head, layer].map((ablated) => Math.abs(ablated[place] - whole[place]));
-      return Math.max(...changes) || 0;
-    };
-    const first = likeliest(whole);
-    const others = [...whole.keys()].filter((place) => place !== first);
-    others.sort((a, b) => change(b) - change(a));
     const { classes } = this.store.index;
-    const nameOf = (place) => isolated(classes[place] ?? `class ${place}`, "name");
-    const names = ["", "all heads", "head ablated", "layer ablated"];
-    const header = names.map((words) => element("th", { scope: "col" }, words));
-    const rows = [first, ...others.slice(0, SHOWN - 1)].map((place) => {
+    const change = (place) => Math.abs(head[place] - whole[place]);
+    const byShare = [...whole.keys()].sort((a, b) => whole[b] - whole[a]);
+    const others = byShare.slice(1).sort((a, b) => change(b) - change(a));
+    const header = ["", "all heads", "head ablated", "layer ablated"].map((words) => {
+      return element("th", { scope: "col" }, words);
+    });
+    const rows = [byShare[0], ...others.slice(0, SHOWN - 1)].map((place) => {
+      const name = isolated(classes[place] ?? `class ${place}`, "name");
       const cells = [whole, head, layer].map((shares) => {
-        const number = element("span", "number", formatWeight(shares[place], 1));
+        const number = element("span", "number", formatNumber(shares[place]));
         return element("td", {}, bar(shares[place]), number);
       });
-      return element("tr", {}, element("th", { scope: "row" }, nameOf(place)), ...cells);
+      return element("tr", {}, element("th", { scope: "row" }, name), ...cells);
     });
-    const table = element("table", {}, element("tr", {}, ...header), ...rows);
-    const left = others.slice(SHOWN - 1);
-    if (left.length === 0) return [table];
-    const most = formatWeight(change(left[0]), 1);
-    const words = `The other ${left.length} classes change by at most ${most}.`;
-    return [table, element("p", "rest", words)];
+    return [element("table", {}, element("tr", {}, ...header), ...rows)];
   }
 }

@@ -43,116 +43,55 @@ function pixelsOf(hexadecimal) {
 
 const WEIGHTS = pixelsOf(VIRIDIS);
 const DIFFERENCES = { light: pixelsOf(VIK), dark: pixelsOf(BERLIN) };
-const LINEAR = Float64Array.from({ length: 256 }, (_, level) => level);
-const ROOTS = LINEAR.map((level) => 255 * Math.sqrt(level / 255));
 
 /* Colours up to the largest weight of each map; or fixed ones, the same for every map. */
-export const OWN = "map";
-
 export const SCALES = [
-  ["sqrt:1", "√ 0 – 1"],
-  ["sqrt:0.25", "√ 0 – 0.25"],
-  ["linear:1", "0 – 1"],
-  ["linear:0.5", "0 – 0.5"],
-  ["linear:0.2", "0 – 0.2"],
-  ["linear:0.1", "0 – 0.1"],
-  ["linear:0.05", "0 – 0.05"],
-  ["linear:row", "row’s largest"],
+  ["map", "own largest"],
+  ["fixed", "fixed, √ 0 – 1"],
 ];
 
-/* A scale's curve, and the weight at its top (null: each row's largest). */
-export function parseScale(scale) {
-  if (scale === OWN) return parseScale(SCALES[0][0]);
-  const [curve, top] = scale.split(":");
-  return { root: curve === "sqrt", top: top === "row" ? null : Number(top) };
+/* How strong a weight is drawn, 0 to 1. */
+export function strengthOn(scale, largest) {
+  if (scale === "fixed") return (weight) => Math.sqrt(Math.min(1, weight));
+  return (weight) => Math.min(1, weight / (largest || 1));
 }
 
-/* How strong a weight is drawn where it is no cell, 0 to 1: its place on the scale. */
-export function strengthOn(scale, largest, largestOfRow) {
-  if (scale === OWN) return (weight) => Math.min(1, weight / (largest || 1));
-  const { root, top } = parseScale(scale);
-  return (weight, row) => {
-    const share = Math.min(1, weight / (top ?? (largestOfRow(row) || 1)));
-    return root ? Math.sqrt(share) : share;
-  };
+/* The largest of some weights or differences, by size. */
+export function largest(weights) {
+  return weights.reduce((most, weight) => Math.max(most, Math.abs(weight) || 0), 0);
 }
 
-/* The image that a canvas is drawn from, made once for each size. */
-function imageOf(canvas, width, height) {
+/* Draw a colour for each cell, one pixel a cell. */
+function paint(canvas, [width, height], colorOf) {
   if (canvas.image?.width !== width || canvas.image.height !== height) {
     Object.assign(canvas, { width, height });
-    canvas.image = new ImageData(width, height);
-    canvas.pixels = new Uint32Array(canvas.image.data.buffer);
+    canvas.image = new ImageData(width, height); // made once for each size
   }
-  return canvas.pixels;
-}
-
-function flush(canvas, shown = null) {
-  shown?.forEach((shows, cell) => {
-    if (!shows) canvas.pixels[cell] = 0;
-  });
+  const pixels = new Uint32Array(canvas.image.data.buffer);
+  for (let cell = 0; cell < pixels.length; cell += 1) pixels[cell] = colorOf(cell);
   canvas.getContext("2d").putImageData(canvas.image, 0, 0);
 }
 
-/* What gives the weight of a picture's cell. */
-export function weightAt({ side, levels, scales, weights }) {
-  if (weights) return (cell) => weights[cell];
-  return (cell) => (levels[cell] * scales[Math.floor(cell / side)]) / 255;
+function sizeOf(cells) {
+  const side = Math.sqrt(cells.length);
+  return [side, side];
 }
 
-/* The largest weight of a picture, of the cells that show. */
-export function largestOf(picture, shown = null) {
-  const { side, levels, scales } = picture;
-  if (levels && shown === null) return scales.reduce((most, scale) => Math.max(most, scale), 0);
-  const at = weightAt(picture);
-  let most = 0;
-  for (let cell = 0; cell < side * side; cell += 1) {
-    if (shown === null || shown[cell]) most = Math.max(most, at(cell));
-  }
-  return most;
+/* Draw the weights of a map, row after row. */
+export function drawWeights(canvas, cells, scale) {
+  const strength = strengthOn(scale, largest(cells));
+  const colorOf = (cell) => WEIGHTS[Math.floor(255 * strength(cells[cell]) + 0.5)];
+  paint(canvas, sizeOf(cells), colorOf);
 }
 
-/* Draw a picture of weights, one pixel a cell. Cells that are not to show stay clear. */
-export function drawWeights(canvas, picture, scale, shown = null) {
-  const { side, levels, scales, weights } = picture;
-  const { root, top } = parseScale(scale);
-  const isRoot = root && scale !== OWN;
-  const limit = scale === OWN ? largestOf(picture, shown) || 1 : top;
-  const pixels = imageOf(canvas, side, side);
-  const curve = isRoot ? ROOTS : LINEAR;
-  const bend = isRoot ? Math.sqrt : (share) => share;
-  for (let row = 0; row < side; row += 1) {
-    const start = row * side;
-    const end = start + side;
-    const largest = levels ? scales[row] : Math.max(...weights.subarray(start, end), 1e-30);
-    const most = limit ?? largest;
-    const factor = levels && most > 0 ? bend(largest / most) : 0;
-    for (let cell = start; cell < end; cell += 1) {
-      const place = levels ? curve[levels[cell]] * factor : 255 * bend(weights[cell] / most);
-      pixels[cell] = WEIGHTS[Math.min(255, Math.floor(place + 0.5))];
-    }
-  }
-  flush(canvas, shown);
-}
-
-/* Where a difference lies in its table: 0 at -top, 255 at +top. */
-function placeOfDifference(difference, root, top) {
-  const share = Math.min(1, Math.abs(difference) / top);
-  return Math.round(127.5 + 127.5 * Math.sign(difference) * (root ? Math.sqrt(share) : share));
-}
-
-export function drawDifferences(canvas, side, left, right, { scale, theme }, shown = null) {
-  const { root, top } = parseScale(scale);
-  const pixels = imageOf(canvas, side, side);
-  const colors = DIFFERENCES[theme];
-  for (let cell = 0; cell < side * side; cell += 1) {
-    pixels[cell] = colors[placeOfDifference(left[cell] - right[cell], root, top ?? 1)];
-  }
-  flush(canvas, shown);
+/* Draw differences of weights: the square root of their size, up to 1 on either side. */
+export function drawDifferences(canvas, cells, theme) {
+  const place = (value) => 127.5 * (1 + Math.sign(value) * Math.sqrt(Math.min(1, Math.abs(value))));
+  paint(canvas, sizeOf(cells), (cell) => DIFFERENCES[theme][Math.round(place(cells[cell]))]);
 }
 
 /* The scale itself, from one end to the other. */
 export function drawLegend(canvas, isDifference, theme) {
-  imageOf(canvas, 256, 1).set(isDifference ? DIFFERENCES[theme] : WEIGHTS);
-  flush(canvas);
+  const colors = isDifference ? DIFFERENCES[theme] : WEIGHTS;
+  paint(canvas, [256, 1], (cell) => colors[cell]);
 }

@@ -63,14 +63,7 @@ export function nameToken(role, index, token) {
   return [element("small", "", `${role} ${index} `), isolated(token, "name")];
 }
 
-/* A weight, with as many decimals as a step of its row's largest / 255 can tell apart. */
-export function formatWeight(value, scale) {
-  if (value === null || Number.isNaN(value)) return "–";
-  const decimals = scale > 0 ? Math.ceil(-Math.log10(scale / 255)) : 3;
-  return value.toFixed(Math.min(9, Math.max(3, decimals))).replace("-", "−");
-}
-
-/* A number of a head: three significant digits, but none of them in powers of ten. */
+/* A weight or a measure to three digits; a very small one as a power of ten. */
 export function formatNumber(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
@@ -86,13 +79,10 @@ export function formatSigned(value, digits = Math.abs(value) >= 0.995 ? 1 : 2) {
   return (value < 0 && Number(text) !== 0 ? "−" : "+") + text;
 }
 
-/* A mean and its standard error, to the digit at which the error begins. */
+/* A mean and its standard error, with a third digit where the error is small. */
 export function formatWithError(mean, error) {
-  const digits = error > 0 ? Math.ceil(-Math.log10(1.05 * error)) : 2;
-  const decimals = Math.min(3, Math.max(2, digits));
-  const words = [formatSigned(mean, decimals)];
-  if (error > 0) words.push(`±${error.toFixed(decimals)}`);
-  return words;
+  const digits = error < 0.0095 ? 3 : 2;
+  return [formatSigned(mean, digits), error > 0 ? `±${error.toFixed(digits)}` : ""];
 }
 
 export function wordsOf(name) {
@@ -130,46 +120,19 @@ export function fillSelect(select, options, chosen) {
   select.value = chosen;
 }
 
+/* A select of [value, label] options, called by its label. */
+export function chooser(name, label, onChoose, options = []) {
+  const onchange = (event) => onChoose(event.target.value);
+  const attributes = { class: `choose-${name}`, "aria-label": label, title: label, onchange };
+  const node = element("select", attributes);
+  fillSelect(node, options, options[0]?.[0] ?? "");
+  return node;
+}
+
 /* What went wrong, where the thing would be. */
 export function showError(place, message) {
   place.hidden = message === null || message === undefined;
   place.textContent = place.hidden ? "" : legible(message, 400);
-}
-
-/* One of a few [value, words, title]: radio buttons that the arrow keys go along. */
-export class Choice {
-  constructor(label, options, onChoose, className = "") {
-    this.onChoose = onChoose;
-    this.buttons = options.map(([value, words, title]) => {
-      const node = button(words, title, () => onChoose(value), "");
-      node.setAttribute("role", "radio");
-      node.dataset.value = value;
-      return node;
-    });
-    const attributes = { class: `choice ${className}`, role: "radiogroup", "aria-label": label };
-    this.node = element("span", attributes, ...this.buttons);
-    this.node.addEventListener("keydown", (event) => this.onKey(event));
-    this.show(options[0][0]);
-  }
-
-  show(value) {
-    for (const node of this.buttons) {
-      const isChosen = node.dataset.value === value;
-      node.setAttribute("aria-checked", String(isChosen));
-      node.tabIndex = isChosen ? 0 : -1;
-    }
-  }
-
-  onKey(event) {
-    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-    if (step === undefined) return;
-    event.preventDefault();
-    const offered = this.buttons.filter((node) => !node.hidden);
-    const place = offered.indexOf(document.activeElement) + step + offered.length;
-    const next = offered[place % offered.length];
-    this.onChoose(next.dataset.value);
-    next.focus();
-  }
 }
 
 /* Hand a file to the reader, under a name of letters, digits and dashes. */

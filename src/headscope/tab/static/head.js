@@ -1,44 +1,42 @@
 /* One head large: a map with queries down and keys across, or lines from token to token. */
 
 import { AblationView } from "./ablation.js";
-import { OWN, drawWeights, largestOf } from "./colors.js";
-import { captionOf, distanceOf, headMap, largest } from "./compare.js";
-import {
-  Choice, element, formatNumber, formatWeight, isolated, legible, nameToken, panel,
-} from "./dom.js";
+import { drawWeights, largest } from "./colors.js";
+import { captionOf, headMap } from "./compare.js";
+import { chooser, element, formatNumber, isolated, legible, nameToken, panel } from "./dom.js";
 import { Lines } from "./lines.js";
-import { borderLines, classOf, quadrantTable, shownCells } from "./pairs.js";
+import { borderLines, classOf, quadrantTable } from "./pairs.js";
 
+/* Attention weights; weight x value, the weight times the length of what the key adds (Kobayashi et
+   al. 2020); lines from queries to keys. */
 const VIEWS = [
-  ["weight", "weight", "attention weights: each row sums to 1"],
-  ["value", "weight × value", "weight times the length of what the key adds (Kobayashi 2020)"],
-  ["lines", "lines", "a line from each query to each key, the stronger the larger the weight"],
+  ["weight", "weight"],
+  ["value", "weight × value"],
+  ["lines", "lines"],
 ];
-const SMALLEST_LABEL = 10; // pixels of a cell that has a label of its own
-const THINNED_LABEL = 12; // pixels of a label where not every cell has one
-const LARGEST_LABEL = 14;
+const LABEL = 12; // pixels that a label takes
 const [SMALLEST_CELL, LARGEST_CELL] = [2, 48]; // pixels
-const MOST_SPECIAL = 64; // tokens, whose share is summed while a slider moves
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /* The tokens along one side of the map; of a long text, the stretches. Where cells are too small
-   for a label each, every n-th has one, and those that are chosen or pointed at. */
+   for a label each, every n-th has one, and the one that is chosen. */
 class Axis {
   constructor(what, onPlace) {
-    Object.assign(this, { what, onPlace, labels: [], key: "", pointed: null });
+    Object.assign(this, { what, labels: [], key: "", pointed: null });
     const className = what === "key" ? "axis keys" : "axis queries";
     this.root = element("div", { class: className, "aria-hidden": "true" });
     const point = (event) => {
       const place = this.placeAt(event);
       const isClick = event.type === "click";
       if (place === this.pointed && !isClick) return; // on its way along one label
-      this.point(place);
+      this.pointed = place;
+      this.root.title = `${what} ${place} ${legible(this.names[place], 600)}`;
       onPlace(what, place, isClick);
     };
     this.root.addEventListener("pointermove", point);
     this.root.addEventListener("click", point);
     this.root.addEventListener("pointerleave", () => {
-      this.point(null);
+      this.pointed = null;
       onPlace(what, null, false);
     });
   }
@@ -48,13 +46,6 @@ class Axis {
     const { left, top } = this.root.getBoundingClientRect();
     const offset = this.what === "key" ? event.clientX - left : event.clientY - top;
     return Math.min(this.labels.length - 1, Math.max(0, Math.floor(offset / this.cell)));
-  }
-
-  point(place) {
-    this.pointed = place;
-    this.labels.forEach((label, index) => label.classList.toggle("pointed", index === place));
-    const name = place === null ? "" : legible(this.names[place], 600);
-    this.root.title = place === null ? "" : `${this.what} ${place} ${name}`;
   }
 
   /* New names and classes, one for each row or column; says whether they changed. */
@@ -75,16 +66,15 @@ class Axis {
     return Math.max(...this.labels.map((label) => label.offsetWidth));
   }
 
-  /* The chosen label shows, and of the others those that have room beside it and each other. */
-  mark(place) {
-    const every = Math.ceil(this.line / this.cell);
-    const first = Math.floor(every / 2);
-    const last = this.labels.length - first - 1;
+  /* Show every n-th label, but for those that the chosen one would lie over. */
+  mark(chosen) {
+    const every = Math.ceil(LABEL / this.cell);
+    const half = Math.floor(every / 2); // those at the ends need room as well
     this.labels.forEach((label, index) => {
-      const hasRoom = every === 1 || (index % every === first && index <= last);
-      const isNear = place !== null && Math.abs(index - place) < every;
+      const hasRoom = index % every === half && index + half < this.labels.length;
+      const isNear = chosen !== null && Math.abs(index - chosen) < every;
       label.classList.toggle("thin", !hasRoom || isNear);
-      label.classList.toggle("active", index === place);
+      label.classList.toggle("active", index === chosen);
     });
   }
 }
@@ -115,16 +105,16 @@ export class HeadView {
     this.root = this.panel.root;
     this.about = element("small", "about");
     this.panel.title.after(this.about);
-    this.choice = new Choice("What the map shows", VIEWS, (view) => store.set({ view }), "views");
+    this.choice = chooser("view", "What the map shows", (view) => store.set({ view }), VIEWS);
     if (side === "main") {
       this.ablation = new AblationView(store);
-      this.panel.tools.append(this.choice.node, this.ablation.button);
+      this.panel.tools.append(this.choice, this.ablation.button);
       this.readout.before(this.ablation.root);
     }
     this.canvas.addEventListener("pointermove", (event) => store.pointCell(...this.cellAt(event)));
     this.canvas.addEventListener("pointerleave", () => store.leave());
     this.canvas.addEventListener("click", (event) => store.toggle(...this.cellAt(event)));
-    const drawn = ["maps", "other", "compare", "scale", "theme", "part", "view"];
+    const drawn = ["maps", "other", "compare", "scale", "theme", "view"];
     store.subscribe([...drawn, "index", "layer", "head"], () => this.draw());
     store.subscribe(["query", "key", "lock", "by", "pointing"], () => this.showCell());
     new ResizeObserver(() => this.layout()).observe(this.root);
@@ -161,35 +151,28 @@ export class HeadView {
 
   draw() {
     if (this.isHidden) return;
-    const { store, side } = this;
+    const { store, side, choice } = this;
     const { layer, head } = store;
     this.map = headMap(store, side, layer, head);
     this.view = this.viewOf();
     const caption = captionOf(store, side, layer, head);
     this.scroll.hidden = this.map === null || this.view === "lines";
     this.lines.root.hidden = this.map === null || this.view !== "lines";
-    this.choice.node.hidden = this.map === null || this.map.isDifference;
-    const notes = [];
-    if (this.map === null) this.quadrants.replaceChildren();
-    else {
-      this.choice.buttons[1].hidden = this.norms === null;
-      this.choice.show(this.view);
-      this.showPair();
-      if (this.view === "lines") this.lines.draw(this.map, this.names(), this.classes(), caption);
-      else notes.push(this.drawMap(caption));
-      notes.push(this.shareOfSpecial());
-    }
-    const apart = side === "other" && this.map !== null ? distanceOf(store, layer, head) : null;
-    const words = apart === null ? "" : `Jensen-Shannon distance ${apart.toFixed(3)}`;
-    const title = element("span", "caption", legible(caption, 200));
-    this.panel.title.replaceChildren(title, element("small", {}, words));
-    this.about.textContent = notes.filter(Boolean).join(" · ");
+    choice.hidden = this.map === null || this.map.isDifference;
+    choice.options[1].disabled = this.norms === null;
+    choice.value = this.view;
+    this.about.textContent = "";
+    this.showPair();
+    if (this.view === "lines") this.lines.draw(this.map, this.names(), this.classes(), caption);
+    else if (this.map !== null) this.drawMap(caption);
+    this.panel.title.replaceChildren(element("span", "caption", legible(caption, 200)));
     this.showCell();
   }
 
-  /* The lengths of what each column adds, where they are known. */
+  /* The lengths of what each key adds, where they are known. */
   get norms() {
-    return this.map.isDifference ? null : this.map.maps.columnNorms(...this.map.at);
+    if (this.map === null || this.map.isDifference) return null;
+    return this.map.maps.norms(...this.map.at);
   }
 
   /* How the map is drawn: as the reader chose, where that can be. */
@@ -198,7 +181,6 @@ export class HeadView {
     return this.store.view === "value" && this.norms === null ? "weight" : this.store.view;
   }
 
-  /* Draw the cells, and say what there is to say of their colours. */
   drawMap(caption) {
     const { canvas, map } = this;
     const isValue = this.view === "value";
@@ -207,34 +189,23 @@ export class HeadView {
     const isNew = [this.queries, this.keys].map((axis) => axis.name(this.names(), this.classes()));
     if (isNew[0] || this.laid !== this.scroll.clientWidth) this.layout();
     if (!isValue) {
-      map.draw(canvas);
-      return "";
+      map.draw(canvas, this.store);
+      return;
     }
     const valued = map.maps.valued(...map.at);
-    const shown = shownCells(this.store, map.side);
-    drawWeights(canvas, valued, OWN, shown);
-    return `colours up to ${formatNumber(largestOf(valued, shown))}`;
-  }
-
-  /* How much of its weight a head puts on tokens that are no words, mean over the queries. */
-  shareOfSpecial() {
-    const { special, tokens } = this.store;
-    const { map } = this;
-    const isKnown = special.length > 0 && special.length <= MOST_SPECIAL;
-    if (!isKnown || map.isDifference || map.maps.isLong) return "";
-    const add = (weights) => weights.reduce((sum, weight) => sum + weight, 0);
-    const share = add(special.map((key) => add(map.column(key)))) / tokens.length;
-    return `${Math.round(100 * share)} % on special tokens`;
+    drawWeights(canvas, valued, "map");
+    this.about.textContent = `colours up to ${formatNumber(largest(valued))}`;
   }
 
   /* Of a pair of texts, where they meet, and how each divides its attention. */
   showPair() {
+    const { map } = this;
     const { segments, numbers, layer, head } = this.store;
-    const { isDifference } = this.map;
-    const shares = segments && this.map.quadrants();
+    const shares = segments && map?.quadrants();
     // What goes from one text to the other may be measured over more tokens than are shown.
-    const between = isDifference ? null : (numbers?.measures.between?.mean[layer]?.[head] ?? null);
-    const table = shares ? [quadrantTable(shares, segments, isDifference, between)] : [];
+    const measured = numbers?.measures.between?.mean[layer]?.[head] ?? null;
+    const between = map?.isDifference ? null : measured;
+    const table = shares ? [quadrantTable(shares, segments, map.isDifference, between)] : [];
     this.quadrants.replaceChildren(...table);
     if (this.marked === segments) return;
     this.marked = segments;
@@ -274,12 +245,11 @@ export class HeadView {
     const axis = Math.max(44, this.queries.width + 8);
     const room = Math.floor((this.laid - axis - 8) / map.side);
     this.cell = Math.min(LARGEST_CELL, Math.max(SMALLEST_CELL, room));
-    const line = this.cell < SMALLEST_LABEL ? THINNED_LABEL : Math.min(LARGEST_LABEL, this.cell);
-    const sizes = { axis, cell: this.cell, side: this.cell * map.side, label: line };
+    const sizes = { axis, cell: this.cell, side: this.cell * map.side, label: LABEL };
     for (const [name, size] of Object.entries(sizes)) {
       scroll.style.setProperty(`--${name}`, `${size}px`);
     }
-    for (const view of [this.queries, this.keys]) Object.assign(view, { cell: this.cell, line });
+    for (const view of [this.queries, this.keys]) view.cell = this.cell;
     this.showCell();
   }
 
@@ -317,10 +287,9 @@ export class HeadView {
   /* What is to be read of a key that is pointed at on its axis. */
   readKey(key) {
     const { tokens } = this.store;
-    const { map } = this;
-    const sum = map.column(key).reduce((total, weight) => total + (weight || 0), 0);
-    const share = element("strong", {}, formatWeight(sum / tokens.length, 1));
-    const atLeast = map.maps.isLong ? "at least " : ""; // the largest weights alone are known
+    const sum = this.map.column(key).reduce((total, weight) => total + (weight || 0), 0);
+    const share = element("strong", {}, formatNumber(sum / tokens.length));
+    const atLeast = this.map.maps.isLong ? "at least " : ""; // the largest weights alone are known
     const name = nameToken("key", key, tokens[key]);
     return [...name, ` receives ${atLeast}`, share, " of a query's attention, mean"];
   }
@@ -337,33 +306,14 @@ export class HeadView {
   /* The weight of a cell, and what it is made of. */
   readCell(query, key) {
     const { map } = this;
-    const row = map.row(query);
-    if (Number.isNaN(row[key])) return this.readStretch(query, key);
-    const weight = formatWeight(row[key], largest(row));
-    const sign = map.isDifference && row[key] > 0 ? "+" : "";
-    const strong = element("strong", {}, sign + weight);
-    if (this.view === "value") {
-      const value = map.maps.norms(...map.at)[key]; // what the key adds per unit of weight
-      const product = formatNumber(row[key] * value);
-      return [strong, element("small", {}, ` × value ${formatNumber(value)} = ${product}`)];
-    }
-    if (!map.isDifference) return [strong];
-    const weightIn = (head) => formatWeight(head.row(query)[key], largest(row));
-    return [strong, element("small", {}, ` ${weightIn(map.own)} − ${weightIn(map.other)}`)];
-  }
-
-  /* Of a long text, what the overview has of a cell whose weight was not kept. */
-  readStretch(query, key) {
-    const { map } = this;
-    const { maps, side } = map;
-    const places = [maps.stretchOf(query), maps.stretchOf(key)];
-    const [queries, keys] = places.map((place) => {
-      const [first, end] = maps.stretch(place);
-      return `${first}–${end - 1}`;
-    });
-    const mean = formatWeight(map.cells()[places[0] * side + places[1]], 1);
-    const where = ` queries ${queries}, mean, to keys ${keys}, together`;
-    return [element("strong", {}, mean), element("small", {}, where)];
+    const weight = map.row(query)[key];
+    const sign = map.isDifference && weight > 0 ? "+" : "";
+    const words = Number.isNaN(weight) ? "not among its top keys" : sign + formatNumber(weight);
+    const strong = element("strong", {}, words);
+    if (this.view !== "value") return [strong];
+    const value = this.norms[key]; // what the key adds per unit of weight
+    const product = `${formatNumber(value)} = ${formatNumber(weight * value)}`;
+    return [strong, element("small", {}, ` × value ${product}`)];
   }
 
   onKey(event) {

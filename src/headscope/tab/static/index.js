@@ -10,7 +10,7 @@ import { Loader } from "./loader.js";
 import { followTheme, isVisible, keepLink, newStore, readLink } from "./store.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
-import { ExportButtons, StepSlider, Toolbar } from "./toolbar.js";
+import { SaveButton, StepSlider, Toolbar } from "./toolbar.js";
 import { ExamplesView, TrustView } from "./trust.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
@@ -64,7 +64,7 @@ function layOut(store) {
   const head = new HeadView(store, "main");
   const otherHead = new HeadView(store, "other").root;
   const text = new TextView(store).root;
-  const trust = new TrustView(store, slider.badge).root;
+  const trust = new TrustView(store).root;
   const tables = [new HeadTable(store).root, new ExamplesView(store).root];
   const numbers = element("div", "numbers", ...tables);
   const main = element("main", {}, ...grids, head.root, otherHead, text, trust, numbers);
@@ -81,23 +81,16 @@ function layOut(store) {
   return slider;
 }
 
-/* Where the answer is read and special tokens are, as lengths for the style sheet. */
-function markTokens(store) {
-  const { special, readout, maps, tokens } = store;
-  const count = Math.max(1, tokens.length);
+/* Where the answer is read, as lengths for the style sheet. */
+function markReadout(store) {
+  const { readout, maps, tokens } = store;
   const { style } = document.documentElement;
-  const middle = (place) => (100 * (place + 0.5)) / count;
-  const tick = (place) => {
-    return `linear-gradient(var(--ink), var(--ink)) ${middle(place)}% 0 / 2px 4px no-repeat`;
-  };
-  const hasReadout = readout !== null;
-  const row = hasReadout && maps !== null ? maps.stretchOf(readout) : -1;
-  style.setProperty("--ticks", special.slice(0, 64).map(tick).join(", ") || "none");
-  style.setProperty("--readout", String(row));
-  style.setProperty("--readout-share", String((readout ?? -1) / count));
-  style.setProperty("--row-share", String(1 / count));
+  const hasReadout = readout !== null && maps !== null;
   document.body.classList.toggle("has-readout", hasReadout);
-  document.body.classList.toggle("has-special", special.length > 0);
+  if (!hasReadout) return;
+  style.setProperty("--readout", String(maps.stretchOf(readout)));
+  style.setProperty("--readout-share", String(readout / tokens.length));
+  style.setProperty("--row-share", String(1 / tokens.length));
 }
 
 function listenToKeys(store, slider, ablation) {
@@ -114,7 +107,8 @@ function listenToKeys(store, slider, ablation) {
 
 /* Ask for new runs and steps while somebody looks. */
 function poll(loader) {
-  let [visible, last] = [true, performance.now()];
+  let visible = true;
+  let last = performance.now();
   const look = () => {
     const before = visible;
     visible = isVisible();
@@ -135,14 +129,14 @@ export async function render() {
   await loadStyle(); // sizes are measured
   const loader = new Loader(store);
   const slider = layOut(store);
-  store.subscribe(["index", "maps", "text"], () => markTokens(store));
+  store.subscribe(["index", "maps", "text"], () => markReadout(store));
   if (page) {
     loader.openPage(page);
     return;
   }
   const follow = (link) => loader.open({ ...link, run: link.run ?? store.run });
-  const linkNow = keepLink(store, follow);
-  slider.root.append(...new ExportButtons(store, linkNow).nodes);
+  keepLink(store, follow);
+  slider.root.append(...new SaveButton(store).nodes);
   await loader.refresh(readLink());
   poll(loader);
 }

@@ -2,20 +2,12 @@
    Attention in the Transformer Model), the stronger the darker. Pointing at a token leaves its
    lines alone. */
 
-import { largestOf, strengthOn, weightAt } from "./colors.js";
+import { largest, strengthOn } from "./colors.js";
 import { element, isolated } from "./dom.js";
-import { shownCells } from "./pairs.js";
 
 const MOST = 2000; // lines at once
 const FAINTEST = 1 / 255; // the weakest that is drawn
 const [LOW, HIGH] = [15, 30]; // pixels, a row of tokens
-
-/* The cells of the largest weights, the largest last; of equal ones an even share. */
-function strongest(cells, at) {
-  const spread = (cell) => (cell * 0.618034) % 1;
-  cells.sort((a, b) => at(a) - at(b) || spread(a) - spread(b));
-  return cells.slice(-MOST);
-}
 
 export class Lines {
   constructor(store, onPlace, onKey) {
@@ -46,27 +38,21 @@ export class Lines {
   /* Names and class names are those of the tokens, or of the stretches of a long text. */
   draw(map, names, classes, caption) {
     const { side } = map;
-    const picture = map.picture();
-    const shown = shownCells(this.store, side);
-    const at = weightAt(picture);
-    const top = largestOf(picture, shown);
-    const all = [...Array(side * side).keys()].filter((cell) => shown === null || shown[cell]);
-    const cells = strongest(all.slice(), at);
-    const keys = [...Array(side).keys()];
-    const ofRow = (row) => Math.max(...keys.map((key) => at(row * side + key)));
-    const strength = strengthOn(this.store.scale, top, ofRow);
-    Object.assign(this, { side, at, shown, cells, strength });
+    const weights = map.cells();
+    const strength = strengthOn(this.store.scale, largest(weights));
+    const strongest = [...weights.keys()].sort((a, b) => weights[a] - weights[b]).slice(-MOST);
+    Object.assign(this, { side, strongest, strength: (cell) => strength(weights[cell]) });
     const label = `Lines of ${caption}: from queries on the left to keys on the right`;
     this.canvas.setAttribute("aria-label", `${label}; arrow keys choose`);
     this.name(names, classes);
-    const weight = cells.reduce((sum, cell) => sum + at(cell), 0) / side;
-    const percent = `${Math.round(100 * weight)} % of all weight`;
-    const drawn = `The ${cells.length} strongest of ${all.length} lines: ${percent}. `;
-    const stretches = "A row is a stretch of tokens, named by its first. ";
-    this.note.textContent =
-      (cells.length < all.length ? drawn : "") +
-      (map.maps.isLong ? stretches : "") +
-      "Left: queries; right: keys. Point at a token for its lines alone.";
+    const share = strongest.reduce((sum, cell) => sum + weights[cell], 0) / side;
+    const notes = ["Left: queries; right: keys. Point at a token for its lines alone."];
+    if (map.maps.isLong) notes.unshift("A row is a stretch of tokens, named by its first.");
+    if (strongest.length < weights.length) {
+      const percent = `${Math.round(100 * share)} % of all weight`;
+      notes.unshift(`The ${strongest.length} strongest of ${weights.length} lines: ${percent}.`);
+    }
+    this.note.textContent = notes.join(" ");
     this.layout();
   }
 
@@ -106,21 +92,17 @@ export class Lines {
     this.paint();
   }
 
-  /* The cell of one token and another. */
-  cellOf({ place, isKey }, other) {
-    return isKey ? other * this.side + place : place * this.side + other;
-  }
-
-  isShown(cell) {
-    return this.shown === null || Boolean(this.shown[cell]);
+  /* The lines of the one token, by the token at the other end. */
+  cellsOf({ place, isKey }) {
+    const { side } = this;
+    const cellOf = (_, other) => (isKey ? other * side + place : place * side + other);
+    return Array.from({ length: side }, cellOf);
   }
 
   paint() {
     if (this.root.hidden || !this.row) return;
-    const { only, side, row, at, strength } = this;
-    const tokens = Array.from({ length: side }, (_, place) => place);
-    const own = () => tokens.map((other) => this.cellOf(only, other));
-    const cells = only === null ? this.cells : own().filter((cell) => this.isShown(cell));
+    const { only, side, row, strength } = this;
+    const cells = only === null ? this.strongest : this.cellsOf(only);
     const context = this.canvas.getContext("2d");
     const ratio = window.devicePixelRatio || 1;
     const width = this.canvas.width / ratio;
@@ -130,11 +112,10 @@ export class Lines {
     context.clearRect(0, 0, width, height);
     context.strokeStyle = getComputedStyle(this.root).getPropertyValue("--accent");
     for (const cell of cells) {
-      const query = Math.floor(cell / side);
       const key = cell % side;
-      const from = (query + 0.5) * row - top;
+      const from = (Math.floor(cell / side) + 0.5) * row - top;
       const to = (key + 0.5) * row - top;
-      const opacity = strength(at(cell), query);
+      const opacity = strength(cell);
       const isOutside = Math.max(from, to) < 0 || Math.min(from, to) > height;
       if (!(opacity >= FAINTEST) || isOutside) continue;
       context.globalAlpha = opacity;
@@ -149,13 +130,11 @@ export class Lines {
 
   /* The tokens at the other ends of a token's lines, as strong as its lines. */
   shade(only) {
-    const { at, side } = this;
+    const cells = only === null ? [] : this.cellsOf(only);
     this.columns.forEach((column, which) => {
       const isFar = only !== null && only.isKey === (which === 0);
       [...column.children].forEach((label, index) => {
-        const cell = isFar ? this.cellOf(only, index) : 0;
-        const shows = isFar && this.isShown(cell);
-        const strength = shows ? this.strength(at(cell), Math.floor(cell / side)) : 0;
+        const strength = isFar ? this.strength(cells[index]) : 0;
         label.style.setProperty("--strength", String(strength || 0));
         label.classList.toggle("active", only !== null && !isFar && index === only.place);
       });

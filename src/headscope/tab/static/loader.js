@@ -1,7 +1,7 @@
 /* Fetches what the choices ask for; an error goes to the place where the thing would be. */
 
 import { headsOf, rankHeads } from "./ablation.js";
-import { Latest, askJson, askMaps, askNumbers } from "./api.js";
+import { Latest, askJson, askMaps, askNumbers, outcome } from "./api.js";
 import { nearest } from "./store.js";
 
 const NOTHING = {
@@ -14,8 +14,7 @@ export class Loader {
     this.mapRequests = new Latest();
     this.numberRequests = new Latest();
     this.otherRequests = new Latest();
-    this.picked = { layer: 0, head: 0 }; // by itself, not by the reader
-    store.subscribe(["run"], () => this.changeRun());
+    store.subscribe(["run"], () => store.page || this.loadIndex());
     store.subscribe(["run", "text"], () => {
       store.set({ maps: null, shown: null, other: null }); // of other tokens
       for (const name of ["maps", "other"]) store.setError(name, null);
@@ -33,14 +32,6 @@ export class Loader {
   openPage({ index }) {
     this.store.set({ run: "", loadedRun: "", runs: [{ run: "" }] });
     this.useIndex(index);
-  }
-
-  changeRun() {
-    const { compare, run, page } = this.store;
-    if (compare?.run === run && compare.step === "nearest") {
-      this.store.set({ compare: { ...compare, step: "first" } });
-    }
-    if (!page) this.loadIndex();
   }
 
   /* The runs; and what is new of the chosen one. `link` is what the address asks for. */
@@ -62,29 +53,25 @@ export class Loader {
   /* The run that the link names; without one, the newest. */
   openFirst(runs, link) {
     const first = newest(runs).run;
-    const isKnown = runs.some(({ run }) => run === link.run);
-    if (isKnown || !link.run) {
-      this.open({ ...link, run: link.run || first });
-      return;
-    }
-    this.store.setError("runs", `There is no run ${link.run} here: this is ${first}.`);
-    this.open({ run: first });
+    const isKnown = !link.run || runs.some(({ run }) => run === link.run);
+    const words = `There is no run ${link.run} here: this is ${first}.`;
+    if (!isKnown) this.store.setError("runs", words);
+    this.open(isKnown ? { ...link, run: link.run || first } : { run: first });
   }
 
   /* Show what a link says; what it leaves open, as the page opens. */
-  open({ run, text = null, step = null, layer = null, head = null, query = 0, ...others }) {
+  open({ run, text = null, step = null, layer = null, head = null, query = null, ...others }) {
     const { store } = this;
-    const { lock = null } = others;
-    this.picked = { layer: layer ?? 0, head: head ?? 0 };
     const changes = {
       ...others,
-      ...this.picked,
       run,
       step,
-      lock,
+      layer: layer ?? 0,
+      head: head ?? 0,
+      query: query ?? 0,
+      key: null,
+      lock: null,
       wanted: text,
-      query: lock?.query ?? query,
-      key: lock?.key ?? null,
       follow: step === null,
       stepChosen: step !== null,
       headChosen: layer !== null || head !== null,
@@ -112,14 +99,10 @@ export class Loader {
       store.setError("index", error.message);
       return;
     }
-    try {
-      const series = await askJson("series", { run });
-      if (run !== store.run) return;
-      store.set({ series });
-      store.setError("series", null);
-    } catch (error) {
-      if (run === store.run) store.setError("series", error.message);
-    }
+    const [series, failure] = await outcome(askJson("series", { run }));
+    if (run !== store.run) return;
+    store.set({ series });
+    store.setError("series", failure);
   }
 
   useIndex(index) {
@@ -146,10 +129,10 @@ export class Loader {
     const { run, text } = store;
     const step = store.steps[store.place];
     if (!step) return;
-    const show = (maps, error) => {
+    const show = (maps, failure) => {
       if (run !== store.run || text !== store.text) return;
-      store.set(error ? { maps: null, shown: null } : { maps, shown: step.step });
-      store.setError("maps", error ? `Step ${step.step}: ${error.message}` : null);
+      store.set({ maps, shown: maps === null ? null : step.step });
+      store.setError("maps", failure && `Step ${step.step}: ${failure}`);
     };
     this.mapRequests.ask(`${run}\0${text}`, (signal) => askMaps(run, step, text, signal), show);
   }
@@ -159,12 +142,12 @@ export class Loader {
     const { run, text } = store;
     const step = store.steps[store.place];
     if (!step) return;
-    const show = (content, error) => {
+    const show = (content, failure) => {
       if (run !== store.run) return;
-      const numbers = error ? null : { ...content, step: step.step };
+      const numbers = content && { ...content, step: step.step };
       const isBest = numbers !== null && step.step === bestStep(store.index)?.step;
       store.set(isBest ? { numbers, bestNumbers: numbers } : { numbers });
-      store.setError("numbers", error ? `Step ${step.step}: ${error.message}` : null);
+      store.setError("numbers", failure && `Step ${step.step}: ${failure}`);
     };
     this.numberRequests.ask(run, (signal) => askNumbers(run, step, text, signal), show);
   }
@@ -175,26 +158,17 @@ export class Loader {
     const { run, index, text } = store;
     const best = bestStep(index);
     if (!best || store.page || best.step === store.steps[store.place]?.step) return;
-    try {
-      const numbers = await askNumbers(run, best, text);
-      const isCurrent = run === store.run && index === store.index;
-      if (isCurrent) store.set({ bestNumbers: { ...numbers, step: best.step } });
-    } catch {
-      // Where it matters, the step itself says what is wrong.
-    }
+    const [numbers] = await outcome(askNumbers(run, best, text)); // the step itself says what fails
+    const isCurrent = run === store.run && index === store.index;
+    if (numbers && isCurrent) store.set({ bestNumbers: { ...numbers, step: best.step } });
   }
 
   /* The most important head, unless the reader or a link has chosen one. */
   chooseHead() {
     const { store } = this;
     if (store.headChosen || store.maps === null) return;
-    if (store.layer !== this.picked.layer || store.head !== this.picked.head) {
-      store.set({ headChosen: true });
-      return;
-    }
     const first = rankHeads(headsOf(store))?.[0];
-    if (first) this.picked = { layer: first.layer, head: first.head };
-    store.set(this.picked);
+    if (first) store.set({ layer: first.layer, head: first.head });
   }
 
   /* The maps that are compared with: of the same text, found by its tokens. */
@@ -208,10 +182,10 @@ export class Loader {
       return;
     }
     const load = (signal) => this.askOther(compare, tokens, signal);
-    const show = (other, error) => {
+    const show = (other, failure) => {
       if (store.compare === null || tokens !== store.tokens) return;
-      store.set({ other: error ? null : other });
-      store.setError("other", error ? error.message : null);
+      store.set({ other });
+      store.setError("other", failure);
     };
     this.otherRequests.ask(`${compare.run}\0${run}\0${store.text}`, load, show);
   }
@@ -219,7 +193,7 @@ export class Loader {
   async askOther({ run, step: wish }, tokens, signal) {
     const { store } = this;
     const shownStep = store.steps[store.place]?.step ?? null;
-    const index = run === store.run ? store.index : await this.askOtherIndex(run, signal);
+    const index = run === store.run ? store.index : await askJson("index", { run }, signal);
     const isSame = (text) => JSON.stringify(text.tokens) === JSON.stringify(tokens);
     const text = index.texts.findIndex(isSame);
     if (text < 0) throw new Error(`${run} has recorded no text of the same tokens`);
@@ -228,15 +202,6 @@ export class Loader {
     const step = index.steps[place ?? near];
     if (!step) throw new Error(`${run} has recorded no step yet`);
     return { run, index, step: step.step, maps: await askMaps(run, step, text, signal) };
-  }
-
-  /* The index of another run, asked for again when the list of runs says that it has grown. */
-  async askOtherIndex(run, signal) {
-    const listed = JSON.stringify(this.store.runs.find((each) => each.run === run) ?? null);
-    if (this.otherIndex?.run !== run || this.otherIndex.listed !== listed) {
-      this.otherIndex = { run, listed, index: await askJson("index", { run }, signal) };
-    }
-    return this.otherIndex.index;
   }
 }
 

@@ -1,8 +1,7 @@
 /* The answer of `maps`, arrays in one buffer. The server has checked them (record/schema.py). */
 
 const TYPES = { uint8: Uint8Array, int32: Int32Array, float32: Float32Array };
-
-export const SMALL = 48; // cells along a side of a small map
+const SMALL = 48; // cells along a side of a small map
 
 export function decodeBundle(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
@@ -16,23 +15,10 @@ export function decodeBundle(buffer) {
   return new Maps(arrays);
 }
 
-/* The stretch that each token is in, and how long each of them is. */
-function stretchesOf(tokens, count) {
-  const stretchOf = new Uint8Array(tokens);
-  const lengths = new Uint32Array(count);
-  for (let place = 0; place < count; place += 1) {
-    const first = Math.floor((place * tokens) / count);
-    const end = Math.floor(((place + 1) * tokens) / count);
-    stretchOf.fill(place, first, end);
-    lengths[place] = end - first;
-  }
-  return { stretchOf, lengths };
-}
-
-/* The entries of a table [layers, heads, ...] that are of one head. */
-function ofHead({ shape, values }, layer, head) {
-  const size = shape.slice(2).reduce((product, side) => product * side, 1);
-  const start = (layer * shape[1] + head) * size;
+/* The part of a table that is of one entry along its first axes. */
+function part({ shape, values }, ...places) {
+  const size = shape.slice(places.length).reduce((product, side) => product * side, 1);
+  const start = size * places.reduce((sum, place, axis) => sum * shape[axis] + place, 0);
   return values.subarray(start, start + size);
 }
 
@@ -81,107 +67,92 @@ export class Maps {
   }
 
   has(layer, head) {
-    return head !== null && head >= 0 && head < this.headsOf(layer);
+    return head >= 0 && head < this.headsOf(layer);
+  }
+
+  /* A table [layers, heads, ...] at one head, or null. */
+  ofHead(name, layer, head) {
+    const table = this.arrays.get(name);
+    return table && this.has(layer, head) ? part(table, layer, head) : null;
   }
 
   /* What a head contributes to the answer, in nats (direct logit attribution), or null. */
   contributionOf(layer, head) {
-    const heads = this.arrays.get("nats/heads");
-    return heads && this.has(layer, head) ? ofHead(heads, layer, head)[0] : null;
+    return this.ofHead("nats/heads", layer, head)?.[0] ?? null;
   }
 
   /* The tokens that a head's contribution is mostly from: [place, nats]. */
   contributionsByToken(layer, head) {
-    const keys = this.arrays.get("nats/keys");
-    if (!keys || !this.has(layer, head)) return [];
-    const nats = ofHead(this.arrays.get("nats/by_key"), layer, head);
-    return Array.from(ofHead(keys, layer, head), (key, place) => [key, nats[place]]);
+    const nats = this.ofHead("nats/by_key", layer, head);
+    const keys = this.ofHead("nats/keys", layer, head) ?? [];
+    return Array.from(keys, (key, place) => [key, nats[place]]);
   }
 
   /* Each class's probability as it is, with a head ablated, and with its layer; or null. */
   ablated(layer, head) {
-    const heads = this.arrays.get("without/heads");
-    const layers = this.arrays.get("without/layers");
     const whole = this.values("probabilities");
-    if (!heads || !layers || !whole || !this.has(layer, head)) return null;
-    const count = whole.length;
-    const ofLayer = layers.values.subarray(layer * count, (layer + 1) * count);
-    return { whole, head: ofHead(heads, layer, head), layer: ofLayer };
+    const ofHead = this.ofHead("without/heads", layer, head);
+    const layers = this.arrays.get("without/layers");
+    if (!whole || !ofHead || !layers) return null;
+    return { whole, head: ofHead, layer: part(layers, layer) };
   }
 
-  /* What is drawn of a head: rows of levels with a scale each, or of weights. */
-  picture(layer, head) {
-    const { levels, scales, weights, overview, overview_scales: ofOverview } = this.layers[layer];
-    const side = this.places;
-    const cells = (overview ?? levels ?? weights).values;
-    const own = cells.subarray(head * side * side, (head + 1) * side * side);
-    const rowScales = (overview ? ofOverview : scales)?.values;
-    if (!rowScales) return { side, weights: own };
-    return { side, levels: own, scales: rowScales.subarray(head * side, (head + 1) * side) };
-  }
-
-  /* The picture as plain numbers, row after row. */
+  /* The weights of a head, row after row: of a long text, its overview. */
   cells(layer, head) {
-    const { side, levels, scales, weights } = this.picture(layer, head);
-    if (weights) return weights;
-    const cells = new Float32Array(levels.length);
-    for (let row = 0; row < side; row += 1) {
-      const scale = scales[row] / 255;
-      const end = (row + 1) * side;
-      for (let cell = row * side; cell < end; cell += 1) cells[cell] = levels[cell] * scale;
+    const { levels, scales, weights, overview, overview_scales: ofOverview } = this.layers[layer];
+    if (weights) return part(weights, head);
+    const cells = new Float32Array(part(overview ?? levels, head));
+    const ofRow = part(overview ? ofOverview : scales, head);
+    for (let row = 0; row < this.places; row += 1) {
+      const end = (row + 1) * this.places;
+      for (let cell = row * this.places; cell < end; cell += 1) cells[cell] *= ofRow[row] / 255;
     }
     return cells;
   }
 
   /* What the texts of a pair give to each: A→A, A→B, B→A, B→B; null if not recorded. */
   quadrants(layer, head) {
-    return this.layers[layer].quadrants?.values.subarray(4 * head, 4 * head + 4) ?? null;
+    const { quadrants } = this.layers[layer];
+    return quadrants ? part(quadrants, head) : null;
   }
 
   /* What is drawn small: queries averaged and keys summed over stretches, so that a thin line does
-     not fade and rows still sum to 1. Cells that do not show are left out of the sums. */
-  small(layer, head, shown = null) {
-    const picture = this.picture(layer, head);
-    const { side, levels, scales, weights } = picture;
-    if (side <= SMALL || this.isLong) return picture; // an overview is small already
-    this.stretches ??= stretchesOf(side, SMALL);
-    const { stretchOf, lengths } = this.stretches;
-    const sums = new Float32Array(SMALL * SMALL);
-    const cells = levels ?? weights;
+     not fade and rows still sum to 1. */
+  small(layer, head) {
+    const cells = this.cells(layer, head);
+    const side = this.places;
+    if (side <= SMALL || this.isLong) return cells; // an overview is small already
+    const stretchOf = Array.from({ length: side }, (_, token) => inStretch(token, side, SMALL));
+    const lengths = new Float32Array(SMALL);
+    for (const stretch of stretchOf) lengths[stretch] += 1;
+    const small = new Float32Array(SMALL * SMALL);
     for (let row = 0; row < side; row += 1) {
-      const factor = (levels ? scales[row] / 255 : 1) / lengths[stretchOf[row]];
-      const start = stretchOf[row] * SMALL;
+      const stretch = stretchOf[row];
       for (let column = 0; column < side; column += 1) {
-        const cell = row * side + column;
-        if (shown === null || shown[cell]) sums[start + stretchOf[column]] += cells[cell] * factor;
+        const weight = cells[row * side + column] / lengths[stretch];
+        small[stretch * SMALL + stretchOf[column]] += weight;
       }
     }
-    return { side: SMALL, weights: sums };
+    return small;
   }
 
   /* The length || W_O v_k || of what each key adds per unit of weight; null if not known. */
   norms(layer, head) {
     const { value_norms: norms } = this.layers[layer];
-    const own = norms?.values.subarray(head * this.tokens, (head + 1) * this.tokens);
+    const own = norms && part(norms, head);
     return own?.every((norm) => norm >= 0 && norm < Infinity) ? own : null;
   }
 
-  /* The same for each column of the picture: of a long text, the mean over its stretch. */
-  columnNorms(layer, head) {
-    const norms = this.norms(layer, head);
-    if (norms === null || !this.isLong) return norms;
-    return Float32Array.from({ length: this.places }, (_, place) => {
-      const part = norms.subarray(...this.stretch(place));
-      return part.reduce((sum, norm) => sum + norm, 0) / Math.max(1, part.length);
-    });
-  }
-
-  /* The picture of weight x value: what each key really adds to a query (Kobayashi et al. 2020). */
+  /* Weight x value: what each key really adds to a query (Kobayashi et al. 2020). */
   valued(layer, head) {
     const side = this.places;
-    const norms = this.columnNorms(layer, head);
-    const weights = this.cells(layer, head).map((weight, cell) => weight * norms[cell % side]);
-    return { side, weights };
+    const norms = this.norms(layer, head);
+    const normOf = (place) => {
+      const own = norms.subarray(...this.stretch(place)); // of a short text one
+      return own.reduce((sum, norm) => sum + norm, 0) / Math.max(1, own.length);
+    };
+    const columns = Array.from({ length: side }, (_, place) => normOf(place));
+    return this.cells(layer, head).map((weight, cell) => weight * columns[cell % side]);
   }
 
   /* The first token of a stretch and of the next. A short text has one for each token. */
@@ -191,44 +162,35 @@ export class Maps {
   }
 
   stretchOf(token) {
-    let place = Math.min(this.places - 1, Math.floor((token * this.places) / this.tokens));
-    while (place + 1 < this.places && this.stretch(place)[1] <= token) place += 1;
-    return place;
+    return inStretch(token, this.tokens, this.places);
   }
 
   /* The weights that a query gives to each key. */
   row(layer, head, query) {
-    const length = this.tokens;
     const { top_keys: keys, top_levels: levels, scales } = this.layers[layer];
-    const weightOf = (_, key) => this.weight(layer, head, query, key);
-    if (!keys) return Float32Array.from({ length }, weightOf);
-    const row = new Float32Array(length).fill(NaN);
-    const kept = keys.shape[2];
-    const at = head * length + query;
-    for (let place = at * kept; place < (at + 1) * kept; place += 1) {
-      row[keys.values[place]] = (levels.values[place] / 255) * scales.values[at];
+    if (!keys) {
+      const start = query * this.tokens;
+      return this.cells(layer, head).slice(start, start + this.tokens);
     }
+    const row = new Float32Array(this.tokens).fill(NaN);
+    const scale = part(scales, head, query)[0];
+    const known = part(levels, head, query);
+    part(keys, head, query).forEach((key, place) => (row[key] = (known[place] / 255) * scale));
     return row;
-  }
-
-  weight(layer, head, query, key) {
-    if (this.isLong) return this.row(layer, head, query)[key];
-    const { levels, scales, weights } = this.layers[layer];
-    const row = head * this.tokens + query;
-    const cell = row * this.tokens + key;
-    return weights ? weights.values[cell] : (levels.values[cell] / 255) * scales.values[row];
   }
 
   /* The weights that a key is given by each query. */
   column(layer, head, key) {
     const length = this.tokens;
-    return Float32Array.from({ length }, (_, query) => this.weight(layer, head, query, key));
+    if (this.isLong) {
+      return Float32Array.from({ length }, (_, query) => this.row(layer, head, query)[key]);
+    }
+    const cells = this.cells(layer, head);
+    return Float32Array.from({ length }, (_, query) => cells[query * length + key]);
   }
+}
 
-  /* Of a long text: the sum of a query's weights that are not kept, and how many those are. */
-  rest(layer, head, query) {
-    const { rest, top_keys: keys } = this.layers[layer];
-    if (!rest) return null;
-    return { weight: rest.values[head * this.tokens + query], count: this.tokens - keys.shape[2] };
-  }
+/* The stretch that a token is in, where `tokens` of them are cut into `places` stretches. */
+function inStretch(token, tokens, places) {
+  return Math.floor(((token + 1) * places - 1) / tokens);
 }

@@ -3,13 +3,6 @@
 
 import { element } from "./dom.js";
 
-/* The parts of a map: [name, words, title]. */
-export const PARTS = [
-  ["all", "all", "every weight"],
-  ["within", "within a text", "from tokens of a text to tokens of the same text"],
-  ["between", "between the texts", "from tokens of a text to tokens of the other text"],
-];
-
 const NAMES = ["A", "B"];
 
 /* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
@@ -35,42 +28,6 @@ function bordersOf(segments) {
   return borders;
 }
 
-/* Which tokens show beside one of them, as keys of a query or as queries of a key; null for all. */
-export function shownBeside({ segments, part }, token) {
-  if (segments === null || part === "all") return null;
-  const own = segments[token];
-  return segments.map((other) => {
-    if (own === null || other === null) return false;
-    return (own === other) === (part === "within");
-  });
-}
-
-/* The texts that a stretch of tokens has any of, as bits: 1 for A, 2 for B. */
-function textsIn(segments, place, side) {
-  const first = Math.floor((place * segments.length) / side);
-  const end = Math.floor(((place + 1) * segments.length) / side);
-  const own = segments.slice(first, end).filter((segment) => segment !== null);
-  return own.reduce((bits, segment) => bits | (1 << segment), 0);
-}
-
-const masks = new WeakMap(); // segments -> part and side -> cells
-
-/* Which cells of a map show, row after row; null for all. A stretch shows if any token does. */
-export function shownCells({ segments, part }, side) {
-  if (segments === null || part === "all") return null;
-  if (!masks.has(segments)) masks.set(segments, new Map());
-  const known = masks.get(segments);
-  const key = `${part} ${side}`;
-  if (!known.has(key)) {
-    const texts = Array.from({ length: side }, (_, place) => textsIn(segments, place, side));
-    const swapped = texts.map((bits) => ((bits & 1) << 1) | (bits >> 1));
-    const wanted = part === "within" ? texts : swapped;
-    const isShown = (_, cell) => (wanted[Math.floor(cell / side)] & texts[cell % side] ? 1 : 0);
-    known.set(key, Uint8Array.from({ length: side * side }, isShown));
-  }
-  return known.get(key);
-}
-
 /* The tokens of a pair in a block for each text, under its name. */
 export function blocksOf(nodes, tokens, segments) {
   if (segments === null) return nodes;
@@ -81,17 +38,13 @@ export function blocksOf(nodes, tokens, segments) {
     const text = segments.slice(start, end).find((segment) => segment !== null) ?? 0;
     const words = tokens.slice(start, end).filter((_, place) => segments[start + place] !== null);
     const name = element("span", { class: "block-name", "aria-hidden": "true" }, NAMES[text]);
-    return element(
-      "div",
-      {
-        class: `block ${classOf(text)}`,
-        role: "group",
-        "aria-label": `Text ${NAMES[text]}`,
-        dir: directionOf(words.join(" ")),
-      },
-      name,
-      ...nodes.slice(start, end),
-    );
+    const attributes = {
+      class: `block ${classOf(text)}`,
+      role: "group",
+      "aria-label": `Text ${NAMES[text]}`,
+      dir: directionOf(words.join(" ")),
+    };
+    return element("div", attributes, name, ...nodes.slice(start, end));
   });
 }
 
@@ -131,7 +84,6 @@ function formatShare(share, isSigned) {
    what goes to the other text where more tokens count than are shown. */
 export function quadrantTable(quadrants, segments, isSigned, between = null) {
   const shares = Array.from(quadrants, (share) => share ?? NaN);
-  const hasSpecial = segments.includes(null);
   const header = (words, scope, text) => element("th", { class: classOf(text), scope }, words);
   const cell = (share) => {
     const node = element("td", {}, formatShare(share, isSigned));
@@ -139,17 +91,15 @@ export function quadrantTable(quadrants, segments, isSigned, between = null) {
     return node;
   };
   const names = NAMES.map((name, text) => header(`to ${name}`, "col", text));
-  if (hasSpecial) names.push(header("to special", "col", null));
+  names.push(header("to special", "col", null));
   const rows = NAMES.map((name, text) => {
     const own = shares.slice(2 * text, 2 * text + 2);
     const rest = (isSigned ? 0 : 1) - own[0] - own[1];
-    if (hasSpecial) own.push(isSigned || Number.isNaN(rest) ? rest : Math.max(0, rest));
+    own.push(isSigned || Number.isNaN(rest) ? rest : Math.max(0, rest));
     return element("tr", {}, header(`from ${name}`, "row", text), ...own.map(cell));
   });
   const mean = formatShare(between ?? betweenOf(shares, segments), isSigned);
-  const caption = `mean share of attention · between ${mean}`;
-  return element(
-    "table", "quadrants", element("caption", {}, caption),
-    element("tr", {}, element("td"), ...names), ...rows,
-  );
+  const caption = element("caption", {}, `mean share of attention · between ${mean}`);
+  const top = element("tr", {}, element("td"), ...names);
+  return element("table", "quadrants", caption, top, ...rows);
 }

@@ -1,15 +1,12 @@
 /* What the reader chose and what was fetched, and the link that opens the same view. */
 
 import { page } from "./api.js";
-import { OWN, SCALES } from "./colors.js";
-import { PARTS } from "./pairs.js";
+import { SCALES } from "./colors.js";
 
-/* What a link keeps, and the values that it may have; the first is the default. */
+/* Choices that a link keeps, and the values that they may have; the first is the default. */
 const LINKED = {
-  part: PARTS.map(([part]) => part),
-  scale: [OWN, ...SCALES.map(([scale]) => scale)],
+  scale: SCALES.map(([scale]) => scale),
   order: ["importance", "place"],
-  filter: ["every", "matter"],
   view: ["weight", "value", "lines"], // of the large map
   without: ["hidden", "shown"], // what is predicted with the chosen head ablated
 };
@@ -201,52 +198,25 @@ export function readLink() {
   const values = new URLSearchParams(hashParts().join("&"));
   const read = (name) => values.get(PREFIX + name);
   const whole = (name) => (/^\d+$/.test(read(name) ?? "") ? Number(read(name)) : null);
-  const link = {
-    run: read("run"),
-    text: read("text"), // the text's name
-    step: whole("step"),
-    layer: whole("layer"),
-    head: whole("head"),
-    query: whole("query") ?? 0,
-    lock: readLock(read("lock")),
-    compare: readCompare(read("compare")),
-  };
+  const link = { run: read("run"), text: read("text"), compare: null }; // the text's name
+  for (const name of ["step", "layer", "head", "query"]) link[name] = whole(name);
   for (const [name, known] of Object.entries(LINKED)) {
     link[name] = known.includes(read(name)) ? read(name) : known[0];
+  }
+  if (read("compare") !== null) {
+    const step = whole("at") ?? (["first", "last"].includes(read("at")) ? read("at") : "nearest");
+    const view = read("as") === "difference" ? "difference" : "beside";
+    link.compare = { run: read("compare"), step, view };
   }
   return link;
 }
 
-/* The query that is locked, and its key if one is. */
-function readLock(value) {
-  const [, query, key] = value?.match(/^(\d{1,6})(?:,(\d{1,6}))?$/) ?? [];
-  if (query === undefined) return null;
-  return { query: Number(query), key: key === undefined ? null : Number(key) };
-}
-
-function readCompare(value) {
-  if (!value) return null;
-  const [run, step, view, order] = value.split(",");
-  const isNamed = ["first", "last", "nearest"].includes(step);
-  const number = /^\d+$/.test(step) ? Number(step) : "nearest";
-  return {
-    run: new URLSearchParams(`run=${run.replaceAll("+", "%2B")}`).get("run"),
-    step: isNamed ? step : number,
-    view: view === "difference" ? view : "beside",
-    order: order === "matched" ? order : "own",
-  };
-}
-
 function linkOf(store) {
-  const { run, shownText, layer, head, query, lock, compare } = store;
+  const { run, shownText, layer, head, query, compare } = store;
   const step = store.steps[store.place]?.step ?? "";
   const values = { run, text: shownText?.name ?? "", step, layer, head };
-  if (compare) {
-    const parts = [compare.run, compare.step, compare.view, compare.order];
-    values.compare = parts.map(encodeURIComponent).join(",");
-  }
   if (query > 0) values.query = query;
-  if (lock !== null) values.lock = lock.key === null ? lock.query : `${lock.query},${lock.key}`;
+  if (compare) Object.assign(values, { compare: compare.run, at: compare.step, as: compare.view });
   for (const [name, known] of Object.entries(LINKED)) {
     if (store[name] !== known[0]) values[name] = store[name];
   }
@@ -254,8 +224,8 @@ function linkOf(store) {
   return new URLSearchParams(named).toString().replaceAll("+", "%20");
 }
 
-/* Keep the address true while this tab shows, and open what it says when a reader changes it.
-   Returns a function that gives the link. */
+/* Keep the address true while this tab shows: it is a link to this view. Open what it says when a
+   reader changes it. */
 export function keepLink(store, follow) {
   let written = null;
   let timer = null;
@@ -270,7 +240,7 @@ export function keepLink(store, follow) {
     const address = location.href.split("#")[0] + written; // a hash alone is read against <base>
     history.replaceState(history.state, "", address);
   };
-  const linked = ["run", "text", "shown", "layer", "head", "query", "lock", "compare", "index"];
+  const linked = ["run", "text", "shown", "layer", "head", "query", "compare", "index"];
   store.subscribe([...linked, ...Object.keys(LINKED)], () => {
     timer ??= setTimeout(write, 150); // a browser refuses more than 100 changes in ten seconds
   });
@@ -278,9 +248,4 @@ export function keepLink(store, follow) {
     const { hash } = outer().location;
     if (isVisible() && hash !== written && hash.includes(PREFIX)) follow(readLink());
   });
-  return () => {
-    clearTimeout(timer);
-    write();
-    return outer().location.href;
-  };
 }

@@ -1,93 +1,59 @@
-/* The numbers of every head: a row a head; a click on a column's name sorts, and groups of columns
-   unfold. */
+/* The numbers of every head: a row a head. A click on a column's name sorts. */
 
 import { EFFECTS, NO_PATTERN } from "./ablation.js";
-import {
-  button, download, element, formatNumber, isolated, legible, panel, showError, wordsOf,
-} from "./dom.js";
-import { betweenOf } from "./pairs.js";
+import { button, download, element, formatNumber, isolated, legible } from "./dom.js";
+import { panel, showError, wordsOf } from "./dom.js";
 
-/* The columns, by the names of the record. Errors of the pattern stand in titles, to fit. */
-const ALWAYS = ["verdict", "loss_zeroed", "accuracy_zeroed", "nats", "role"];
-const PATTERN = [
-  "entropy_share", "entropy", "mean_distance", "self", "previous", "next", "first", "last",
-  "separator", "crossing", "between", "same_token", "position_only",
-];
-const OTHER_EFFECTS = [
-  "gate_gradient", "loss_averaged", "accuracy_averaged", "comprehensiveness", "sufficiency",
-];
-const GROUPS = [
-  ["attention pattern", PATTERN],
-  ["other effects", OTHER_EFFECTS],
-  ["other numbers", null],
-  ["over the steps", ["line"]],
-  ["most similar", ["like"]],
-];
-// Before heads are ablated:
-const UNFOLDED = ["attention pattern", "other numbers", "over the steps"];
+/* The columns in their order, by the names of the record: [what stands above it, its title]. */
+const FIRST = {
+  verdict: ["effect", "whether ablating the head changes the loss, by 95 % intervals"],
+  loss_zeroed: ["loss change", "of the loss when the head's output is set to zero, in nats"],
+  accuracy_zeroed: ["accuracy change", "of the accuracy when the head's output is set to zero"],
+  nats: ["contribution", "to the predicted class, in nats (direct logit attribution)"],
+  role: ["role", "what the head does, by rules over its numbers; the rule's score is in the title"],
+};
+const MORE = {
+  entropy_share: ["entropy share", "entropy, as a share of the largest for a text of that length"],
+  entropy: ["entropy", "of a query's weights in nats: 0 if each looks at one key"],
+  mean_distance: ["distance", "tokens between a query and what it looks at, mean"],
+  self: ["self", "weight to the token itself"],
+  previous: ["previous", "weight to the token before"],
+  next: ["next", "weight to the token after"],
+  first: ["first", "weight to the first token, [CLS]"],
+  last: ["last", "weight to the last token"],
+  separator: ["separator", "weight to separators, [SEP]"],
+  crossing: ["crossing", "of pairs: weight from one text to the other"],
+  between: ["between", "crossing of the shown pair alone, at the shown step"],
+  same_token: ["same token", "weight to the other places of the same token"],
+  position_only: ["position only", "share of texts where position alone tells the key"],
+  gate_gradient: ["gate gradient", "of the loss by a gate on the head, its size (Michel 2019)"],
+  loss_averaged: ["loss change, mean ablation", "when its output is set to its mean, in nats"],
+  accuracy_averaged: ["accuracy change, mean ablation", "when its output is set to its mean"],
+  comprehensiveness: ["comprehensiveness", "fall of the prediction without the head's tokens"],
+  sufficiency: ["sufficiency", "fall of the prediction with those tokens alone: less is better"],
+};
+const LAST = {
+  line: ["over the steps", "what the rows are sorted by, over the steps"],
+  like: ["most similar", "the head whose maps are nearest: Jensen-Shannon divergence in nats"],
+};
+const COLUMNS = { ...FIRST, ...MORE, ...LAST };
 const IN_WORDS = ["role", "verdict", "line", "like"];
-
-/* What stands above a column, where that is not the name of the record. */
-const NAMES = new Map([
-  ["verdict", "effect"],
-  ["loss_zeroed", "loss change"],
-  ["accuracy_zeroed", "accuracy change"],
-  ["nats", "contribution"],
-  ["mean_distance", "distance"],
-  ["loss_averaged", "loss change, mean ablation"],
-  ["accuracy_averaged", "accuracy change, mean ablation"],
-  ["line", "over the steps"],
-  ["like", "most similar"],
-]);
-
-/* Its title. */
-const MEANINGS = new Map([
-  ["verdict", "whether ablating the head changes the loss, by 95 % intervals"],
-  ["role", "what the head does, by rules over its numbers; the score of the rule is in the title"],
-  ["like", "the other head whose maps are nearest: Jensen-Shannon divergence in nats"],
-  ["entropy", "entropy of a query's weights in nats: 0 if each looks at one key"],
-  ["entropy_share", "entropy, as a share of the largest that a text of that length allows"],
-  ["mean_distance", "tokens between a query and what it looks at, mean"],
-  ["first", "weight to the first token, [CLS]"],
-  ["separator", "weight to separators, [SEP]"],
-  ["crossing", "of pairs: weight from one text to the other; special tokens are of neither text"],
-  ["between", "crossing of the shown pair alone, at the shown step"],
-  ["same_token", "weight to the other places of the same token"],
-  ["position_only", "share of texts where the position alone tells what a query looks at most"],
-  ["loss_zeroed", "change of the loss when the head's output is set to zero, in nats"],
-  ["accuracy_zeroed", "change of the accuracy when the head's output is set to zero"],
-  ["loss_averaged", "change of the loss when the head's output is set to its mean, in nats"],
-  ["accuracy_averaged", "change of the accuracy when the head's output is set to its mean"],
-  ["gate_gradient", "size of the loss's gradient by a gate on the head (Michel et al. 2019)"],
-  ["nats", "contribution to the predicted class, in nats (direct logit attribution)"],
-  ["comprehensiveness", "how much the prediction falls without the tokens that the head points at"],
-  ["sufficiency", "how much the prediction falls with those tokens alone: less is better"],
-]);
-
-function inOrder(names) {
-  const known = [...ALWAYS, ...PATTERN, ...OTHER_EFFECTS];
-  const others = names.filter((name) => !known.includes(name));
-  return [...known.filter((name) => names.includes(name)), ...others];
-}
 
 /* What is known of heads at a step, as the columns ask for it; `at` is [layer, head]. */
 class Numbers {
-  constructor({ numbers, index, maps, segments }) {
-    this.extra = numbers.extra;
-    this.measures = numbers.measures;
+  constructor({ numbers, index }) {
+    Object.assign(this, { extra: numbers.extra, measures: numbers.measures });
     this.layerNames = index.layers;
     this.heads = index.heads.flatMap((count, layer) => {
       return Array.from({ length: count }, (_, head) => [layer, head]);
     });
-    if (segments === null) return;
-    const between = (layer, head) => {
-      const shares = maps?.has(layer, head) ? maps.quadrants(layer, head) : null;
-      return shares === null ? null : betweenOf(shares, segments);
-    };
-    const mean = index.heads.map((count, layer) => {
-      return Array.from({ length: count }, (_, head) => between(layer, head));
-    });
-    this.measures = { between: { mean }, ...numbers.measures };
+  }
+
+  /* The names of the measures, those that are known to this table first. */
+  get names() {
+    const has = (name) => Object.hasOwn(this.measures, name);
+    const known = Object.keys(COLUMNS).filter(has);
+    return [...known, ...Object.keys(this.measures).filter((name) => !known.includes(name))];
   }
 
   has(name) {
@@ -117,13 +83,11 @@ class Numbers {
   }
 
   /* The head whose maps are nearest, [layer, head, divergence]; empty where that is not known. */
-  nearest([layer, head]) {
-    const at = this.heads.findIndex((place) => place[0] === layer && place[1] === head);
-    const row = this.extra.likeness?.[at] ?? [];
-    const others = [...row.keys()].filter((other) => other !== at && row[other] !== null);
-    if (others.length === 0) return [];
-    const best = others.reduce((least, other) => (row[other] < row[least] ? other : least));
-    return [...this.heads[best], row[best]];
+  nearest(at) {
+    const row = this.extra.likeness?.[this.heads.indexOf(at)] ?? [];
+    const others = [...row.keys()].filter((other) => this.heads[other] !== at);
+    const known = others.filter((other) => row[other] !== null).sort((a, b) => row[a] - row[b]);
+    return known.length === 0 ? [] : [...this.heads[known[0]], row[known[0]]];
   }
 }
 
@@ -137,51 +101,36 @@ function csvCell(value) {
 
 /* All numbers of all heads as comma-separated values (RFC 4180). */
 function csvOf(numbers) {
-  const measures = inOrder(Object.keys(numbers.measures));
+  const { names, layerNames } = numbers;
+  const named = names.flatMap((name) => [name, `${name}_error`]);
   const nearest = ["most_like_layer", "most_like_head", "most_like_divergence"];
-  const named = measures.flatMap((name) => [name, `${name}_error`]);
   const header = ["layer", "head", "verdict", "role", "role_score", ...named, ...nearest];
   const lines = numbers.heads.map((at) => {
     const [layer, head, divergence] = numbers.nearest(at);
-    return [
-      numbers.layerNames[at[0]], at[1],
-      numbers.value("verdict", at), numbers.value("role", at), numbers.score(at),
-      ...measures.flatMap((name) => [numbers.value(name, at), numbers.error(name, at)]),
-      numbers.layerNames[layer], head, divergence,
-    ];
+    const measured = names.flatMap((name) => [numbers.value(name, at), numbers.error(name, at)]);
+    const words = ["verdict", "role"].map((name) => numbers.value(name, at));
+    const own = [layerNames[at[0]], at[1], ...words, numbers.score(at), ...measured];
+    return [...own, layerNames[layer], head, divergence];
   });
   return [header, ...lines].map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
 }
 
 const SVG = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT, EDGE] = [84, 18, 3];
 
-function shape(tag, attributes, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-/* How a number of a head went over the steps: a small line, and a dot at the step that is shown. */
-function sparkLine(steps, values, [low, high], shown) {
-  const xOf = (step) => {
-    const span = steps.at(-1) - steps[0] || 1;
-    return EDGE + ((WIDTH - 2 * EDGE) * (step - steps[0])) / span;
-  };
-  const yOf = (value) => HEIGHT - EDGE - ((HEIGHT - 2 * EDGE) * (value - low)) / (high - low || 1);
-  const isKnown = (place) => typeof values[place] === "number";
-  const parts = steps.map((step, place) => {
-    if (!isKnown(place)) return "";
-    const pen = place > 0 && isKnown(place - 1) ? "L" : "M";
-    return `${pen}${xOf(step).toFixed(1)} ${yOf(values[place]).toFixed(1)}`;
+/* How a number of a head went over the steps, as a small line. */
+function sparkLine(steps, values, [low, high]) {
+  const known = [...steps.keys()].filter((place) => Number.isFinite(values[place]));
+  const span = steps.at(-1) - steps[0] || 1;
+  const points = known.map((place) => {
+    const x = (84 * (steps[place] - steps[0])) / span;
+    return `${x.toFixed(1)},${(16 - (14 * (values[place] - low)) / (high - low || 1)).toFixed(1)}`;
   });
-  const node = shape("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}` });
-  node.append(shape("path", { d: parts.join("") }));
-  const place = steps.indexOf(shown);
-  if (isKnown(place)) {
-    node.append(shape("circle", { class: "dot", cx: xOf(shown), cy: yOf(values[place]), r: 2.5 }));
-  }
+  const node = document.createElementNS(SVG, "svg");
+  const line = document.createElementNS(SVG, "polyline");
+  node.setAttribute("class", "spark");
+  node.setAttribute("viewBox", "0 0 84 18");
+  line.setAttribute("points", points.join(" "));
+  node.append(line);
   return node;
 }
 
@@ -191,7 +140,7 @@ export class HeadTable {
   constructor(store) {
     Object.assign(this, { store, rows: [], columns: [], layout: "" });
     this.sorted = null; // the column and direction that the reader chose
-    this.chosen = null; // the groups that the reader left unfolded
+    this.hasMore = null; // whether the reader unfolded the other columns
     const caption = element("caption", "unseen", "Every head with its numbers");
     this.header = element("tr");
     this.body = element("tbody");
@@ -200,12 +149,11 @@ export class HeadTable {
     this.scroll = element("div", { class: "table-scroll", tabindex: "0", ...name }, table);
     this.panel = panel("table", TITLE, this.scroll);
     this.root = this.panel.root;
-    this.folds = GROUPS.map(([name]) => button(name, "", () => this.toggle(name), "plain fold"));
+    this.more = button("All columns", "", () => this.unfold(), "plain fold");
     const title = "all numbers of all heads, with errors, as comma-separated values";
     this.save = button("Save CSV", title, () => this.saveFile());
-    this.panel.tools.append(...this.folds, this.save);
+    this.panel.tools.append(this.more, this.save);
     store.subscribe(["numbers", "index", "text", "series"], () => this.show());
-    store.subscribe(["maps"], () => store.segments !== null && this.show());
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors"], () => this.showErrors());
   }
@@ -225,31 +173,20 @@ export class HeadTable {
     this.showChosen();
   }
 
-  /* The columns that show: patterns, before heads are ablated. */
+  /* The columns that show: all of them before heads are ablated. */
   choose() {
     const { numbers, store } = this;
-    const grouped = new Set([...ALWAYS, ...GROUPS.flatMap(([, names]) => names ?? [])]);
-    const others = Object.keys(numbers.measures).filter((name) => !grouped.has(name));
     const isShown = (name) => (name === "line" ? store.steps.length > 1 : numbers.has(name));
+    const first = Object.keys(FIRST).filter(isShown);
+    const others = numbers.names.filter((name) => !Object.hasOwn(FIRST, name));
     const waits = (store.index.kept ?? null) === null && !numbers.has("loss_zeroed");
-    this.unfolded = this.chosen ?? new Set(waits ? UNFOLDED : []);
-    this.starts = new Set();
-    const columns = ALWAYS.filter(isShown);
-    GROUPS.forEach(([group, names], place) => {
-      const own = names === null ? others : names.filter(isShown);
-      const isUnfolded = this.unfolded.has(group);
-      this.folds[place].hidden = own.length === 0;
-      this.folds[place].setAttribute("aria-expanded", String(isUnfolded));
-      if (!isUnfolded) return;
-      this.starts.add(own[0]);
-      columns.push(...own);
-    });
-    return columns;
+    this.isUnfolded = this.hasMore ?? waits;
+    this.more.setAttribute("aria-expanded", String(this.isUnfolded));
+    return this.isUnfolded ? [...first, ...others, ...Object.keys(LAST).filter(isShown)] : first;
   }
 
-  toggle(name) {
-    this.chosen = new Set(this.unfolded);
-    if (!this.chosen.delete(name)) this.chosen.add(name);
+  unfold() {
+    this.hasMore = !this.isUnfolded;
     this.show();
   }
 
@@ -257,28 +194,28 @@ export class HeadTable {
   lay(columns) {
     const { heads, layerNames } = this.numbers;
     const layout = JSON.stringify([columns, heads, layerNames]);
-    if (layout === this.layout) return;
-    Object.assign(this, { layout, columns });
-    this.header.replaceChildren(...["head", ...columns].map((name) => this.headerCell(name)));
-    this.rows = heads.map((at) => this.createRow(at));
-    this.body.replaceChildren();
+    if (layout !== this.layout) {
+      Object.assign(this, { layout, columns });
+      this.header.replaceChildren(...["head", ...columns].map((name) => this.headerCell(name)));
+      this.rows = heads.map((at) => this.createRow(at));
+      this.body.replaceChildren();
+    }
+    this.rows.forEach((row, place) => (row.at = heads[place]));
   }
 
   headerCell(name) {
     const attributes = { scope: "col", "data-column": name, class: this.classOf(name) };
-    const words = legible(NAMES.get(name) ?? wordsOf(name), 40);
-    const title = MEANINGS.get(name) ?? "";
-    const sorts = name !== "line" && name !== "like";
-    const onclick = () => this.sortBy(name);
-    const label = sorts ? button(words, title, onclick, "") : element("span", { title }, words);
-    return element("th", attributes, label);
+    const [label, title] = Object.hasOwn(COLUMNS, name) ? COLUMNS[name] : [wordsOf(name), ""];
+    const words = legible(label, 40);
+    if (Object.hasOwn(LAST, name)) {
+      return element("th", attributes, element("span", { title }, words));
+    }
+    return element("th", attributes, button(words, title, () => this.sortBy(name), ""));
   }
 
   classOf(name) {
-    const names = this.starts.has(name) ? ["starts"] : [];
-    if (IN_WORDS.includes(name)) names.push("words");
-    if (PATTERN.includes(name)) names.push("tight");
-    return names.join(" ");
+    if (IN_WORDS.includes(name)) return "words";
+    return Object.hasOwn(FIRST, name) ? "" : "tight";
   }
 
   createRow(at) {
@@ -297,10 +234,6 @@ export class HeadTable {
   fill({ at, cells }) {
     this.columns.forEach((name, place) => {
       const cell = cells[place];
-      if (name === "line") {
-        cell.replaceChildren(this.lineOf(at));
-        return;
-      }
       const [words, small, title] = this.wordsOf(name, at);
       cell.replaceChildren(words, element("small", "error-of", small));
       cell.title = title;
@@ -309,9 +242,10 @@ export class HeadTable {
     });
   }
 
-  /* What a cell says: the thing itself, what stands small beside it, and its title. */
+  /* What a cell shows: the thing itself, what stands small beside it, and its title. */
   wordsOf(name, at) {
     const { numbers } = this;
+    if (name === "line") return [this.lineOf(at), "", ""];
     if (name === "like") {
       const [layer, head, divergence] = numbers.nearest(at);
       if (layer === undefined) return ["–", "", ""];
@@ -323,10 +257,10 @@ export class HeadTable {
     if (name === "role") {
       return [legible(value ?? "–", 40), "", `score ${formatNumber(numbers.score(at))}`];
     }
-    const error = numbers.error(name, at);
-    const small = value === null || error === null ? "" : `±${formatNumber(error)}`;
-    if (PATTERN.includes(name)) return [formatNumber(value), "", small];
-    return [formatNumber(value), small && ` ${small}`, ""];
+    const error = value === null ? null : numbers.error(name, at);
+    const words = error === null ? "" : `±${formatNumber(error)}`;
+    if (!Object.hasOwn(FIRST, name)) return [formatNumber(value), "", words];
+    return [formatNumber(value), words && ` ${words}`, ""];
   }
 
   /* What the rows are sorted by: what the reader chose, else the effect. */
@@ -370,24 +304,21 @@ export class HeadTable {
   seriesOf() {
     const { series } = this.store;
     if (!series || !this.columns.includes("line")) return null;
-    const valuesOf = (name) => (series.measures[name]?.mean ?? []).flat(2).filter(Number.isFinite);
-    const isOften = (name) => {
-      const heads = (series.measures[name]?.mean ?? []).flat();
-      return heads.some((values) => values.filter(Number.isFinite).length > 1);
-    };
-    const name = [this.order.column, ...inOrder(Object.keys(series.measures))].find(isOften);
+    const headsOf = (name) => (series.measures[name]?.mean ?? []).flat();
+    const isOften = (name) => headsOf(name).some((own) => own.filter(Number.isFinite).length > 1);
+    const name = [this.order.column, ...Object.keys(series.measures)].find(isOften);
     if (name === undefined) return null;
-    const header = this.header.querySelector("[data-column=line] span");
-    header.textContent = `${wordsOf(name)} over the steps`;
-    const fold = (better) => valuesOf(name).reduce((best, value) => better(best, value));
-    const range = [fold((a, b) => Math.min(a, b)), fold((a, b) => Math.max(a, b))];
+    const label = this.header.querySelector("[data-column=line] span");
+    label.textContent = `${wordsOf(name)} over the steps`;
+    const values = headsOf(name).flat().filter(Number.isFinite).sort((a, b) => a - b);
+    const range = [values[0], values.at(-1)];
     return { steps: series.steps, means: series.measures[name].mean, range };
   }
 
   lineOf([layer, head]) {
     const { steps, means, range } = this.series ?? {};
     const values = means?.[layer]?.[head];
-    return values ? sparkLine(steps, values, range, this.store.numbers.step) : "";
+    return values ? sparkLine(steps, values, range) : "";
   }
 
   showChosen() {

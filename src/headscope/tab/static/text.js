@@ -1,10 +1,11 @@
 /* The text, shaded by the attention of a query; its pooling; and the prediction. */
 
-import { captionOf, headMap, largest } from "./compare.js";
+import { largest } from "./colors.js";
+import { captionOf, headMap } from "./compare.js";
 import {
-  barLine, button, element, formatSigned, formatWeight, isolated, panel, reveal,
+  barLine, button, element, formatNumber, formatSigned, isolated, panel, reveal,
 } from "./dom.js";
-import { blocksOf, directionOf, shownBeside } from "./pairs.js";
+import { blocksOf, directionOf } from "./pairs.js";
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
 const LISTED = 16; // the largest weights
@@ -70,18 +71,16 @@ class TokenRow {
   }
 
   /* Shade each token by its weight; below zero, of a difference, in the other colour. */
-  shade(row, shown = null) {
+  shade(row) {
     const scale = largest(row);
     this.tokens.forEach((token, index) => {
       const weight = row[index];
-      const isLeftOut = shown !== null && !shown[index];
       const strength = scale > 0 && weight ? Math.abs(weight) / scale : 0;
       token.style.setProperty("--strength", strength.toFixed(3));
       token.classList.toggle("less", weight < 0);
-      token.classList.toggle("left-out", isLeftOut);
       const isKnown = !Number.isNaN(weight);
-      const words = isKnown ? `weight ${formatWeight(weight, scale)}` : "not among the top keys";
-      token.title = `token ${index}, ${isLeftOut ? "left out" : words}`;
+      const words = isKnown ? `weight ${formatNumber(weight)}` : "not among the top keys";
+      token.title = `token ${index}, ${words}`;
     });
   }
 
@@ -104,9 +103,8 @@ export class TextView {
     this.pooling = element("div", { class: "pooling", hidden: true }, heading, this.pooled.root);
     this.rankingTitle = element("h3");
     this.ranking = element("ol", "bars");
-    this.rest = element("p", "rest");
     this.contribution = element("p", "contribution");
-    const ranked = [this.rankingTitle, this.ranking, this.rest, this.contribution];
+    const ranked = [this.rankingTitle, this.ranking, this.contribution];
     this.predictionTitle = element("h3");
     this.classes = element("ul", "bars");
     this.prediction = element("div", "prediction", this.predictionTitle, this.classes);
@@ -119,7 +117,7 @@ export class TextView {
     this.root = this.panel.root;
     this.release = button("Unlock (Esc)", "", () => store.release());
     this.panel.tools.append(this.release);
-    const shown = ["maps", "index", "text", "layer", "head", "other", "compare", "part"];
+    const shown = ["maps", "index", "text", "layer", "head", "other", "compare"];
     store.subscribe([...shown, "query", "key", "lock", "by"], () => this.show());
     store.subscribe(["maps", "index", "text"], () => {
       this.showPooling();
@@ -156,36 +154,23 @@ export class TextView {
     this.contribution.replaceChildren(lead, isolated(answer, "name"), ...tokens);
   }
 
+  /* What the query attends to; or of a key, what attends to it. */
   showWeights(map) {
-    const { store } = this;
-    const { query, key, tokens } = store;
-    const isKey = store.by === "key" && key !== null;
-    const token = isKey ? key : query;
-    const shown = shownBeside(store, token);
-    const all = isKey ? map.column(key) : map.row(query);
-    const row = shown === null ? all : all.map((weight, index) => (shown[index] ? weight : NaN));
-    this.row.shade(row, shown);
+    const { query, key, by, tokens } = this.store;
+    const isKey = by === "key" && key !== null;
+    const row = isKey ? map.column(key) : map.row(query);
+    this.row.shade(row);
     let verb = map.isDifference ? " differs most at" : " attends most to";
     if (isKey) verb = " is attended to most by";
-    this.rankingTitle.replaceChildren(isolated(tokens[token], "name"), verb);
-    this.showRanking(row);
-    this.rest.textContent = "";
-    const rest = isKey || shown !== null ? null : map.rest(query);
-    const isOfNeither = shown !== null && !shown.includes(true);
-    if (isOfNeither) this.rest.textContent = "a special token is of neither text";
-    if (rest === null) return;
-    this.rest.textContent = `the other ${rest.count} keys together: ${rest.weight.toFixed(3)}`;
-  }
-
-  showRanking(row) {
-    const { tokens } = this.store;
+    const token = tokens[isKey ? key : query];
+    this.rankingTitle.replaceChildren(isolated(token, "name"), verb);
     const scale = largest(row);
     const known = [...row.keys()].filter((index) => !Number.isNaN(row[index]));
     const size = (index) => Math.abs(row[index]);
     const ranked = known.sort((a, b) => size(b) - size(a) || a - b).slice(0, LISTED);
     this.ranking.style.setProperty("--rows", String(Math.min(ROWS, tokens.length)));
     const lines = ranked.map((index) => {
-      const line = barLine(tokens[index], size(index) / scale, formatWeight(row[index], scale));
+      const line = barLine(tokens[index], size(index) / scale, formatNumber(row[index]));
       line.title = `token ${index}`;
       return line;
     });

@@ -3,11 +3,10 @@
 
 import { barLine, element, formatNumber, legible, panel } from "./dom.js";
 
-/* [comprehensiveness, sufficiency] of the record, each a mean or [mean, standard error]. */
-function parse(value) {
-  if (!Array.isArray(value) || value.length !== 2) return null;
-  const [[mean, error = 0], [alone]] = value.map((part) => [part].flat());
-  return mean === null || alone === null ? null : { mean, error, alone };
+/* [mean, standard error] of comprehensiveness, the first row of a faithfulness array; or null. */
+function comprehensivenessOf(value) {
+  const [mean, error = 0] = [value?.[0] ?? []].flat();
+  return typeof mean === "number" ? { mean, error } : null;
 }
 
 function withError({ mean, error }) {
@@ -23,35 +22,32 @@ function overChance(extra, rollout, chance) {
   return { mean: rollout.mean - chance.mean, error: both };
 }
 
-const ADVICE = "Read the maps as where the heads look, not as why the model decides.";
-
 /* The sentence on the prediction. It warns where the tokens that are pointed at count less than
-   random ones by more than two standard errors; `warns` is null if nothing was measured. */
+   random ones by more than two standard errors. */
 export function faithfulness(extra) {
-  const rollout = parse(extra["faithfulness/rollout"]);
-  const chance = parse(extra["faithfulness/chance"]);
+  const rollout = comprehensivenessOf(extra["faithfulness/rollout"]);
+  const chance = comprehensivenessOf(extra["faithfulness/chance"]);
   if (chance === null || rollout === null) {
-    return { warns: null, text: `Faithfulness was not measured at this step. ${ADVICE}` };
+    return { warns: false, text: "Faithfulness was not measured at this step." };
   }
   const more = overChance(extra, rollout, chance);
-  const depends = more.mean > 2 * more.error;
   const warns = more.mean < -2 * more.error;
   let verdict = "It is inconclusive whether the prediction depends";
-  if (depends) verdict = "The prediction depends";
+  if (more.mean > 2 * more.error) verdict = "The prediction depends";
   if (warns) verdict = "The prediction does not depend";
   const text =
     `${verdict} on the tokens that the heads point at: without them (attention rollout) it falls ` +
     `by ${withError(rollout)}, without random ones by ${withError(chance)} ` +
     `(difference ${withError(more)}).`;
-  return { warns, text: depends ? text : `${text} ${ADVICE}` };
+  return { warns, text };
 }
 
 const LONGEST_NOTE = 2000; // letters
 const TRUSTED = 1e-2; // a larger difference is warned of
 
 export class TrustView {
-  constructor(store, badge) {
-    Object.assign(this, { store, badge });
+  constructor(store) {
+    this.store = store;
     this.list = element("dl", "facts");
     const title = store.page ? "About this text" : "How far to trust these maps";
     this.root = panel("trust", title, this.list).root;
@@ -71,40 +67,32 @@ export class TrustView {
       facts.push(this.fact("Text", element("bdi", {}, shownText.text)));
       facts.push(...this.notes(shownText.notes));
     }
-    const verdict = numbers ? faithfulness(numbers.extra) : null;
     if (maps !== null && !(page && maps.number("check") === null)) facts.push(this.check(maps));
-    if (verdict !== null) facts.push(this.fact("Prediction", verdict.text, Boolean(verdict.warns)));
-    else if (errors.numbers) {
+    if (numbers !== null) {
+      const { text, warns } = faithfulness(numbers.extra);
+      facts.push(this.fact("Prediction", text, warns));
+    } else if (errors.numbers) {
       facts.push(this.fact("Prediction", "The numbers of this step cannot be read.", true));
     }
     facts.push(...this.notes(index.notes));
     this.list.replaceChildren(...facts);
-    this.badge.hidden = verdict?.warns !== true;
-    this.badge.textContent = "the prediction does not depend on these maps";
-    this.badge.title = verdict?.text ?? "";
   }
 
   notes(notes) {
-    const listed = Object.entries(notes);
-    const others = listed.filter(([name]) => name !== "precision" && name !== "dropout");
-    return others.map(([name, value]) => {
+    return Object.entries(notes).map(([name, value]) => {
       return this.fact(legible(name), element("bdi", {}, legible(String(value), LONGEST_NOTE)));
     });
   }
 
   /* How far the maps are from what the model computed. */
   check(maps) {
-    const { precision, dropout } = this.store.index.notes;
-    const noted = (value) => legible(String(value ?? "not noted"));
-    const how = ` (dropout ${noted(dropout)}, precision ${noted(precision)}).`;
     const rounding = maps.number("rounding");
     const check = maps.number("check");
-    const largest = (value) => element("strong", {}, value === 0 ? "0" : value.toExponential(1));
-    const text = element("span", {}, "Largest difference between the weights shown and ");
-    text.append("the softmax recomputed: ");
-    text.append(Number.isFinite(rounding) ? largest(rounding) : "not measured");
-    text.append("; between the heads’ outputs and these maps times the values: ");
-    text.append(Number.isFinite(check) ? largest(check) : "not measured", how);
+    const known = (value) => (Number.isFinite(value) ? value.toExponential(1) : "not measured");
+    const text =
+      `Largest difference between the weights shown and the softmax recomputed: ` +
+      `${known(rounding)}; between the heads’ outputs and these maps times the values: ` +
+      `${known(check)}.`;
     return this.fact("Check", text, Math.max(rounding, check) > TRUSTED);
   }
 }
