@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from headscope.config import ModelConfig
-from headscope.data.batching import TextBatches, TokenBudgetSampler, concat_encodings
+from headscope.data.batching import TextBatches, TokenBudgetSampler, encode_rows
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.heads.capture import capture
 from headscope.model.classifier import TextClassifier
@@ -74,9 +74,7 @@ def vectors_of_theirs(peer: transformers.BertModel, folder: Path, texts: list[st
 
 
 def vectors_of_ours(model: TextClassifier, folder: Path, texts: list[str]) -> Tensor:
-    encoded = concat_encodings(
-        pretrained_tokenizer(folder, 512, 30522).encode_batch(texts), pairs=False
-    )
+    encoded = encode_rows(pretrained_tokenizer(folder, 512, 30522), [(text,) for text in texts])
     batches, vectors = TextBatches(encoded), torch.empty(len(texts), 384)
     for rows in TokenBudgetSampler(encoded.lengths, 1024, seed=3):
         batch = batches[rows]

@@ -4,7 +4,7 @@ Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, 
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from headscope.data.evidence import (
@@ -23,6 +24,7 @@ from headscope.data.evidence import (
     EvidenceVocabulary,
     Vocabulary,
     WordTexts,
+    ranges,
 )
 from headscope.data.tokenizer import beginning
 
@@ -56,36 +58,37 @@ class EncodedTexts:
         return np.diff(self.starts)
 
 
-def concat_encodings(encodings: Sequence[Encoding], pairs: bool) -> EncodedTexts:
-    """Put together what a tokenizer gave for some texts, or for some pairs of texts."""
-    ids, segments = array("i"), array("B")
-    for encoding in encodings:
+def encode_rows(
+    tokenizer: Tokenizer, rows: Sequence[tuple[str, ...]], vocabulary: Vocabulary | None = None
+) -> EncodedTexts:
+    """Return the token ids of texts or pairs and, with a vocabulary, the word of each token."""
+    is_pair = len(rows[0]) == 2
+    inputs = list(rows) if is_pair else [text for (text,) in rows]
+    if vocabulary is None:
+        encodings = tokenizer.encode_batch_fast(inputs)  # without offsets
+    else:
+        encodings = tokenizer.encode_batch(inputs)
+    ids = array("i")
+    segments = array("B")
+    words = array("i")
+    for encoding, parts in zip(encodings, rows, strict=True):
         ids.fromlist(encoding.ids)  # twice as fast as NumPy, which first looks for a type
-        if pairs:
+        if is_pair:
             segments.fromlist(encoding.type_ids)
+        if vocabulary is not None:
+            tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
+            words.extend(
+                NO_WORD if part is None else vocabulary.number(parts[part][start:end])
+                for (start, end), part in tokens
+            )
     starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
-    num_cut = sum(bool(encoding.overflowing) for encoding in encodings)
-    return EncodedTexts(np.array(ids), starts, np.array(segments) if pairs else None, num_cut)
-
-
-def word_ids(
-    encodings: Sequence[Encoding], texts: Sequence[tuple[str, ...]], vocabulary: Vocabulary
-) -> np.ndarray:
-    """Return the number of the word that each token shows, end to end; -1 at special tokens.
-
-    Args:
-        encodings: with offsets, which `encode_batch_fast` leaves out.
-        texts: what was encoded, single texts or pairs.
-        vocabulary: takes in the words that are new.
-    """
-    numbers = array("i")
-    for encoding, parts in zip(encodings, texts, strict=True):
-        tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
-        numbers.extend(
-            NO_WORD if part is None else vocabulary.number(parts[part][start:end])
-            for (start, end), part in tokens
-        )
-    return np.array(numbers)
+    return EncodedTexts(
+        np.array(ids),
+        starts,
+        np.array(segments) if is_pair else None,
+        sum(bool(encoding.overflowing) for encoding in encodings),
+        None if vocabulary is None else WordTexts(vocabulary.words, np.array(words), starts),
+    )
 
 
 def encode_texts(
@@ -94,19 +97,13 @@ def encode_texts(
     evidence: EvidenceVocabulary | None = None,
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with `evidence`, each token's known n-grams."""
-    is_pair = len(texts[0]) == 2
     if tokenizer.truncation is not None:
-        kept = tokenizer.truncation["max_length"]
-        texts = [tuple(beginning(text, kept) for text in parts) for parts in texts]
-    inputs = list(texts) if is_pair else [text for (text,) in texts]
-    if evidence is None:
-        return concat_encodings(tokenizer.encode_batch_fast(inputs), is_pair)
-    encodings = tokenizer.encode_batch(inputs)
-    vocabulary = Vocabulary()
-    encoded = concat_encodings(encodings, is_pair)
-    ids = word_ids(encodings, texts, vocabulary)
-    words = WordTexts(vocabulary.words, ids, encoded.starts)
-    return replace(encoded, words=words, evidence=evidence.find(words))
+        max_length = tokenizer.truncation["max_length"]
+        texts = [tuple(beginning(text, max_length) for text in parts) for parts in texts]
+    encoded = encode_rows(tokenizer, texts, None if evidence is None else Vocabulary())
+    if evidence is None or encoded.words is None:
+        return encoded
+    return replace(encoded, evidence=evidence.find(encoded.words))
 
 
 class Batch(NamedTuple):
@@ -142,14 +139,8 @@ class Batch(NamedTuple):
 
 def moved(part: Part, device: torch.device) -> Part:
     """Return a batch, or a part of one, on a device."""
-    moved_parts: list[Any] = []
-    for inner in part:
-        if isinstance(inner, tuple):
-            inner = moved(inner, device)
-        elif isinstance(inner, Tensor):
-            inner = inner.to(device)
-        moved_parts.append(inner)
-    return type(part)(*moved_parts)  # a NamedTuple takes its parts one by one
+    on_device: Part = tree_map_only(Tensor, lambda tensor: tensor.to(device), part)
+    return on_device
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
@@ -212,19 +203,17 @@ class TokenBudgetSampler(Sampler[list[int]]):
         N = self.world_size
         if self.seed is None:
             rows = np.argsort(self.buckets, kind="stable")
-            rounds = [np.arange(first, min(first + N, count)) for first in range(0, count, N)]
+            rounds: Iterable[np.ndarray] = np.split(np.arange(count), range(N, count, N))
         else:
             random = np.random.default_rng([self.seed, self.epoch])
             rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
-            kept = np.delete(np.arange(count), self._left_out(count % N))
-            rounds = [*random.permutation(kept.reshape(-1, N))]
-        for numbers in rounds if self.seed is None or N == 1 else map(random.permutation, rounds):
+            rest = np.arange(count % N)  # batches left out; each is in turn
+            in_turn = np.random.default_rng(self.seed).permutation(count)
+            left_out = in_turn[(self.epoch * len(rest) + rest) % count]
+            kept = np.delete(np.arange(count), left_out).reshape(-1, N)
+            rounds = map(random.permutation, random.permutation(kept))
+        for numbers in rounds:
             yield [rows[self.cuts[number] : self.cuts[number + 1]].tolist() for number in numbers]
-
-    def _left_out(self, rest: int) -> np.ndarray:
-        """Return the batches that this epoch leaves out, `rest` of them; in turn each is."""
-        in_turn = np.random.default_rng(self.seed).permutation(len(self.cuts) - 1)
-        return in_turn[(self.epoch * rest + np.arange(rest)) % len(in_turn)]
 
 
 class TextBatches(Dataset[Batch]):
@@ -239,13 +228,12 @@ class TextBatches(Dataset[Batch]):
         texts = self.texts
         starts = texts.starts[rows]
         lengths = texts.lengths[rows]
-        width = int(lengths.max())
-        padding = np.arange(width) >= lengths[:, None]  # [B, T]
+        tokens = ranges(starts, lengths)
+        padding = np.arange(lengths.max()) >= lengths[:, None]  # [B, T]
 
         def padded(flat: np.ndarray) -> Int[Tensor, "B T"]:
-            table = np.zeros((len(rows), width), dtype=np.int64)
-            for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-                table[row, :length] = flat[start : start + length]
+            table = np.zeros(padding.shape, np.int64)
+            table[~padding] = flat[tokens]
             return torch.from_numpy(table)
 
         return Batch(
@@ -284,7 +272,7 @@ class BatchLoader(DataLoader[Batch]):
         super().__init__(batches, sampler=sampler, batch_size=None)
         self.batches = sampler
         self.accumulate = accumulate
-        self.weights = weights
+        self.weights = np.ones(len(batches.labels)) if weights is None else weights
         self.done = self.skip = 0
         self.count = len(sampler)  # batches of every epoch
 
@@ -298,19 +286,15 @@ class BatchLoader(DataLoader[Batch]):
 
     def _shares(self) -> Iterator[tuple[list[int], float]]:
         """Yield this process's batches, with what their losses are multiplied by."""
-        remaining = self.batches.rounds()
+        rounds = self.batches.rounds()
         rank = self.batches.rank
         batches_of_step = self.accumulate * self.batches.world_size
-        while step := list(islice(remaining, self.accumulate)):
-            weights = [[self._weight(rows) for rows in batches] for batches in step]
+        while step := list(islice(rounds, self.accumulate)):
+            weights = [[self.weights[rows].sum() for rows in batches] for batches in step]
             total = sum(map(sum, weights))
             for batches, of_round in zip(step, weights, strict=True):
                 if rank < len(batches):
-                    share = batches_of_step * of_round[rank] / total if batches_of_step > 1 else 1.0
-                    yield batches[rank], share
-
-    def _weight(self, rows: list[int]) -> float:
-        return float(len(rows) if self.weights is None else self.weights[rows].sum())
+                    yield batches[rank], float(batches_of_step * of_round[rank] / total)
 
     def state_dict(self) -> dict[str, int]:
         """Return how many batches of the epoch are done, and of how many, for the checkpoint."""

@@ -16,9 +16,8 @@ from headscope.data.batching import (
     EncodedTexts,
     TextBatches,
     TokenBudgetSampler,
-    concat_encodings,
+    encode_rows,
     padding_share,
-    word_ids,
 )
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
@@ -193,8 +192,7 @@ def _write_encoded(
     with_words: bool,
 ) -> None:
     """Fill a temporary folder, then put it in place: a half-written one is never read."""
-    is_pair = len(columns) == 2
-    vocabulary = Vocabulary()
+    vocabulary = Vocabulary() if with_words else None
     lengths = [np.zeros(1, np.int64)]
     num_cut = 0
     with temporary_path(folder) as temporary:
@@ -208,20 +206,20 @@ def _write_encoded(
             # tokenizer's own threads.
             for batch in dataset.iter(TEXTS_AT_ONCE):
                 rows = list(zip(*(batch[column] for column in columns), strict=True))
-                inputs = rows if is_pair else batch[columns[0]]
-                if with_words:  # which asks for offsets
-                    encodings = tokenizer.encode_batch(inputs)
-                    words.write(word_ids(encodings, rows, vocabulary).tobytes())
-                else:
-                    encodings = tokenizer.encode_batch_fast(inputs)
-                texts = concat_encodings(encodings, is_pair)
+                texts = encode_rows(tokenizer, rows, vocabulary)
+                if texts.words is not None:
+                    words.write(texts.words.word_ids.tobytes())
                 ids.write(texts.ids.tobytes())
                 if texts.segments is not None:
                     segments.write(texts.segments.tobytes())
                 lengths.append(texts.lengths)
                 num_cut += texts.num_cut
         np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
-        facts = {"num_cut": num_cut, "pairs": is_pair, "words": vocabulary.words}
+        facts = {
+            "num_cut": num_cut,
+            "pairs": len(columns) == 2,
+            "words": [] if vocabulary is None else vocabulary.words,
+        }
         (temporary / "facts.json").write_text(json.dumps(facts))
         try:
             temporary.replace(folder)

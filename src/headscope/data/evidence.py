@@ -137,14 +137,14 @@ class EvidenceTexts:
         rows = np.asarray(rows)
         starts = self.texts.starts[rows]
         lengths = self.texts.starts[rows + 1] - starts
-        tokens = _ranges(starts, lengths)
-        places = _ranges(np.arange(len(lengths)) * lengths.max(), lengths)
+        tokens = ranges(starts, lengths)
+        places = ranges(np.arange(len(lengths)) * lengths.max(), lengths)
         is_word = self.texts.word_ids[tokens] >= 0
         words = self.texts.word_ids[tokens][is_word]
         begin = self.word_starts[words]
         counts = self.word_starts[words + 1] - begin
         context = self.context_ngrams[tokens].ravel()
-        ids = [self.ngrams_of_words[_ranges(begin, counts)], context[context >= 0]]
+        ids = [self.ngrams_of_words[ranges(begin, counts)], context[context >= 0]]
         where = [np.repeat(places[is_word], counts), np.repeat(places, 2)[context >= 0]]
         return Evidence(
             torch.from_numpy(np.concatenate(ids).astype(np.int64)),
@@ -160,7 +160,7 @@ class EvidenceTexts:
         return csr_matrix((has_ngram, (text, evidence.ids.numpy())), (len(rows), num_ngrams))
 
 
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return start, start + 1, ... of each range, end to end."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(lengths.sum())
