@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from headscope.record.schema import FOLDER, read_index
+from headscope.record.reader import read_index
+from headscope.record.schema import FOLDER
 from side_by_side import count, parser_of, print_page, ratio, run_folder, table
 
 SETTINGS = {"recorded": "inspection.enabled=true", "not": "inspection.enabled=false"}

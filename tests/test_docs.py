@@ -10,7 +10,8 @@ import torch
 from headscope.attention.multi_head import MultiHeadAttention
 from headscope.heads.capture import capture
 from headscope.proof.verify import GROUPS, Precision
-from headscope.record.schema import read_index, read_step, weights_from
+from headscope.record.reader import read_index, read_step
+from headscope.record.schema import weights_from
 from headscope.record.writer import HeadRecorder
 
 ROOT = Path(__file__).parents[1]

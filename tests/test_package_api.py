@@ -23,7 +23,8 @@ from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
 from headscope.options import PredictConfig
-from headscope.record.schema import Text, read_index, read_step, weights_from
+from headscope.record.reader import read_index, read_step
+from headscope.record.schema import Text, weights_from
 from headscope.run import (
     build_model,
     save_config,

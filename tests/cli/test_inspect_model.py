@@ -13,7 +13,7 @@ from foreign_classifiers import classifier, made_up
 from headscope.cli.inspect_model import load_classifier
 from headscope.errors import ConfigError
 from headscope.options import InspectConfig
-from headscope.record.schema import read_index, read_step
+from headscope.record.reader import read_index, read_step
 from headscope.settings import problems
 
 NO_CONFIG = "takes a folder written by save_pretrained, or a Hub id"

@@ -10,7 +10,8 @@ import transformers
 
 import headscope
 from foreign_classifiers import classifier, made_up
-from headscope.record.schema import Index, read_index, read_step, weights_from
+from headscope.record.reader import read_index, read_step
+from headscope.record.schema import Index, weights_from
 
 pytestmark = pytest.mark.slow
 TEXTS, LABELS = made_up(48)

@@ -1,6 +1,7 @@
 """What is recorded can be read again, whatever happened while it was written, and fits its budget."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,38 +13,29 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from headscope.record.pairs import quadrants
-from headscope.record.schema import (
-    FOLDER,
-    INDEX,
-    RecordError,
-    Text,
-    levels_of,
-    read_index,
-    read_step,
-    weights_from,
-    write_step,
-)
+from headscope.record.reader import read_index, read_step
+from headscope.record.schema import FOLDER, INDEX, RecordError, Text, levels_of, weights_from
 from headscope.record.writer import OVERVIEW, TOP_KEYS, HeadRecorder
 
 TEXTS = [
     Text("first", ["[CLS]", "日本", "</script>", "\ud800"], "日本</script>"),
     Text("second", ["a", "b"], "ab", "x"),
 ]
+PAIR = Text(
+    "pair", ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"], "a b c", "x", [None, 0, 0, None, 1, None]
+)
+FIRST_STEP = "step_000000000000.npz"
 
 
 def maps(seed: int = 0, texts: list[Text] = TEXTS) -> list[dict[str, np.ndarray]]:
     """Draw rows that sum to 1, for two layers of three and two heads."""
-    random, drawn = np.random.default_rng(seed), []
-    for text in texts:
-        shape = (len(text.tokens), len(text.tokens))
-        layers = {
-            f"layer {number}": random.random((heads, *shape)) ** 4
-            for number, heads in enumerate((3, 2))
-        }
-        drawn.append(
-            {name: weights / weights.sum(-1, keepdims=True) for name, weights in layers.items()}
-        )
-    return drawn
+    random = np.random.default_rng(seed)
+
+    def draw(heads: int, text: Text) -> np.ndarray:
+        weights = random.random((heads, len(text.tokens), len(text.tokens))) ** 4
+        return weights / weights.sum(-1, keepdims=True)
+
+    return [{f"layer {layer}": draw(3 - layer, text) for layer in range(2)} for text in texts]
 
 
 @settings(max_examples=50, deadline=None)
@@ -51,11 +43,9 @@ def maps(seed: int = 0, texts: list[Text] = TEXTS) -> list[dict[str, np.ndarray]
 def test_levels_keep_each_row_to_half_a_step(weights: np.ndarray) -> None:
     levels, scales = levels_of(weights)
     assert levels.dtype == np.uint8
-    error = np.abs(weights_from(levels, scales) - weights)
-    assert (error <= scales[..., None] / 510 * 1.0001 + 1e-30).all()
-    np.testing.assert_allclose(
-        weights_from(levels, scales).max(axis=-1), weights.max(axis=-1), rtol=1e-6, atol=1e-30
-    )
+    back = weights_from(levels, scales)
+    assert (np.abs(back - weights) <= scales[..., None] / 510 * 1.0001 + 1e-30).all()
+    np.testing.assert_allclose(back.max(axis=-1), weights.max(axis=-1), rtol=1e-6, atol=1e-30)
 
 
 def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -70,28 +60,23 @@ def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
         checks=[1e-7, 0.0],
     )
     index = read_index(tmp_path / FOLDER)
-    assert [(text.name, text.label) for text in index.texts] == [("first", None), ("second", "x")]
-    assert index.texts[0].tokens == [
-        "[CLS]",
-        "日本",
-        "</script>",
-        "?",
-    ]  # half a character has no UTF-8
-    assert (index.layers, index.heads, index.classes) == (
-        ["layer 0", "layer 1"],
-        [3, 2],
-        ["x", "y"],
-    )
-    assert (index.recorded, index.every, index.notes) == (1, 1, {"precision": "32-true"})
+    assert index == recorder.index
+    assert index.texts[0].tokens[3] == "?"  # half a character has no UTF-8
+    assert index.layers == ["layer 0", "layer 1"]
+    assert index.heads == [3, 2]
     step = read_step(tmp_path / FOLDER / index.steps[0].file)
     for text, layers in enumerate(maps()):
+        errors = []
         for layer, weights in enumerate(layers.values()):
             name = f"text_{text}/layer_{layer}"
-            found = weights_from(step[f"{name}/levels"], step[f"{name}/scales"])
-            assert np.abs(found - weights).max() <= weights.max() / 510 * 1.001
+            back = weights_from(step[f"{name}/levels"], step[f"{name}/scales"])
+            errors.append(np.abs(back - weights).max())
+            assert errors[-1] <= weights.max() / 510 * 1.001
+        assert step[f"text_{text}/rounding"] == pytest.approx(max(errors), abs=1e-7)
     assert step["text_0/pooling"].tolist() == [0.5, 0.5, 0, 0]
     assert "text_1/pooling" not in step
     assert step["text_1/probabilities"].tolist() == [0.25, 0.75]
+    assert step["numbers/entropy/mean"].dtype == np.float32
     assert step["numbers/entropy/mean"].tolist() == [[1, 1, 1], [1, 1, 1]]
     assert np.isnan(step["numbers/entropy/error"]).all()
     assert step["text_0/check"] == np.float32(1e-7)
@@ -101,26 +86,22 @@ def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_exact_maps_are_kept_as_float16(tmp_path: Path) -> None:
     HeadRecorder(tmp_path, TEXTS, exact=True).record(0, maps())
-    step = read_step(tmp_path / FOLDER / "step_000000000000.npz")
-    assert step["text_0/layer_0/weights"].dtype == np.float16
-    np.testing.assert_array_equal(
-        step["text_1/layer_1/weights"], maps()[1]["layer 1"].astype(np.float16)
-    )
+    weights = read_step(tmp_path / FOLDER / FIRST_STEP)["text_1/layer_1/weights"]
+    np.testing.assert_array_equal(weights, maps()[1]["layer 1"].astype(np.float16), strict=True)
 
 
 def test_of_a_long_text_the_top_keys_and_the_rest_are_kept(tmp_path: Path) -> None:
     long = [Text("long", ["t"] * 300, "t" * 300)]
     weights = maps(1, long)[0]["layer 0"]
     HeadRecorder(tmp_path, long, max_tokens=256).record(0, [{"layer 0": weights}])
-    step = read_step(tmp_path / FOLDER / "step_000000000000.npz", "text_0/layer_0/")
+    step = read_step(tmp_path / FOLDER / FIRST_STEP, "text_0/layer_0/")
     step = {name.rsplit("/")[-1]: values for name, values in step.items()}
     assert set(step) == {"top_keys", "top_levels", "scales", "rest", "overview", "overview_scales"}
     order = np.argsort(-weights, axis=-1)[..., :TOP_KEYS]
     top = weights_from(step["top_levels"], step["scales"])
     np.testing.assert_array_equal(step["top_keys"], order)
-    np.testing.assert_allclose(
-        top, np.take_along_axis(weights, order, -1), atol=weights.max() / 500
-    )
+    expected = np.take_along_axis(weights, order, -1)
+    np.testing.assert_allclose(top, expected, atol=weights.max() / 500)
     np.testing.assert_allclose(step["rest"] + top.sum(-1), 1, atol=1e-2)
     overview = weights_from(step["overview"], step["overview_scales"])
     assert overview.shape == (3, OVERVIEW, OVERVIEW)
@@ -136,9 +117,11 @@ def test_within_a_budget_the_steps_that_stay_are_even_and_first_and_last_are_the
 ) -> None:
     recorder = HeadRecorder(tmp_path, TEXTS)
     recorder.record(0, maps())
-    size = recorder.index.steps[0].bytes
-    recorder.index.budget, drawn = 10 * size + 100, maps(1)
-    for step in range(1, 101):
+    recorder.index.budget = 10 * recorder.index.steps[0].bytes + 100
+    drawn = maps(1)
+    for step in range(1, 41):
+        if step == 25:  # a resumed run
+            recorder = HeadRecorder(tmp_path, TEXTS, budget=recorder.index.budget)
         recorder.record(step, drawn)
         index = read_index(tmp_path / FOLDER)
         assert sum(kept.bytes for kept in index.steps) <= index.budget
@@ -148,7 +131,7 @@ def test_within_a_budget_the_steps_that_stay_are_even_and_first_and_last_are_the
         assert set(np.diff(kept_steps)[:-1]) <= {index.every}
         on_disk = {path.name for path in (tmp_path / FOLDER).iterdir()}
         assert on_disk == {kept.file for kept in index.steps} | {INDEX}
-    assert index.recorded == 101
+    assert index.recorded == 41
     assert 5 <= len(index.steps) <= 10
 
 
@@ -159,7 +142,7 @@ def test_two_steps_stay_whatever_they_take(tmp_path: Path) -> None:
     assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [0, 9]
 
 
-def test_a_resumed_run_goes_on_and_replaces_what_comes_later(tmp_path: Path) -> None:
+def test_a_resumed_run_replaces_what_comes_later(tmp_path: Path) -> None:
     recorder = HeadRecorder(tmp_path, TEXTS)
     for step in (0, 10, 20, 30):
         recorder.record(step, maps(step))
@@ -175,10 +158,8 @@ def test_a_resumed_run_goes_on_and_replaces_what_comes_later(tmp_path: Path) -> 
     assert not (tmp_path / FOLDER / "step_000000000030.npz").exists()
     HeadRecorder(tmp_path, TEXTS[:1]).record(50, maps()[:1])  # other texts: a record of its own
     assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [50]
-    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [
-        "index.json",
-        "step_000000000050.npz",
-    ]
+    files = {path.name for path in (tmp_path / FOLDER).iterdir()}
+    assert files == {INDEX, "step_000000000050.npz"}
 
 
 def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
@@ -187,15 +168,12 @@ def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
     for step in (0, 10):
         recorder.record(step, maps(), {"entropy": (one, one)})
     recorder = HeadRecorder(tmp_path, TEXTS)  # another process, later
-    assert recorder.amend(
-        0, {"loss_zeroed": (2 * one, one)}, {"faithfulness/chance": np.array([0.1, 0.2])}
-    )
+    added = {"numbers/loss_zeroed/mean": 2 * one, "faithfulness/chance": np.array([0.1, 0.2])}
+    assert recorder.amend(0, added)
     assert not recorder.amend(5, {})
     index = read_index(tmp_path / FOLDER)
-    assert (index.layers, index.heads) == (["layer 0", "layer 1"], [3, 2])
-    assert [kept.bytes for kept in index.steps] == [
-        (tmp_path / FOLDER / kept.file).stat().st_size for kept in index.steps
-    ]
+    sizes = [(tmp_path / FOLDER / kept.file).stat().st_size for kept in index.steps]
+    assert [kept.bytes for kept in index.steps] == sizes
     arrays = read_step(tmp_path / FOLDER / index.steps[0].file)
     assert arrays["numbers/loss_zeroed/mean"].tolist() == (2 * one).tolist()
     assert arrays["numbers/entropy/mean"].tolist() == one.tolist()
@@ -214,104 +192,67 @@ def test_half_a_file_is_never_listed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(OSError, match="disk full"):
         recorder.record(1, maps())
     assert [kept.step for kept in read_index(tmp_path / FOLDER).steps] == [0]
-    assert {path.name for path in (tmp_path / FOLDER).iterdir()} == {INDEX, "step_000000000000.npz"}
-
-
-def test_maps_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    recorder = HeadRecorder(tmp_path, TEXTS)
-    with pytest.raises(ValueError, match="expected the maps of 2 texts, got those of 1"):
-        recorder.record(0, maps()[:1])
-    with pytest.raises(
-        ValueError, match=r"first, layer 0: expected a map \[H, 4, 4\], got \(3, 2, 2\)"
-    ):
-        recorder.record(0, maps()[::-1])
-    assert not (tmp_path / FOLDER).exists()
+    assert {path.name for path in (tmp_path / FOLDER).iterdir()} == {INDEX, FIRST_STEP}
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        (lambda row: row * np.nan, "a NaN"),
-        (lambda row: row - 0.5, "a weight below 0"),
-        (lambda row: row * 2, "a sum of 2"),
-        (lambda row: row * 0.9, "a sum of 0.9"),
+        (lambda row: row * np.nan, "weights from nan that sum to nan"),
+        (lambda row: row - 0.5, "weights from -0.[0-9]+ that sum to"),
+        (lambda row: row * 2, r"weights from 0\.[0-9]+ that sum to 2$"),
+        (lambda row: row * 0.9, r"weights from 0\.[0-9]+ that sum to 0\.9$"),
     ],
 )
-def test_what_is_no_softmax_is_refused_with_its_place(
-    tmp_path: Path, change: Any, said: str
+def test_what_is_no_softmax_is_rejected_with_its_place(
+    tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], message: str
 ) -> None:
-    recorder, wrong = HeadRecorder(tmp_path, TEXTS), maps()
+    recorder = HeadRecorder(tmp_path, TEXTS)
+    wrong = maps()
     wrong[1]["layer 1"][1, 0] = change(wrong[1]["layer 1"][1, 0])
-    words = f"second, layer 1, head 1, query 0: expected weights that sum to 1, got {said}"
-    with pytest.raises(ValueError, match=words):
+    place = "second, layer 1, head 1, query 0: expected weights from 0 that sum to 1, got "
+    with pytest.raises(ValueError, match=place + message):
         recorder.record(0, wrong)
-    with pytest.raises(ValueError, match="second: expected maps of at least one layer"):
-        recorder.record(0, [maps()[0], {}])
     assert not (tmp_path / FOLDER).exists()
     right = maps()
     right[1]["layer 1"][1, 0] = 0  # a query that may look nowhere
     recorder.record(0, right)
 
 
-def test_the_rounding_is_how_far_the_shown_map_is_from_the_true_one(tmp_path: Path) -> None:
-    recorder = HeadRecorder(tmp_path, TEXTS)
-    recorder.record(0, maps())
-    step = read_step(tmp_path / FOLDER / recorder.index.steps[0].file)
-    for text, layers in enumerate(maps()):
-        far = [
-            np.abs(
-                weights_from(
-                    step[f"text_{text}/layer_{layer}/levels"],
-                    step[f"text_{text}/layer_{layer}/scales"],
-                )
-                - weights
-            ).max()
-            for layer, weights in enumerate(layers.values())
-        ]
-        assert 0 < max(far) < 1 / 509
-        assert step[f"text_{text}/rounding"] == pytest.approx(max(far), abs=1e-7)
-
-
-@pytest.mark.parametrize("damage", ["cut", "garbage", "pickle", "missing"])
-def test_a_broken_step_is_named(tmp_path: Path, damage: str) -> None:
-    path = write_step(tmp_path, 3, {"text_0/pooling": np.ones(1000)})
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-200])
-    elif damage == "garbage":
-        path.write_bytes(b"PK\x03\x04 this is no archive")
-    elif damage == "pickle":
-        np.savez(path, **{"text_0/pooling": np.array([{"a": 1}], dtype=object)})
-    else:
-        path.unlink()
-    with pytest.raises(RecordError, match=r"step_000000000003.npz: cannot be read"):
-        read_step(path)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (maps()[:1], "expected the maps of 2 texts, got those of 1"),
+        (maps()[::-1], r"first, layer 0: expected a map \[H, 4, 4\], got \(3, 2, 2\)"),
+        ([maps()[0], {}], r"second, layer 0: expected a map \[H, 2, 2\], got \(0,\)"),
+        ([{}, {}], "expected maps of at least one layer, got none"),
+    ],
+    ids=["fewer", "other", "none", "no layer"],
+)
+def test_maps_that_do_not_fit_are_rejected(tmp_path: Path, wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        HeadRecorder(tmp_path, TEXTS).record(0, wrong)
+    assert not (tmp_path / FOLDER).exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (lambda content: content[:-9], "cannot be read"),
-        (lambda _: "[]", "cannot be read"),
-        (lambda _: "null", "cannot be read"),
-        (
-            lambda content: content.replace('"version": 1', '"version": 99'),
-            "version: .*upgrade headscope",
-        ),
-        (
-            lambda content: content.replace('"file": "step', '"file": "../step'),
-            "expected the file of each step",
-        ),
+        (lambda content: content.replace('"version":1', '"version":99'), "upgrade headscope"),
         (lambda content: content.replace('"recorded"', '"unknown"'), "unknown: "),
-        (lambda content: content.replace('"step": 0', '"step": "zero"'), "steps.0.step: "),
-        (lambda _: "[" * 100_000, "cannot be read"),
+        (lambda content: content.replace('"step":0', '"step":"zero"'), r"steps\.0\.step: "),
+        (lambda content: content.replace(":[null,0", ":[null,7"), r"texts\.0\.segments\.1: "),
     ],
-    ids=["cut", "list", "null", "version", "outside", "key", "word", "deep"],
+    ids=["cut", "version", "key", "word", "segments"],
 )
-def test_a_broken_index_is_named(tmp_path: Path, change: object, words: str) -> None:
-    HeadRecorder(tmp_path, TEXTS).record(0, maps())
+def test_a_broken_index_is_named(
+    tmp_path: Path, change: Callable[[str], str], message: str
+) -> None:
+    HeadRecorder(tmp_path, [PAIR]).record(0, maps(0, [PAIR]))
     path = tmp_path / FOLDER / INDEX
-    path.write_text(change(path.read_text()))  # type: ignore[operator]
-    with pytest.raises(RecordError, match=words):
+    path.write_text(change(path.read_text()))
+    with pytest.raises(RecordError, match=message):
         read_index(tmp_path / FOLDER)
 
 
@@ -327,52 +268,36 @@ def test_the_format_is_what_its_page_says(tmp_path: Path) -> None:
 
 # --- pairs ---
 
-PAIR = Text(
-    "pair", ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"], "a b c", "x", [None, 0, 0, None, 1, None]
-)
-
-
-def test_the_segments_of_a_pair_are_kept_and_those_of_a_single_text_are_not_there(
-    tmp_path: Path,
-) -> None:
-    texts = [PAIR, *TEXTS]
-    HeadRecorder(tmp_path, texts).record(0, maps(0, texts))
-    index = read_index(tmp_path / FOLDER)
-    assert index.texts[0] == PAIR
-    assert [text.segments for text in index.texts[1:]] == [None, None]
-    written = json.loads((tmp_path / FOLDER / INDEX).read_text())
-    assert written["version"] == 1
-    assert written["texts"][0]["segments"] == [None, 0, 0, None, 1, None]
-    assert [list(text) for text in written["texts"][1:]] == [
-        ["name", "tokens", "text", "label"]
-    ] * 2
-
 
 @pytest.mark.parametrize(
     "options", [{}, {"exact": True}, {"max_tokens": 5}], ids=["levels", "exact", "long"]
 )
-def test_the_shares_of_a_pair_are_those_of_the_whole_map(
+def test_a_pair_has_segments_and_the_shares_of_the_whole_map(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     texts = [PAIR, TEXTS[1]]
     HeadRecorder(tmp_path, texts, **options).record(0, maps(0, texts))
-    step = read_step(tmp_path / FOLDER / "step_000000000000.npz")
+    assert read_index(tmp_path / FOLDER).texts == texts
+    written = json.loads((tmp_path / FOLDER / INDEX).read_text())["texts"]
+    assert written[0]["segments"] == PAIR.segments
+    assert written[1] == {"name": "second", "tokens": ["a", "b"], "text": "ab", "label": "x"}
+    step = read_step(tmp_path / FOLDER / FIRST_STEP)
+    assert PAIR.segments is not None
     for layer, weights in enumerate(maps(0, texts)[0].values()):
-        found = step[f"text_0/layer_{layer}/quadrants"]
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, quadrants(weights, PAIR.segments), rtol=1e-6)  # type: ignore[arg-type]
+        shares = step[f"text_0/layer_{layer}/quadrants"]
+        assert shares.dtype == np.float32
+        np.testing.assert_allclose(shares, quadrants(weights, PAIR.segments), rtol=1e-6)
     assert not [name for name in step if name.startswith("text_1/") and "quadrants" in name]
     assert ("text_0/layer_0/top_keys" in step) == ("max_tokens" in options)
 
 
-def test_a_record_from_before_pairs_is_read_and_gone_on_with(tmp_path: Path) -> None:
+def test_a_record_from_before_pairs_is_read_and_resumed(tmp_path: Path) -> None:
     before = replace(PAIR, segments=None)
     recorder = HeadRecorder(tmp_path, [before])
     for step in (0, 10):
         recorder.record(step, maps(step, [PAIR]))
     assert read_index(tmp_path / FOLDER).texts == [before]
-    resumed = HeadRecorder(tmp_path, [PAIR])
-    resumed.record(20, maps(20, [PAIR]))
+    HeadRecorder(tmp_path, [PAIR]).record(20, maps(20, [PAIR]))
     index = read_index(tmp_path / FOLDER)
     assert [kept.step for kept in index.steps] == [0, 10, 20]
     assert index.texts == [PAIR]
@@ -380,11 +305,6 @@ def test_a_record_from_before_pairs_is_read_and_gone_on_with(tmp_path: Path) -> 
     assert ["text_0/layer_0/quadrants" in step for step in steps] == [False, False, True]
 
 
-def test_segments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_segments_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(ValueError, match="t: segments: expected 0, 1 or None for each of 2 tokens"):
         Text("t", ["a", "b"], "a b", segments=[0, 1, 1])
-    HeadRecorder(tmp_path, [PAIR]).record(0, maps(0, [PAIR]))
-    path = tmp_path / FOLDER / INDEX
-    path.write_text(path.read_text().replace('"segments": [null, 0', '"segments": [null, 7'))
-    with pytest.raises(RecordError, match="texts.0.segments.1: "):
-        read_index(tmp_path / FOLDER)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headscope.record.schema import read_index, read_step
+from headscope.record.reader import read_index, read_step
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from headscope.record.schema import FOLDER, INDEX, Text, read_step
+from headscope.record.reader import read_step
+from headscope.record.schema import FOLDER, INDEX, Text
 from headscope.record.writer import HeadRecorder
 
 STEPS, LAST = (0, 10), "step_000000000010.npz"

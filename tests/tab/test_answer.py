@@ -211,12 +211,12 @@ def test_roles_and_headlines_are_text_and_an_older_record_is_counted(
     hostile = "<img src=x onerror=alert(1)>"
     recorder = answered_run(tmp_path / "mine", headline="")
     extra = {"roles": np.full((2, 4), hostile), "verdicts": np.zeros((2, 4), dtype=np.int32)}
-    assert recorder.amend(200, {}, extra)
+    assert recorder.amend(200, extra)
     tab = open_tab(tmp_path)
     tab.drawn(200)
     tab.says(MATTERS, "Ablating single heads: 0 matters, 8 no effect, 0 inconclusive")
     tab.says(".grid .role-of", hostile)
-    assert recorder.amend(200, {}, {"verdicts/headline": np.array(f"layer 9 head 9 {hostile}")})
+    assert recorder.amend(200, {"verdicts/headline": np.array(f"layer 9 head 9 {hostile}")})
     tab.refresh()
     tab.says(MATTERS, hostile)
     assert tab.find("img").count() == 0

@@ -300,7 +300,7 @@ def test_the_check_and_the_texts_where_a_head_stands_out(open_tab: Opener, tmp_p
         "examples/rows": np.array([3, 7], dtype=np.int32),
         "examples/texts": np.array([HOSTILE[0], "a sharp text"]),
     }
-    assert HeadRecorder(tmp_path / "mine", two_texts()).amend(100, {}, extra)
+    assert HeadRecorder(tmp_path / "mine", two_texts()).amend(100, extra)
     tab = open_tab(tmp_path)
     tab.drawn(100)
     tab.says(".trust", "the softmax recomputed: 1.5e-3; between")

@@ -136,7 +136,7 @@ def test_everything_comes_back_as_it_was_and_text_holds_no_markup() -> None:
     shown, maps = make_text(
         [*HOSTILE], label=HOSTILE[0], notes={"run": HOSTILE[1]}, answer=HOSTILE[2]
     )
-    shown.measures["entropy"]["mean"][0][1] = float("nan")
+    shown.measures["entropy"]["mean"][0][1] = None  # no number
     content = written(shown, title="\ud83d</title><script>")
     content.encode("utf-8")
     (back,) = texts_of(content)

@@ -28,9 +28,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(1)
     shape = (12, 12)
     names = [*PATTERN, *OTHERS, "same_token", "position_only", "accuracy_zeroed", "nats"]
-    numbers = {name: (random.uniform(size=shape), np.full(shape, 0.01)) for name in names}
+    numbers = {f"numbers/{name}/mean": random.uniform(size=shape) for name in names}
+    numbers |= {f"numbers/{name}/error": np.full(shape, 0.01) for name in names}
     likeness = np.abs(np.subtract.outer(np.arange(144.0) ** 2, np.arange(144.0) ** 2)) / 1000
-    assert recorder.amend(200, numbers, as_stored({"likeness": likeness}))
+    assert recorder.amend(200, numbers | as_stored({"likeness": likeness}))
     return logdir
 
 

@@ -4,13 +4,11 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -23,9 +21,9 @@ from headscope.heads.capture import capture
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.report import make_probe
 from headscope.heads.study import draw_samples
-from headscope.record.schema import read_index, read_step, weights_from
+from headscope.record.reader import read_index, read_step
+from headscope.record.schema import weights_from
 from headscope.run import flat, load_run
-from headscope.tab.pictures import add_picture
 from headscope.training.module import chosen_precision
 from headscope.training.predict import split_logits
 from headscope.training.report import write_scores
@@ -38,17 +36,6 @@ Maker = Callable[..., TrainConfig]
 def arrays_of(folder: Path, place: int = -1, prefix: str = "") -> dict[str, np.ndarray]:
     """Return what is recorded of one step, the last if it isn't said which."""
     return read_step(folder / "heads" / read_index(folder / "heads").steps[place].file, prefix)
-
-
-def test_a_picture_is_written_to_the_last_pixel(tmp_path: Path) -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (7, 11, 3), dtype=np.uint8)
-    with SummaryWriter(tmp_path) as writer:
-        add_picture(writer, "attention/probe_0", picture, 503)
-    (found,) = events_of(tmp_path).Images("attention/probe_0")
-    assert (found.step, found.height, found.width) == (503, 7, 11)
-    np.testing.assert_array_equal(
-        np.asarray(Image.open(BytesIO(found.encoded_image_string))), picture
-    )
 
 
 def test_tensorboard_holds_every_head_at_step_zero_and_each_validation(plain: Trained) -> None:

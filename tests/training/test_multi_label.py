@@ -17,7 +17,7 @@ from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.model.objective import MultiLabel
 from headscope.options import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
-from headscope.record.schema import read_index, read_step
+from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
 from headscope.training.report import Report
 from headscope.training.scores import MultiLabelScores

@@ -10,7 +10,8 @@ from headscope.cli.inspect import inspect, measure
 from headscope.config import ModelConfig, TrainConfig
 from headscope.options import InspectConfig
 from headscope.record.pairs import quadrants
-from headscope.record.schema import read_index, read_step, weights_from
+from headscope.record.reader import read_index, read_step
+from headscope.record.schema import weights_from
 from headscope.training.train import train
 from training_runs import Trained, events_of, pairs
 

@@ -20,7 +20,7 @@ from headscope.heads.study import special_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.options import EvaluateConfig, InspectConfig, PredictConfig
-from headscope.record.schema import read_index, read_step
+from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
 from headscope.settings import problems
 from headscope.training.train import train

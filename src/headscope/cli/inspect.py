@@ -43,7 +43,7 @@ from headscope.heads.report import (
 )
 from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.options import InspectConfig
-from headscope.record.reader import read_members
+from headscope.record.reader import read_index, read_members
 from headscope.record.schema import (
     FOLDER,
     INDEX,
@@ -52,7 +52,6 @@ from headscope.record.schema import (
     RecordError,
     Text,
     label_text,
-    read_index,
 )
 from headscope.record.writer import HeadRecorder
 from headscope.run import HEADS, Run, best_device, load_run, read_metric, save_json

@@ -6,6 +6,7 @@ The recorder stores these arrays, and a page embeds them.
 Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes, n example texts.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -58,7 +59,6 @@ from headscope.record.contributions import Contributions, notes_of
 from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
 from headscope.record.schema import (
-    LAYER_ARRAYS,
     TEXT_ARRAYS,
     Arrays,
     Text,
@@ -340,9 +340,7 @@ def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
         return output
     arrays = {}
     for name, array in output.arrays.items():
-        _, dims = (LAYER_ARRAYS | TEXT_ARRAYS)[
-            name.partition("/")[2] if "layer_" in name else name
-        ].split(" ")
+        _, *dims = TEXT_ARRAYS[re.sub(r"^layer_\d+", "layer_l", name)].split()
         # A copy, so that the whole maps can be let go.
         arrays[name] = array[tuple(slice(tokens if dim == "T" else None) for dim in dims)].copy()
     cut = replace(
@@ -474,7 +472,7 @@ def record_study(
     recorder.index.notes["causes"] = (
         f"measured at step {step}, whose weights were kept, on {study.texts} texts"
     )
-    return recorder.amend(step, {}, arrays)
+    return recorder.amend(step, arrays)
 
 
 def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:

@@ -1,8 +1,8 @@
-"""The contributions to the answer of one text as the record keeps them, and as a sentence. Needs numpy alone.
+"""The contributions to the answer of one text as the record keeps them, and as a sentence.
 
-A contribution is what a part of the model adds to the logit of an answer, in nats: +1 nat multiplies the odds by
-2.7 (`headscope.heads.contributions` computes them). Shape letters: L layers, H heads, K keys, N tokens that are kept
-for each head.
+A contribution is what a part of the model adds to the logit of an answer, in nats: +1 nat
+multiplies the odds by 2.7 (`headscope.heads.contributions` computes them). Shape letters: L layers,
+H heads, K keys, N tokens that are kept for each head. Needs numpy alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,22 +38,21 @@ class Contributions:
     def sentence(self) -> str:
         """Name the heads that contribute most, with their main token; then the sums of all else."""
         order = np.argsort(-np.abs(self.heads), axis=None, kind="stable")[:HEADS_NAMED]
-        named = [divmod(int(place), self.heads.shape[1]) for place in order]
-        parts: list[str] = []
-        for layer, head in named:
+        parts = []
+        for layer, head in zip(*np.unravel_index(order, self.heads.shape), strict=True):
             amount = signed(self.heads[layer, head])
             if not parts:
                 amount = f"contributes {amount} nats to {self.answer}"
             parts.append(f"layer {layer} head {head} {amount}{self._source(layer, head)}")
         if num_others := self.heads.size - len(order):
-            rest = self.heads.sum() - self.heads.flat[order].sum()
             others = f"{num_others} heads" if num_others > 1 else "head"
+            rest = self.heads.sum() - self.heads.flat[order].sum()
             parts.append(f"the other {others} {signed(rest)}")
+        bias = "all that is not attention"
         if self.keys.shape[-1]:
             parts.append(f"feed-forward blocks {signed(self.feedforward.sum())}")
-            parts.append(f"bias (input-independent) {signed(self.constant)}")
-        else:
-            parts.append(f"all that is not attention {signed(self.constant)}")
+            bias = "bias (input-independent)"
+        parts.append(f"{bias} {signed(self.constant)}")
         return f"{'; '.join(parts)}; total {signed(self.total)}"
 
     def _source(self, layer: int, head: int) -> str:
@@ -61,13 +60,13 @@ class Contributions:
         if not self.keys.shape[-1]:  # unknown
             return ""
         total = self.heads[layer, head]
-        by_key = self.by_key[layer, head]
-        place = int((by_key * np.sign(total)).argmax())
+        shares = self.by_key[layer, head] / total if total else np.zeros(1)
+        place = shares.argmax()
         token = self.tokens[self.keys[layer, head, place]]
-        if by_key[place] * np.sign(total) > abs(total) / 2:
+        if shares[place] > 0.5:
             return f', mostly from "{token}"'
-        if by_key[place] * np.sign(total) > 0:
-            return f', {signed(by_key[place])} from "{token}"'
+        if shares[place] > 0:
+            return f', {signed(self.by_key[layer, head, place])} from "{token}"'
         return ""
 
     def line(self, layer: int, head: int) -> str:
@@ -78,9 +77,8 @@ class Contributions:
 
     def arrays(self) -> Arrays:
         """Return the arrays as the record keeps them."""
-        arrays = {f"nats/{name}": np.asarray(getattr(self, name)) for name in MEMBERS}
-        kinds = {"nats/keys": np.int32}
-        return {name: array.astype(kinds.get(name, np.float32)) for name, array in arrays.items()}
+        arrays = {f"nats/{name}": np.asarray(getattr(self, name), np.float32) for name in MEMBERS}
+        return arrays | {"nats/keys": self.keys.astype(np.int32)}
 
 
 def strongest_tokens(
@@ -108,8 +106,8 @@ def recorded_contributions(
     """Return the contributions of a recorded text; None where the record has none."""
     if "nats/heads" not in arrays:
         return None
-    heads, keys, by_key, feedforward, bias = (arrays[f"nats/{name}"] for name in MEMBERS)
-    return Contributions(answer, tokens, heads, keys, by_key, feedforward, float(bias))
+    *members, bias = (arrays[f"nats/{name}"] for name in MEMBERS)
+    return Contributions(answer, tokens, *members, float(bias))
 
 
 def notes_of(contributions: Contributions | None) -> dict[str, str]:

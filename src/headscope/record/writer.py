@@ -7,26 +7,27 @@ from pathlib import Path
 
 import numpy as np
 
+from headscope.files import write_atomic
 from headscope.record.pairs import quadrants
+from headscope.record.reader import read_index, read_step
 from headscope.record.schema import (
     FOLDER,
     INDEX,
+    INDEX_ADAPTER,
     MAX_STEPS,
     Arrays,
     Index,
     Step,
     Text,
     levels_of,
-    read_index,
-    read_step,
+    step_file,
     weights_from,
-    write_index,
-    write_step,
 )
 
 # Of a long text: keys kept for each query, and the side of its overview.
 TOP_KEYS = 16
 OVERVIEW = 64
+TOLERANCE = 0.01  # of the sum of a row: bfloat16 rounds a weight by up to 1/256
 
 
 class HeadRecorder:
@@ -35,16 +36,16 @@ class HeadRecorder:
         recorder = HeadRecorder("outputs/mine", [Text("first", tokens, text)])
         recorder.record(step, [{"layer 0": weights}])   # weights [H, Q, K], rows summing to 1
 
-    Near the budget every other step is dropped, again and again, so that the steps that stay are spread evenly; the
-    first and the last always stay.
+    Near the budget every other step is dropped, again and again, so that the steps that stay are
+    spread evenly; the first and the last always stay.
 
     Args:
         logdir: folder of the run, where its event file is.
         texts: probe texts, the same ones at every step.
         classes: names of the classes, if probabilities are recorded.
         budget: bytes that the steps may take; at least two steps are kept, whatever they take.
-        max_tokens: of longer texts only the top keys of each query, the mass of the others, and an overview of
-            `OVERVIEW` x `OVERVIEW` are kept.
+        max_tokens: of longer texts only the top keys of each query, the mass of the others, and an
+            overview of `OVERVIEW` x `OVERVIEW` are kept.
         exact: keep weights as float16, rather than as levels of a row's maximum.
         notes: anything that a reader should know.
 
@@ -67,23 +68,22 @@ class HeadRecorder:
         self.exact = exact
         self.index = Index(list(texts), [], [], list(classes), budget=budget)
         self.index.notes = dict(notes or {})
-        self._ordinals: list[int] = []  # of the kept steps, among all that were recorded
         self._replaced: set[str] = set()  # files of an older record of other texts
         if (self.folder / INDEX).exists():
             self._resume(read_index(self.folder))
 
     def _resume(self, before: Index) -> None:
-        """Continue the record of a resumed run if it has the same texts; else the first step replaces it."""
-        # Older records lack the positions of special tokens.
-        ours = [(text.name, text.tokens, text.text, text.label) for text in self.index.texts]
-        if ours != [(text.name, text.tokens, text.text, text.label) for text in before.texts]:
+        """Continue the record of a resumed run; the first step replaces one of other texts."""
+
+        def told(index: Index) -> list[tuple[object, ...]]:
+            # Older records lack the positions of special tokens.
+            return [(text.name, text.tokens, text.text, text.label) for text in index.texts]
+
+        if told(self.index) != told(before):
             self._replaced = {step.file for step in before.steps}
             return
         for name in ("layers", "heads", "steps", "recorded", "every", "kept"):
             setattr(self.index, name, getattr(before, name))
-        self._ordinals = [place * before.every for place in range(len(before.steps) - 1)]
-        if before.steps:
-            self._ordinals.append(before.recorded - 1)
 
     def record(
         self,
@@ -95,16 +95,18 @@ class HeadRecorder:
         checks: Sequence[float] = (),
         extra: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Write one step; steps that are not earlier are replaced, since a resumed run has gone back.
+        """Write one step; it replaces those that are not earlier: a resumed run has gone back.
 
         Args:
             step: number of the training step.
             maps: for each text, layer -> weights [H, Q, K].
-            numbers: measure -> (means, standard errors), each [L, H], over the validation split or a sample.
+            numbers: measure -> (means, standard errors), each [L, H], over the validation split or
+                a sample.
             pooling: for each text, the weights [T] of a pooling that attends, or None.
             probabilities: for each text, one for each class.
-            checks: for each text, the largest difference between the head outputs that the model used and the maps
-                times the values. How a map is stored adds to it: in 8 bits, up to 1/510 of its row's largest weight.
+            checks: for each text, the largest difference between the head outputs that the model
+                used and the maps times the values. How a map is stored adds to it: in 8 bits, up to
+                1/510 of its row's largest weight.
             extra: other small arrays, by name.
 
         Raises:
@@ -113,13 +115,16 @@ class HeadRecorder:
         if not maps or len(maps) != len(self.index.texts):
             num_texts = len(self.index.texts)
             raise ValueError(f"expected the maps of {num_texts} texts, got those of {len(maps)}")
-        arrays = _members(numbers or {}) | dict(extra or {})
+        arrays = dict(extra or {})
+        for measure, both in (numbers or {}).items():
+            for kind, values in zip(("mean", "error"), both, strict=True):
+                arrays[f"numbers/{measure}/{kind}"] = np.asarray(values)
         for place, layers in enumerate(maps):
             for number, weights in enumerate(layers.values()):
                 arrays[f"text_{place}/layer_{number}/weights"] = weights
         of_texts = {"pooling": pooling, "probabilities": probabilities, "check": checks}
-        for name, of_text in of_texts.items():
-            for place, value in enumerate(of_text):
+        for name, values in of_texts.items():
+            for place, value in enumerate(values):
                 if value is not None:
                     arrays[f"text_{place}/{name}"] = np.asarray(value, dtype=np.float32)
         self.write(step, arrays, list(maps[0]))
@@ -129,156 +134,130 @@ class HeadRecorder:
     ) -> None:
         """Write one step of arrays that are named as in docs/record-format.md.
 
-        Every map is given in full, as text_t/layer_l/weights [H, T, T]; the record stores it in its own way. Layers
-        without a name are called layer 0, layer 1 ... Raises ValueError if a map does not fit its text.
+        Every map is given in full, as text_t/layer_l/weights [H, T, T]; the record stores it in its
+        own way. Layers without a name are called layer 0, layer 1 ... Raises ValueError if a map
+        does not fit its text.
         """
         if layers is None:
             maps = [name for name in arrays if re.fullmatch(r"text_0/layer_\d+/weights", name)]
             layers = [f"layer {number}" for number in range(len(maps))]
         stored: Arrays = {}
         others = dict(arrays)
+        heads: list[int] = []
         for place, text in enumerate(self.index.texts):
-            if not layers:
-                raise ValueError(f"{text.name}: expected maps of at least one layer, got none")
-            rounding = 0.0
+            errors = [0.0]
             for number, layer in enumerate(layers):
                 name = f"text_{place}/layer_{number}"
-                weights = _checked_map(others.pop(f"{name}/weights", None), text, layer)
-                if text.segments is not None and f"{name}/quadrants" not in others:
+                weights = others.pop(f"{name}/weights", np.zeros(0))
+                weights = np.asarray(weights, dtype=np.float32)
+                _check_map(weights, len(text.tokens), f"{text.name}, {layer}")
+                if text.segments is not None:
                     shares = quadrants(weights, text.segments)
                     stored[f"{name}/quadrants"] = shares.astype(np.float32)
-                parts = self._stored(weights)
-                rounding = max(rounding, _rounding(weights, parts))
-                for part, values in parts.items():
-                    stored[f"{name}/{part}"] = values
-            stored[f"text_{place}/rounding"] = np.array(rounding, dtype=np.float32)
+                parts, error = self._stored(weights)
+                stored |= {f"{name}/{part}": values for part, values in parts.items()}
+                errors.append(error)
+                heads.append(len(weights))
+            stored[f"text_{place}/rounding"] = np.array(max(errors), dtype=np.float32)
+        if not layers:
+            raise ValueError("expected maps of at least one layer, got none")
         self.index.layers = list(layers)
-        first = [arrays[f"text_0/layer_{number}/weights"] for number in range(len(layers))]
-        self.index.heads = list(map(len, first))
+        self.index.heads = heads[: len(layers)]
         self._keep(step, stored | others)
 
-    def amend(
-        self,
-        step: int,
-        numbers: Mapping[str, tuple[np.ndarray, np.ndarray]],
-        extra: Mapping[str, np.ndarray] | None = None,
-    ) -> bool:
+    def amend(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
         """Add arrays to a recorded step, or replace them; return False if the step was dropped."""
         for place, old in enumerate(self.index.steps):
             if old.step == step:
-                arrays = read_step(self.folder / old.file) | _members(numbers) | dict(extra or {})
-                self.index.steps[place] = self._write(step, arrays)
-                write_index(self.folder, self.index)
+                before = read_step(self.folder / old.file)
+                self.index.steps[place] = self._write_step(step, before | dict(arrays))
+                self._write_index()
                 return True
         return False
 
-    def _write(self, step: int, arrays: Arrays) -> Step:
-        path = write_step(self.folder, step, _in_single_precision(arrays))
-        return Step(step, path.name, path.stat().st_size, time.time())
-
-    def _stored(self, weights: np.ndarray) -> Arrays:
-        """Return what is kept of a layer's maps [H, Q, K]."""
+    def _stored(self, weights: np.ndarray) -> tuple[Arrays, float]:
+        """Return what is kept of a layer's maps [H, Q, K], and the largest error of a weight."""
         if weights.shape[-1] > self.max_tokens:
-            return _summarized(weights)
-        if self.exact:
-            return {"weights": weights.astype(np.float16)}
-        levels, scales = levels_of(weights)
-        return {"levels": levels, "scales": scales}
+            return _summarized(weights), 0.0
+        if not self.exact:
+            return rounded(weights)
+        halved = weights.astype(np.float16)
+        return {"weights": halved}, float(np.abs(halved.astype(np.float32) - weights).max())
 
     def _keep(self, step: int, arrays: Arrays) -> None:
-        """Write the step, list it, and only then delete what is no longer listed."""
-        written = self._write(step, arrays)
-        before = {old.file for old in self.index.steps} | self._replaced
-        num_earlier = sum(old.step < step for old in self.index.steps)
-        if num_earlier < len(self.index.steps):  # a resumed run has gone back
-            del self.index.steps[num_earlier:]
-            del self._ordinals[num_earlier:]
-            self.index.recorded = self._ordinals[-1] + 1 if self._ordinals else 0
-        self.index.steps.append(written)
-        self._ordinals.append(self.index.recorded)
-        self.index.recorded += 1
-        self._thin()
-        write_index(self.folder, self.index)
-        for file in before - {kept.file for kept in self.index.steps}:
+        """Write the step, list it, and only then delete what is no longer listed.
+
+        Listed are every n-th of the steps that were recorded, and the last one. Over the budget, n
+        is doubled.
+        """
+        written = self._write_step(step, arrays)
+        index = self.index
+        before = {old.file for old in index.steps} | self._replaced
+        num_earlier = sum(old.step < step for old in index.steps)
+        if num_earlier < len(index.steps):  # a resumed run has gone back
+            del index.steps[num_earlier:]
+            index.recorded = max(0, (num_earlier - 1) * index.every + 1)
+        elif index.steps and (index.recorded - 1) % index.every:  # listed as the last one alone
+            del index.steps[-1]
+        index.steps.append(written)
+        index.recorded += 1
+        while len(index.steps) > 2 and self._is_over():
+            index.steps = index.steps[:-1:2] + index.steps[-1:]
+            index.every *= 2
+        self._write_index()
+        for file in before - {kept.file for kept in index.steps}:
             (self.folder / file).unlink(missing_ok=True)
         self._replaced = set()
 
-    def _thin(self) -> None:
-        """Drop steps until those that stay fit the budget."""
-        last = self.index.recorded - 1
-        while True:
-            kept = {
-                ordinal: step
-                for ordinal, step in zip(self._ordinals, self.index.steps, strict=True)
-                if ordinal % self.index.every == 0 or ordinal == last
-            }
-            self._ordinals = list(kept)
-            self.index.steps = list(kept.values())
-            size = sum(step.bytes for step in self.index.steps)
-            if len(kept) <= 2 or (size <= self.index.budget and len(kept) <= MAX_STEPS):
-                return
-            self.index.every *= 2
+    def _is_over(self) -> bool:
+        size = sum(step.bytes for step in self.index.steps)
+        return size > self.index.budget or len(self.index.steps) > MAX_STEPS
+
+    def _write_step(self, step: int, arrays: Arrays) -> Step:
+        """Write a step's arrays into one file, atomically, the numbers of heads in float32."""
+        single = {
+            name: array.astype(np.float32) if name.startswith("numbers/") else array
+            for name, array in arrays.items()
+        }
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:  # a name without .npz, which savez would append
+                np.savez(file, **single)  # type: ignore[arg-type]
+
+        path = write_atomic(self.folder / step_file(step), write)
+        return Step(step, path.name, path.stat().st_size, time.time())
+
+    def _write_index(self) -> None:
+        content = INDEX_ADAPTER.dump_json(self.index, warnings=False)
+        write_atomic(self.folder / INDEX, lambda temporary: temporary.write_bytes(content))
 
 
-def _checked_map(given: np.ndarray | None, text: Text, layer: str) -> np.ndarray:
-    """Return a layer's maps in float32; ValueError unless they are [H, T, T] and each row sums to 1."""
-    if given is None:
-        raise ValueError(f"{text.name}: expected maps of at least one layer, got none")
-    T = len(text.tokens)
-    where = f"{text.name}, {layer}"
-    if given.ndim != 3 or given.shape[1:] != (T, T) or not len(given):
-        raise ValueError(f"{where}: expected a map [H, {T}, {T}], got {given.shape}")
-    weights = np.asarray(given, dtype=np.float32)
-    _check_weights(weights, where)
-    return weights
-
-
-def _check_weights(weights: np.ndarray, where: str) -> None:
-    """Check that weights [H, Q, K] are a softmax; ValueError that names the first row that is not."""
+def _check_map(weights: np.ndarray, num_tokens: int, where: str) -> None:
+    """Check that maps are [H, T, T] and rows a softmax; ValueError for the first that is not."""
+    T = num_tokens
+    if weights.ndim != 3 or weights.shape[1:] != (T, T) or not len(weights):
+        raise ValueError(f"{where}: expected a map [H, {T}, {T}], got {weights.shape}")
     sums = weights.sum(axis=-1)
-    # A query that may attend to nothing has a row of zeros. bfloat16 rounds a weight by up to 1/256.
-    is_valid = (weights >= 0).all(axis=-1) & ((np.abs(sums - 1) < 0.01) | (sums == 0))
-    if not is_valid.all():
-        head, query = np.argwhere(~is_valid)[0]
+    # A query that may attend to nothing has a row of zeros.
+    is_softmax = (weights >= 0).all(axis=-1) & ((np.abs(sums - 1) < TOLERANCE) | (sums == 0))
+    if not is_softmax.all():
+        head, query = np.argwhere(~is_softmax)[0]
         row = weights[head, query]
-        fault = f"a sum of {row.sum():.4g}"
-        if np.isnan(row).any():
-            fault = "a NaN"
-        elif (row < 0).any():
-            fault = "a weight below 0"
-        place = f"{where}, head {head}, query {query}"
-        raise ValueError(f"{place}: expected weights that sum to 1, got {fault}")
+        raise ValueError(
+            f"{where}, head {head}, query {query}: expected weights from 0 that sum to 1, "
+            f"got weights from {row.min():.4g} that sum to {row.sum():.4g}"
+        )
 
 
-def _rounding(weights: np.ndarray, stored: Arrays) -> float:
-    """Return the largest difference of a stored weight; 0 where only a part of the map is kept."""
-    if "levels" in stored:
-        shown = weights_from(stored["levels"], stored["scales"])
-    elif "weights" in stored:
-        shown = stored["weights"].astype(np.float32)
-    else:
-        return 0.0
-    return float(np.abs(shown - weights).max())
-
-
-def _members(numbers: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Arrays:
-    arrays: Arrays = {}
-    for measure, (means, errors) in numbers.items():
-        arrays[f"numbers/{measure}/mean"] = np.asarray(means, dtype=np.float32)
-        arrays[f"numbers/{measure}/error"] = np.asarray(errors, dtype=np.float32)
-    return arrays
-
-
-def _in_single_precision(arrays: Arrays) -> Arrays:
-    """Return the arrays with the numbers of heads in float32."""
-    return {
-        name: array.astype(np.float32) if name.startswith("numbers/") else array
-        for name, array in arrays.items()
-    }
+def rounded(weights: np.ndarray) -> tuple[Arrays, float]:
+    """Return levels and scales of maps [H, Q, K], and the largest error of a weight."""
+    levels, scales = levels_of(weights)
+    error = np.abs(weights_from(levels, scales) - weights).max()
+    return {"levels": levels, "scales": scales}, float(error)
 
 
 def _summarized(weights: np.ndarray) -> Arrays:
-    """Return the top keys of each query, the mass of the others, and a small picture of the whole."""
+    """Return the top keys of each query, the mass of the others, and an overview."""
     Q = weights.shape[1]
     num_keys = min(TOP_KEYS, Q)
     keys = np.argpartition(-weights, num_keys - 1, axis=-1)[..., :num_keys]  # [H, Q, num_keys]

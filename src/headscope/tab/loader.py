@@ -1,7 +1,7 @@
-"""What TensorBoard imports at every start, with or without a record to show: it must be quick and must not fail.
+"""What TensorBoard imports at every start, with or without a record: quick, and it must not fail.
 
-An error while this module is imported would stop the whole `tensorboard` command, so all else is imported late, where
-an error costs nothing but the Heads tab.
+An error while this module is imported would stop the whole `tensorboard` command, so all else is
+imported late, where an error costs nothing but the Heads tab.
 """
 
 import logging
@@ -16,15 +16,15 @@ class HeadsLoader(TBLoader):
     """Make the plugin of the Heads tab, or none where that fails."""
 
     def load(self, context: TBContext) -> TBPlugin | None:
-        """Return the plugin, or None with a warning, so that the other tabs are there whatever is wrong with it."""
+        """Return the plugin; None, with a warning, where that fails: the other tabs still work."""
         try:
             from headscope.tab.plugin import HeadsPlugin
 
             return HeadsPlugin(context)
         except Exception as error:
             logger.warning(
-                "The Heads tab is left out, because it could not be loaded: %s: %s. The other tabs are not affected; "
-                "installing headscope again may mend it.",
+                "The Heads tab is left out, because it could not be loaded: %s: %s. "
+                "The other tabs are not affected; reinstall headscope.",
                 type(error).__name__,
                 error,
             )

@@ -1,8 +1,9 @@
-"""One HTML file that shows every attention head of a text, or of several: the Heads tab over data inside the file.
+"""One HTML file that shows every attention head of some texts: the Heads tab with its data inside.
 
-It needs no server and fetches nothing: the modules and the style sheet of static/ are put inside it. Text and tokens
-are untrusted: they travel as JSON without any character that HTML reads as markup, the modules write them with
-``textContent`` alone, and a Content-Security-Policy lets the browser run this one script and fetch nothing.
+It needs no server and fetches nothing: the modules and the style sheet of static/ are part of it.
+Text and tokens are untrusted: they travel as JSON without any character that HTML reads as markup,
+the modules write them with ``textContent`` alone, and a Content-Security-Policy lets the browser
+run this one script and fetch nothing.
 """
 
 import base64
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from headscope.files import write_atomic
-from headscope.record.reader import finite, pack
+from headscope.record.reader import pack
 from headscope.record.schema import Arrays, Text, encodable
 
 STATIC = Path(__file__).with_name("static")
 # The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
-POLICY = "default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; "
+    "base-uri 'none'; form-action 'none'"
+)
 TEMPLATE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -32,13 +36,12 @@ TEMPLATE = """<!DOCTYPE html>
 <style>{style}</style>
 </head>
 <body>
-<noscript><p>The maps on this page are drawn by a script inside it; please allow it to run.</p></noscript>
+<noscript><p>A script inside this page draws the maps; please allow it to run.</p></noscript>
 <script id="data" type="application/json">{data}</script>
 <script type="module">{script}</script>
 </body>
 </html>
 """
-
 
 IMPORT = re.compile(r'^import ([^;]*) from "\./(\w+)\.js";', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
@@ -60,9 +63,10 @@ class PageText:
 def page(
     title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]
 ) -> str:
-    """Return the page as one string of HTML, to be stored as UTF-8; ValueError if a text has no maps.
+    """Return the page as one string of HTML for UTF-8; ValueError if a text has no maps.
 
-    Layers and classes are names, classes in the order of the probabilities. One text is shown at a time.
+    Layers and classes are names, classes in the order of the probabilities. One text is shown at a
+    time.
     """
     has_maps = [any(name.startswith("layer_0/") for name in text.arrays) for text in texts]
     if not texts or not all(has_maps):
@@ -79,20 +83,20 @@ def page(
     }
     if all("verdicts" in text.extra for text in texts):
         index["kept"] = 0  # the step with the effects of ablation
-    data = {"title": encodable(title), "index": index, "texts": list(map(_content, texts))}
+    title = encodable(title)
     script = bundled("index.js") + "modules.index.render();\n"
     style = (STATIC / "heads.css").read_text("utf-8")
     return TEMPLATE.format(
         policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
-        title=html.escape(encodable(title)),
+        title=html.escape(title),
         style=style,
-        data=inert_json(finite(data)),
+        data=inert_json({"title": title, "index": index, "texts": list(map(_content, texts))}),
         script=script,
     )
 
 
 def _num_heads(arrays: Arrays, layer: int) -> int:
-    return next((len(arrays[name]) for name in arrays if name.startswith(f"layer_{layer}/")), 0)
+    return next(len(arrays[name]) for name in arrays if name.startswith(f"layer_{layer}/"))
 
 
 def _content(text: PageText) -> dict[str, Any]:
@@ -107,24 +111,24 @@ def _content(text: PageText) -> dict[str, Any]:
 
 
 def write_page(path: Path, content: str) -> None:
-    """Write a page as UTF-8, whole or not at all, so that a failure leaves an older page as it was."""
-    encoded = content.encode("utf-8")
-    write_atomic(path, lambda temporary: temporary.write_bytes(encoded))
+    """Write a page as UTF-8, atomically."""
+    write_atomic(path, lambda temporary: temporary.write_bytes(content.encode("utf-8")))
 
 
 def inert_json(value: object) -> str:
     r"""Return ``value`` as ASCII JSON in which ``<``, ``>`` and ``&`` are written as \u escapes.
 
-    HTML then finds no tag, comment or entity in it, whatever the text holds; JSON.parse gives the text back.
+    HTML then finds no tag, comment or entity in it; JSON.parse gives the text back.
     """
     data = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return data.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&"})
 
 
 def bundled(entry: str) -> str:
-    """Return a module of static/ and all that it imports as one script, in which each is a function's result.
+    """Return a module of static/ and all that it imports as one script.
 
-    ``import { a } from "./b.js"`` becomes ``const { a } = modules.b``, and what is exported is returned.
+    Each is a function's result: ``import { a } from "./b.js"`` becomes ``const { a } = modules.b``,
+    and what is exported is returned.
     """
     modules: dict[str, str] = {}
 

@@ -6,16 +6,11 @@ Every picture is [height, width, 3] bytes. Shape letters: C classes, M bins, N t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO
-from typing import Any
 
 import numpy as np
 from cmap import Colormap
 from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageDraw, ImageFont
-from tensorboard.compat.proto.summary_pb2 import Summary
-
-from headscope.tab.summaries import add_summary
 
 # In pixels.
 GAP = 6
@@ -84,20 +79,19 @@ def confusion_picture(
     picture = Image.new("RGB", (side, side + MARGIN), BACKGROUND)
     draw = ImageDraw.Draw(picture)
     _write(draw, (GAP, 3), "rows: label, columns: prediction")
-    for row, label in enumerate(labels):
-        top = MARGIN + room + row * CONFUSION_CELL
-        picture.paste(label, (room - label.width - 5, top + half - label.height // 2))
+    middles = [room + place * CONFUSION_CELL + half for place in range(len(names))]
+    for row, (label, y) in enumerate(zip(labels, middles, strict=True)):
         turned = label.rotate(90, expand=True)
-        middle = room + row * CONFUSION_CELL + half
-        picture.paste(turned, (middle - turned.width // 2, MARGIN + room - turned.height - 5))
-        for column, share in enumerate(shares[row]):
-            left = room + column * CONFUSION_CELL
-            corner = (left + CONFUSION_CELL - 2, top + CONFUSION_CELL - 2)
-            color = tuple(colors()[round(float(share) * 255)].tolist())
-            draw.rectangle((left, top, *corner), fill=color)
+        picture.paste(label, (room - label.width - 5, MARGIN + y - label.height // 2))
+        picture.paste(turned, (y - turned.width // 2, MARGIN + room - turned.height - 5))
+        for column, x in enumerate(middles):
+            share = float(shares[row, column])
+            color = tuple(colors()[round(share * 255)].tolist())
             # Viridis is dark for small shares and light for large ones.
             ink = (20, 20, 20) if share > 0.6 else (255, 255, 255)
-            draw.text((left + half, top + half), str(int(table[row, column])), ink, anchor="mm")
+            corners = (x - half, MARGIN + y - half, x + half - 2, MARGIN + y + half - 2)
+            draw.rectangle(corners, fill=color)
+            draw.text((x, MARGIN + y), str(int(table[row, column])), ink, anchor="mm")
     return np.asarray(picture)
 
 
@@ -126,9 +120,9 @@ class Reliability:
 def reliability(
     confidence: Float[np.ndarray, " N"], is_correct: Bool[np.ndarray, " N"]
 ) -> Reliability:
-    """Put texts into 15 bins of confidence: bin m holds ((m - 1) / 15, m / 15] (Guo et al. 2017, section 2).
+    """Return texts in 15 bins of confidence, the probability of a text's prediction.
 
-    The confidence is the probability of a text's prediction.
+    Bin m holds ((m - 1) / 15, m / 15] (Guo et al. 2017, section 2).
     """
     places = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
     counts = np.bincount(places, minlength=BINS)
@@ -140,10 +134,11 @@ def reliability(
 
 
 def reliability_picture(panels: Mapping[str, Reliability]) -> np.ndarray:
-    """Draw accuracy by confidence, a panel for each title, and the texts in each bin (Guo et al. 2017, figure 1).
+    """Draw accuracy by confidence and the texts in each bin, a panel for each title.
 
-    The black line on a bar is the bin's accuracy, red goes from there to its mean confidence, and on the diagonal
-    both would be equal. Counts have one scale for all panels.
+    As in Guo et al. 2017, figure 1: the black line on a bar is the bin's accuracy, red goes from
+    there to its mean confidence, and on the diagonal both would be equal. Counts have one scale for
+    all panels.
     """
     width = LEFT + SIDE + 4 * GAP
     picture = Image.new("RGB", (width * len(panels), BASE + MARGIN + GAP), BACKGROUND)
@@ -194,14 +189,3 @@ def _draw_bin(
 
 def _number(draw: ImageDraw.ImageDraw, place: tuple[int, int], number: str) -> None:
     draw.text(place, number, fill=INK, font=font_of(None, 10), anchor="mm")
-
-
-def add_picture(writer: Any, tag: str, picture: np.ndarray, step: int) -> None:
-    """Write a picture [height, width, 3] of bytes; four times as fast as SummaryWriter.add_image."""
-    file = BytesIO()
-    Image.fromarray(picture).save(file, format="PNG", compress_level=1)
-    height, width, _ = picture.shape
-    image = Summary.Image(
-        height=height, width=width, colorspace=3, encoded_image_string=file.getvalue()
-    )
-    add_summary(writer, Summary(value=[Summary.Value(tag=tag, image=image)]), step)

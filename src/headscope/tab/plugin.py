@@ -1,13 +1,14 @@
 """The backend of the Heads tab: reads the record of a run when somebody looks at it.
 
-What an address names and what a file holds are not trusted: what is unknown or broken is answered with what is wrong
-and what to do, and every other run and step can still be seen. A run is one that TensorBoard's data provider lists, and
-nothing outside the logdir is opened, whatever `..` or link leads to it.
+What an address names and what a file holds are not trusted: what is unknown or broken is answered
+with what is wrong and what to do, and every other run and step can still be seen. A run is one that
+TensorBoard's data provider lists, and nothing outside the logdir is opened, whatever `..` or link
+leads to it.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -21,18 +22,23 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 
 from headscope.record.contributions import notes_of, recorded_contributions
-from headscope.record.reader import nested, pack, read_members, split_measures
+from headscope.record.reader import (
+    nested,
+    pack,
+    read_index,
+    read_members,
+    record_errors,
+    split_measures,
+)
 from headscope.record.schema import (
     FOLDER,
     INDEX,
+    INDEX_ADAPTER,
     Arrays,
     Index,
     MemberCheck,
     RecordError,
-    check_other_names,
-    index_content,
-    read_index,
-    record_errors,
+    other_names,
 )
 from headscope.tab.page import STATIC, PageText, page
 from headscope.tab.summaries import PLUGIN
@@ -51,63 +57,6 @@ class ParameterError(Exception):
     """A parameter that is missing or malformed."""
 
 
-class Records:
-    """The records below a logdir, or none (--logdir_spec)."""
-
-    def __init__(self, logdir: str | None) -> None:
-        self.logdir = logdir or ""
-
-    def root(self) -> Path:
-        """Return the resolved logdir; RecordError if there is none on this machine."""
-        root = Path(self.logdir).expanduser()
-        if not self.logdir or not root.is_dir():
-            raise RecordError(
-                f"logdir: expected a folder of this machine, got {self.logdir!r}; "
-                "start TensorBoard with --logdir=FOLDER"
-            )
-        return root.resolve()
-
-    def runs(self, provider: Any, context: Any, experiment: str) -> list[str]:
-        """Return the listed runs that have the marker or an index."""
-        if provider is None:
-            return []
-        self.root()  # raises if there is none
-        marked = set(provider.list_tensors(context, experiment_id=experiment, plugin_name=PLUGIN))
-        listed = {run.run_name for run in provider.list_runs(context, experiment_id=experiment)}
-        return sorted(marked | {run for run in listed - marked if self._has_index(run)})
-
-    def _has_index(self, run: str) -> bool:
-        with suppress(RecordError):
-            return self.file(run, INDEX).is_file()
-        return False
-
-    def file(self, run: str, name: str) -> Path:
-        """Return a file in the record of a listed run; RecordError if it is missing or outside."""
-        root = self.root()
-        try:
-            path = (root / run / FOLDER / name).resolve()
-            exists = path.exists()
-        except (OSError, RuntimeError, ValueError) as error:
-            raise RecordError(f"{name}: cannot be looked up: {error}") from error
-        if not path.is_relative_to(root) or path.name != name:  # a link may lead anywhere
-            raise RecordError(f"{name}: lies outside the logdir; start TensorBoard further up")
-        if not exists:
-            raise RecordError(f"{name}: is missing; nothing was recorded yet, or it was deleted")
-        return path
-
-    def index(self, run: str) -> Index:
-        """Return the index of a listed run, not to be changed; RecordError if it cannot be read."""
-        path = self.file(run, INDEX)
-        with record_errors(path):
-            stat = path.stat()
-        return _cached_index(path, (stat.st_ctime_ns, stat.st_size, stat.st_ino))
-
-
-@lru_cache(maxsize=32)  # of at most 8 MiB in JSON each
-def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
-    return read_index(path.parent)
-
-
 class HeadsPlugin(TBPlugin):
     """The routes below data/plugin/heads/, by the data provider and the logdir of the context."""
 
@@ -115,7 +64,7 @@ class HeadsPlugin(TBPlugin):
 
     def __init__(self, context: TBContext) -> None:
         self.provider = context.data_provider
-        self.records = Records(context.logdir)
+        self.logdir = context.logdir or ""  # "" with --logdir_spec
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Return each route's application."""
@@ -131,26 +80,69 @@ class HeadsPlugin(TBPlugin):
         return {route: Request.application(_guarded(answer)) for route, answer in routes.items()}
 
     def is_active(self) -> bool:
-        """Return False: TensorBoard looks for the marker, and asks this only where no run has it."""
+        """Return False: TensorBoard looks for the marker, and asks only where no run has it."""
         return False
 
     def frontend_metadata(self) -> FrontendMetadata:
         """Return the module and the name of the tab."""
         return FrontendMetadata(es_module_path="/static/index.js", tab_name="Heads")
 
+    def _root(self) -> Path:
+        root = Path(self.logdir).expanduser()
+        if not self.logdir or not root.is_dir():
+            raise RecordError(
+                f"logdir: expected a folder of this machine, got {self.logdir!r}; "
+                "start TensorBoard with --logdir=FOLDER"
+            )
+        return root.resolve()
+
+    def _file(self, run: str, name: str) -> Path:
+        """Return a file in the record of a listed run; RecordError if it is missing or outside."""
+        root = self._root()
+        try:
+            path = (root / run / FOLDER / name).resolve()
+            exists = path.exists()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise RecordError(f"{name}: cannot be looked up: {error}") from error
+        if not path.is_relative_to(root) or path.name != name:  # a link may lead anywhere
+            raise RecordError(f"{name}: lies outside the logdir; start TensorBoard further up")
+        if not exists:
+            raise RecordError(f"{name}: is missing; nothing was recorded yet, or it was deleted")
+        return path
+
     def _listed(self, request: Request) -> list[str]:
-        environ = request.environ
-        return self.records.runs(self.provider, request_context(environ), experiment_id(environ))
+        """Return the runs that TensorBoard lists and that have the marker or an index."""
+        if self.provider is None:
+            return []
+        self._root()  # raises if there is none
+        context = request_context(request.environ)
+        experiment = experiment_id(request.environ)
+        marked = self.provider.list_tensors(context, experiment_id=experiment, plugin_name=PLUGIN)
+        runs = self.provider.list_runs(context, experiment_id=experiment)
+        others = {run.run_name for run in runs} - {*marked}
+        return sorted([*marked, *filter(self._has_index, others)])
+
+    def _has_index(self, run: str) -> bool:
+        with suppress(RecordError):
+            return self._file(run, INDEX).is_file()
+        return False
+
+    def _read_index(self, run: str) -> Index:
+        """Return the index of a listed run, not to be changed; RecordError if it cannot be read."""
+        path = self._file(run, INDEX)
+        with record_errors(path):
+            stat = path.stat()
+        return _cached_index(path, (stat.st_ctime_ns, stat.st_size, stat.st_ino))
 
     def _runs(self, request: Request) -> Response:
-        runs = [self._summary(run) for run in self._listed(request)]
-        return _json(request, {"runs": runs, "logdir": self.records.logdir})
+        runs = list(map(self._summary, self._listed(request)))
+        return _json(request, {"runs": runs, "logdir": self.logdir})
 
     def _summary(self, run: str) -> dict[str, Any]:
         """Return what the list of runs says of a run, or why its record cannot be read."""
         error = None
         try:
-            index = self.records.index(run)
+            index = self._read_index(run)
         except RecordError as reason:
             index = Index([], [], [])
             error = f"run {run!r}: {reason}"
@@ -159,8 +151,8 @@ class HeadsPlugin(TBPlugin):
             "run": run,
             "error": error,
             "steps": len(steps),
-            "first": steps[0] if steps else None,
-            "last": steps[-1] if steps else None,
+            "first": min(steps, default=None),
+            "last": max(steps, default=None),
             "recorded": index.recorded,
             "texts": [text.name for text in index.texts],
             "layers": index.layers,
@@ -174,7 +166,7 @@ class HeadsPlugin(TBPlugin):
         run = _parameter(request, "run", ".+", "the name of a run")
         if run not in self._listed(request):
             raise RecordError("is no run with a record of heads; data/plugin/heads/runs lists them")
-        return run, self.records.index(run)
+        return run, self._read_index(run)
 
     def _step(self, request: Request) -> tuple[Path, Index, int]:
         """Return the file of the requested step, the index of its run, and the step's number."""
@@ -182,12 +174,12 @@ class HeadsPlugin(TBPlugin):
         run, index = self._run(request)
         for step in index.steps:
             if step.step == number:
-                return self.records.file(run, step.file), index, number
+                return self._file(run, step.file), index, number
         raise RecordError(f"step {number} is not recorded; data/plugin/heads/index lists the steps")
 
     def _index(self, request: Request) -> Response:
         _, index = self._run(request)
-        return _json(request, index_content(index))
+        return _respond(request, INDEX_ADAPTER.dump_json(index), "application/json")
 
     def _maps(self, request: Request) -> Response:
         text = _text(request)
@@ -203,40 +195,37 @@ class HeadsPlugin(TBPlugin):
         return _json(request, {"measures": measures, "extra": extra})
 
     def _series(self, request: Request) -> Response:
-        """Answer with the means of every head over the steps, over some of them where they are many."""
+        """Answer with the means of every head over the steps; of many steps over some of them."""
         run, index = self._run(request)
         stride = -(-len(index.steps) // MAX_POINTS) or 1
-        steps = index.steps[::stride]
-        if steps and steps[-1] != index.steps[-1]:
-            steps.append(index.steps[-1])
+        steps = [*index.steps[:-1:stride], *index.steps[-1:]]
         tables: list[Arrays] = []
         errors: list[RecordError] = []
-        num_listed = 0
+        listed: list[str] = []
 
         def choose(sizes: Mapping[str, int]) -> list[str]:
-            nonlocal num_listed
-            num_listed += len(sizes)
-            check_other_names([name for name in sizes if not name.startswith("text_")])
-            means = [name for name in sizes if MEAN.fullmatch(name)]
+            listed.extend(sizes)
+            means = filter(MEAN.fullmatch, other_names(sizes))
             return [name for name in means if sizes[name] <= MAX_ARRAY_BYTES]
 
         check = MemberCheck(index.heads, 0).check
         for step in steps:
             try:
-                tables.append(read_members(self.records.file(run, step.file), choose, check))
+                tables.append(read_members(self._file(run, step.file), choose, check))
             except RecordError as error:  # a gap in the lines, as long as there are other steps
                 tables.append({})
                 errors.append(error)
-            if num_listed > MAX_LISTED:
+            if len(listed) > MAX_LISTED:
                 raise RecordError(f"{len(tables)} steps list more than {MAX_LISTED} arrays")
         if errors and len(errors) == len(tables):
             raise errors[-1]
-        content = {
-            "steps": [step.step for step in steps],
-            "measures": _series_of(tables),
-            "errors": [str(error) for error in errors],
-        }
-        return _json(request, content)
+        measures = {}
+        for name in dict.fromkeys(name for table in tables for name in table):
+            gap = np.full((len(index.heads), max(index.heads)), np.nan)
+            means = np.stack([table.get(name, gap) for table in tables], axis=-1)  # [L, H, steps]
+            measures[name.removeprefix("numbers/").removesuffix("/mean")] = {"mean": nested(means)}
+        content = {"steps": [step.step for step in steps], "measures": measures}
+        return _json(request, content | {"errors": list(map(str, errors))})
 
     def _page(self, request: Request) -> Response:
         number = _text(request)
@@ -256,6 +245,11 @@ class HeadsPlugin(TBPlugin):
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
 
 
+@lru_cache(maxsize=32)  # of at most 8 MiB in JSON each
+def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
+    return read_index(path.parent)
+
+
 def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
     """Return the arrays of one text that a page shows, by their names without text_t/."""
     if text >= len(index.texts):
@@ -264,45 +258,30 @@ def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
     members = MemberCheck(index.heads, len(index.classes), len(index.texts[text].tokens))
 
     def choose(sizes: Mapping[str, int]) -> list[str]:
-        own = [name for name in sizes if name.startswith(prefix)]
-        return [name for name in own if members.is_known(name.removeprefix(prefix))]
+        return [prefix + name for name in members.arrays if prefix + name in sizes]
 
     def check(name: str, array: np.ndarray) -> None:
         members.check(name.removeprefix(prefix), array)
 
-    arrays = {
-        name.removeprefix(prefix): array
-        for name, array in read_members(path, choose, check).items()
-    }
-    if not arrays:
+    found = read_members(path, choose, check)
+    if not found:
         raise RecordError(f"{path.name}: has no arrays of text {text}; choose another step")
+    arrays = {name.removeprefix(prefix): array for name, array in found.items()}
     with record_errors(path):
         members.check_text(arrays)
     return arrays
 
 
 def _other_arrays(path: Path, index: Index) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return {measure: {"mean": [layer][head], "error": ...}} of a step, and its other small arrays."""
+    """Return {measure: {"mean": [layer][head], "error": ...}}, and the other small arrays."""
 
     def choose(sizes: Mapping[str, int]) -> list[str]:
-        names = [name for name in sizes if not name.startswith("text_")]
-        check_other_names(names)
-        return [name for name in names if sizes[name] <= MAX_ARRAY_BYTES]
+        return [name for name in other_names(sizes) if sizes[name] <= MAX_ARRAY_BYTES]
 
     check = MemberCheck(index.heads, len(index.classes)).check
     arrays = read_members(path, choose, check, MAX_NUMBERS_BYTES)
     with record_errors(path):
         return split_measures(arrays)
-
-
-def _series_of(tables: Sequence[Arrays]) -> dict[str, Any]:
-    """Return {measure: {"mean": [layer][head][step]}} of the means [L, H] of each step."""
-    measures: dict[str, Any] = {}
-    for name in dict.fromkeys(name for table in tables for name in table):
-        gap = np.full_like(next(table[name] for table in tables if name in table), np.nan)
-        means = np.stack([table.get(name, gap) for table in tables], axis=-1)
-        measures[name.removeprefix("numbers/").removesuffix("/mean")] = {"mean": nested(means)}
-    return measures
 
 
 def _guarded(answer: Answer) -> Answer:
@@ -339,7 +318,7 @@ def _json(request: Request, content: dict[str, Any], status: int = 200) -> Respo
 
 
 def _respond(request: Request, content: str | bytes, content_type: str, **details: Any) -> Response:
-    # It forbids the browser to guess types, limits what a page may fetch, and gives HEAD the length alone.
+    # It forbids the browser to guess types, limits what a page may fetch, and gives HEAD the length.
     response: Response = Respond(request, content, content_type, **details)
     return response
 
@@ -347,11 +326,7 @@ def _respond(request: Request, content: str | bytes, content_type: str, **detail
 def _static(request: Request) -> Response:
     """Return a file of the tab, and nothing from elsewhere."""
     name = request.path.partition("/static/")[2]
-    try:
-        path = (STATIC / name).resolve()
-        exists = path.is_relative_to(STATIC.resolve()) and path.is_file()
-    except (OSError, RuntimeError, ValueError):
-        exists = False
-    if not exists or path.suffix not in CONTENT_TYPES:
+    files = {path.name: path for path in STATIC.iterdir() if path.suffix in CONTENT_TYPES}
+    if name not in files:
         raise RecordError(f"static/{name}: is no file of the Heads tab; reinstall headscope")
-    return _respond(request, path.read_bytes(), CONTENT_TYPES[path.suffix])
+    return _respond(request, files[name].read_bytes(), CONTENT_TYPES[files[name].suffix])

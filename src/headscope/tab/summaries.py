@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from headscope.record.schema import VERSION
 
-# The maps stay out of event files, since TensorBoard keeps what it reads from those in memory and drops most steps.
+# The maps stay out of event files: TensorBoard keeps those in memory and drops most steps.
 PLUGIN = TAG = "heads"
 
 
 def marker_summary() -> Summary:
-    """Return the mark in a run's event file that there is a record of heads beside it, and of which version."""
+    """Return the mark in an event file that a record of heads of this version is beside it."""
     version = str(VERSION).encode()
     plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN, content=version)
     # Without a data class TensorBoard reads the summary and then shows it to nobody.
@@ -31,18 +32,16 @@ def marker_summary() -> Summary:
 
 
 def write_marker(logdir: str | Path) -> None:
-    """Write an event file that holds the marker alone, for a run that has no writer; OSError where it cannot."""
-    writer = EventFileWriter(str(logdir))
-    try:
+    """Write an event file that holds the marker alone, for a run without a writer."""
+    with closing(EventFileWriter(str(logdir))) as writer:
         writer.add_event(Event(step=0, wall_time=time.time(), summary=marker_summary()))
-    finally:
-        writer.close()
 
 
 def literal(text: str) -> str:
-    """Return Markdown that shows exactly this text: all but letters, digits and spaces as numeric entities.
+    """Return Markdown that shows exactly this text: all but letters and digits as entities.
 
-    Markdown hands entities on to the page, which shows them as characters, so that `*`, `<` or `|` mean nothing.
+    Markdown hands entities on to the page, which shows them as characters, so that `*`, `<` or `|`
+    mean nothing.
     """
     return "".join(
         character if character.isalnum() or character == " " else f"&#{ord(character)};"
@@ -57,14 +56,14 @@ def probe_markdown(
     prediction: str,
     probabilities: Mapping[str, float],
 ) -> str:
-    """Return the entry of a probe: the text, its tokens, the label if it is known, and what the model says."""
-    verdict = "" if label is None else (" ✓" if label == prediction else " ✗")
+    """Return the entry of a probe: the text, its tokens, its label if known, and the prediction."""
+    marks = {None: "", prediction: " ✓"}
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
     rows = [
         ("text", literal(text)),
         ("tokens", " &#183; ".join(map(literal, tokens))),
         ("label", "unknown" if label is None else literal(label)),
-        ("prediction", literal(prediction) + verdict),
+        ("prediction", literal(prediction) + marks.get(label, " ✗")),
         ("probabilities", ", ".join(f"{literal(name)} {share:.3f}" for name, share in ranked)),
     ]
     return "\n\n".join(f"**{name}** &#160; {content}" for name, content in rows)
@@ -78,5 +77,5 @@ def table_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
 
 def add_summary(writer: Any, summary: Summary, step: int | None = None) -> None:
-    """Write a summary through a torch.utils.tensorboard.SummaryWriter, which has no public function for it."""
+    """Write a summary through a torch SummaryWriter, which has no public function for it."""
     writer._get_file_writer().add_summary(summary, step)

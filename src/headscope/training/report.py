@@ -19,7 +19,6 @@ from headscope.files import read_json
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.run import METRICS, flat, save_json
 from headscope.tab.pictures import (
-    add_picture,
     confusion_picture,
     reliability,
     reliability_picture,
@@ -114,12 +113,8 @@ def write_scores(writer: SummaryWriter, report: Report) -> None:
         writer.add_scalar(name, value, step)
     for name, (sides, counts) in report.test.tables(report.labels).items():
         if len(counts) <= MOST_CLASSES:
-            add_picture(
-                writer,
-                f"test/{name}",
-                confusion_picture(counts, sides, report.config.inspection.font),
-                step,
-            )
+            picture = confusion_picture(counts, sides, report.config.inspection.font)
+            writer.add_image(f"test/{name}", picture, step, dataformats="HWC")
         else:
             writer.add_text(
                 f"test/{name}",
@@ -177,4 +172,5 @@ def write_calibration(writer: SummaryWriter, report: Report) -> None:
         title = f"{when}: calibration error {found.calibration_error:.4f}"
         confidence, prediction = (report.logits.double() / divisor).softmax(dim=-1).max(dim=-1)
         panels[title] = reliability(confidence.numpy(), (prediction == report.targets).numpy())
-    add_picture(writer, "test/reliability", reliability_picture(panels), step)
+    picture = reliability_picture(panels)
+    writer.add_image("test/reliability", picture, step, dataformats="HWC")
