@@ -17,7 +17,9 @@ from headscope.record.reader import read_step
 from headscope.record.schema import FOLDER, INDEX, Text
 from headscope.record.writer import HeadRecorder
 
-STEPS, LAST = (0, 10), "step_000000000010.npz"
+STEPS = (0, 10)
+LAST = "step_000000000010.npz"
+CHOOSERS = ("rollout", "gradient", "chance")
 TEXTS = [
     Text("short", ["[CLS]", "one", "two", "[SEP]"], "one two", "good"),
     Text("long", [f"t{number}" for number in range(24)], "a long text"),
@@ -44,22 +46,18 @@ def good_record(folder: Path) -> Path:
             {f"layer {at}": layer / layer.sum(-1, keepdims=True) for at, layer in enumerate(it)}
             for it in weights
         ]
-        extra = {f"text_0/nats/{name}": values.astype(np.float32) for name, values in nats.items()}
-        extra |= {
+        extra: dict[str, np.ndarray] = {
+            **{f"text_0/nats/{name}": values.astype(np.float32) for name, values in nats.items()},
             "text_0/nats/keys": np.ones((2, 3, 2), np.int32),
             "text_0/nats/class": np.array(1, np.int32),
-        }
-        extra |= {"likeness": np.ones((6, 6), np.float32), "studied": np.array(9, np.int32)}
-        extra |= {
-            f"faithfulness/{name}": np.ones((2, 2), np.float32)
-            for name in ("rollout", "gradient", "chance")
-        }
-        extra |= {
+            "likeness": np.ones((6, 6), np.float32),
+            "studied": np.array(9, np.int32),
+            **{f"faithfulness/{name}": np.ones((2, 2), np.float32) for name in CHOOSERS},
             "examples/rows": np.arange(2, dtype=np.int32),
             "examples/texts": np.array(["a text", "another"]),
+            "examples/focused/rows": np.zeros((2, 3, 2), np.int32),
+            "examples/focused/scores": np.ones((2, 3, 2), np.float32),
         }
-        extra |= {"examples/focused/rows": np.zeros((2, 3, 2), np.int32)}
-        extra |= {"examples/focused/scores": np.ones((2, 3, 2), np.float32)}
         numbers = {name: (np.ones((2, 3)), np.ones((2, 3))) for name in ("entropy", "loss_zeroed")}
         shares = [np.array([0.25, 0.75])] * 3
         recorder.record(
@@ -182,42 +180,26 @@ BAD_INDEX: dict[str, Change] = {
     "a layer of a long name": _index(layers=["x" * 100_000, "y"]),
     "a text of a long name": _text(name="x" * 100_000),
     "100000 heads": _index(heads=[100_000, 2]),
-    "2**62 heads": _index(heads=[2**62, 3]),
     "no head": _index(heads=[0, 0]),
-    "-1 heads": _index(heads=[-1, 3]),
     "true heads": _index(heads=[True, 3]),
     "100000 layers": _index(heads=[1] * 100_000, layers=["x"] * 100_000),
     "12000 notes": _index(notes={f"note {number}": "x" for number in range(12_000)}),
-    "50000 steps": _index(steps=many(50_000)),
-    "50000 texts": _index(texts=lambda content: [content["texts"][0]] * 50_000),
+    "20000 steps": _index(steps=many(20_000)),
+    "2000 texts": _index(texts=lambda content: [content["texts"][0]] * 2_000),
     "500000 tokens": _text(tokens=["x"] * 500_000),
     "500000 classes": _index(classes=["x"] * 500_000),
     "deep object": _inside("notes", f'{{"deep": {nested(400)}}}'),
-    "deeper object": _inside("notes", f'{{"deep": {nested(600)}}}'),
-    "deepest object": _inside("notes", nested(100_000)),
-    "deep list": _inside("notes", f'{{"deep": {nested(400, "list")}}}'),
-    "deeper list": _inside("notes", f'{{"deep": {nested(600, "list")}}}'),
     "deepest list": _raw(nested(100_000, "list").encode()),
-    "deep in texts": _inside("texts", nested(600)),
     "deep in a text": _text(label=json.loads(nested(400))),
     "deep in layers": _inside("layers", f"[{nested(400, 'list')}, {nested(400)}]"),
-    "deep in heads": _inside("heads", f"[{nested(400, 'list')}, {nested(400)}]"),
     "notes are a list": _index(notes=["a"]),
     "a note is a list": _index(notes={"a": [1, 2]}),
-    "a note is none": _index(notes={"a": None}),
     "numbers are texts": _index(recorded="2", every="1", budget="3"),
     "recorded is huge": _inside("recorded", "9" * 4000),
-    "recorded is 1e400": _inside("recorded", "1e400"),
     "infinity": _inside("budget", "Infinity"),
     "not a number": _inside("every", "NaN"),
-    "a step that is NaN": _inside("steps", '[{"step": NaN, "file": "x", "bytes": 1, "time": 0}]'),
     "a time that is infinite": _inside(
         "steps", f'[{{"step": 10, "file": "{LAST}", "bytes": 1, "time": Infinity}}]'
-    ),
-    "a time that is a text": _index(steps=[{"step": 10, "file": LAST, "bytes": 1, "time": "now"}]),
-    "bytes that are a list": _index(steps=[{"step": 10, "file": LAST, "bytes": [], "time": 0}]),
-    "a step that is true": _index(
-        steps=[{"step": True, "file": "step_000000000001.npz", "bytes": 1, "time": 0}]
     ),
     "a step that is huge": _index(
         steps=[{"step": 10**30, "file": f"step_{10**30}.npz", "bytes": 1, "time": 0}]
@@ -232,20 +214,15 @@ BAD_INDEX: dict[str, Change] = {
     "no layers": _index(layers=[], heads=[]),
     "fewer names than heads": _index(layers=["a"]),
     "a class that is a number": _index(classes=[1, 2]),
-    "tokens that are one text": _text(tokens="abcd"),
     "no token": _text(tokens=[]),
     "a label that is a list": _text(label=["a"]),
     "segments of another length": _text(segments=[0]),
-    "segments that are an object": _text(segments={"a": 1}),
     "segments that are fractions": _text(segments=[0.0, 1.0, True, None]),
     "lone surrogates": _text(tokens=["a", "\ud800", "x", "y"], text="\udfff"),
-    "UTF-16": _raw(lambda before: before.decode().encode("utf-16")),
     "not UTF-8": _raw(lambda before: before.replace(b"short", b"sh\xff\xfet")),
     "cut short": _raw(lambda before: before[:-40]),
     "empty": _raw(b""),
-    "null": _raw(b"null"),
     "of another version": _index(version=2),
-    "version true": _index(version=True),
     "an index that is missing": _special(INDEX, lambda path: None),
     "an index that is a pipe": _special(INDEX, os.mkfifo),
     "an index that is a folder": _special(INDEX, Path.mkdir),
@@ -279,14 +256,10 @@ BAD_MAPS: dict[str, Change] = {
     "no maps": _members({}, replace="text_0/layer_"),
     "nothing of the text": _members({}, replace="text_0/"),
     "levels of fewer heads": _arrays(**{LEVELS: lambda array: array[:1]}),
-    "levels that are flat": _arrays(**{LEVELS: lambda array: array.ravel()}),
-    "levels of one number": _arrays(**{LEVELS: np.uint8(1)}),
     "levels of no number": _arrays(**{LEVELS: np.zeros((0, 4, 4), np.uint8)}),
     "levels that are not square": _arrays(**{LEVELS: np.zeros((3, 4, 9), np.uint8)}),
     "levels that are complex": _arrays(**{LEVELS: lambda array: array.astype(np.complex64)}),
-    "levels that are float64": _arrays(**{LEVELS: lambda array: array.astype(np.float64)}),
     "levels that are texts": _arrays(**{LEVELS: lambda array: array.astype(str)}),
-    "levels that are dates": _arrays(**{LEVELS: lambda array: array.astype("M8[s]")}),
     "levels that are objects": _arrays(**{LEVELS: lambda array: array.astype(object)}),
     "scales of fewer queries": _arrays(**{SCALES: lambda array: array[:, :2]}),
     "weights and levels": _arrays(text_0__layer_0__weights=np.zeros((3, 4, 4), np.float16)),
@@ -294,7 +267,6 @@ BAD_MAPS: dict[str, Change] = {
         **{LEVELS: None, "text_0__layer_0__top_keys": np.zeros((3, 4, 16), np.int32)}
     ),
     "top keys outside": _arrays(text_1__layer_0__top_keys=lambda array: array + 1000),
-    "top keys below 0": _arrays(text_1__layer_0__top_keys=lambda array: array - 1000),
     "no overview": _arrays(text_1__layer_0__overview=None),
     "an overview of another side": _arrays(text_1__layer_0__overview=np.zeros((3, 5, 9), np.uint8)),
     "no rest": _arrays(text_1__layer_0__rest=None),
@@ -302,20 +274,14 @@ BAD_MAPS: dict[str, Change] = {
     "pooling of another length": _arrays(text_0__pooling=np.zeros(9, np.float32)),
     "pooling that is complex": _arrays(text_0__pooling=np.zeros(4, np.complex64)),
     "probabilities of more classes": _arrays(text_0__probabilities=np.ones(50, np.float32)),
-    "probabilities without an axis": _arrays(text_0__probabilities=np.float32(1)),
     "given of more classes": _arrays(text_0__given=np.ones(50, np.uint8)),
     "a check that is a table": _arrays(text_0__check=np.ones((3, 3), np.float32)),
-    "a check of nothing": _arrays(text_0__check=np.ones(0, np.float32)),
     "nats without heads": _arrays(text_0__nats__heads=None),
     "nats of other heads": _arrays(text_0__nats__heads=np.ones((1, 1), np.float32)),
     "nats of a token outside": _arrays(text_0__nats__keys=lambda array: array + 1000),
-    "nats of a token below 0": _arrays(text_0__nats__keys=lambda array: array - 1000),
     "nats of a class outside": _arrays(text_0__nats__class=np.int32(1000)),
-    "nats of a class below 0": _arrays(text_0__nats__class=np.int32(-1)),
     "a shape beyond memory": _members({FIRST + ".npy": npy(f"({2**40}, {2**40}, 3)")}, FIRST),
     "a shape that overflows": _members({FIRST + ".npy": npy(f"({2**63}, 2, 0)")}, FIRST),
-    "a shape of no number": _members({FIRST + ".npy": npy("('a', 4)")}, FIRST),
-    "a shape that is true": _members({FIRST + ".npy": npy("(True, 4)")}, FIRST),
     "a header that is deep": _members({FIRST + ".npy": npy("(" * 3000 + ")" * 3000)}, FIRST),
     "a header that is code": _members({FIRST + ".npy": npy("__import__('os')")}, FIRST),
     "a member that is no array": _members({"text_0/pooling.npy": b"hello"}, "text_0/pooling"),
@@ -331,8 +297,6 @@ BAD_NUMBERS: dict[str, Change] = {
     "a mean that is a number": _arrays(numbers__entropy__mean=np.float32(1)),
     "a mean of three axes": _arrays(numbers__entropy__mean=np.ones((2, 3, 3), np.float32)),
     "a mean that is complex": _arrays(numbers__entropy__mean=np.ones((2, 3), np.complex64)),
-    "a mean that is text": _arrays(numbers__entropy__mean=np.full((2, 3), "<b>")),
-    "a mean of thirty axes": _arrays(numbers__entropy__mean=np.ones((1,) * 30, np.float32)),
     "likeness that is flat": _arrays(likeness=np.ones(6, np.float32)),
     "likeness of other heads": _arrays(likeness=np.ones((2, 2), np.float32)),
     "examples that are a number": _arrays(examples__focused__rows=np.int32(1)),
@@ -372,7 +336,6 @@ HARMLESS: dict[str, Change] = {
     "directions": _text(tokens=["\u202eabc", "y", "\u2066x", "\u0000"], text="\u202e"),
     "scales that are NaN": _arrays(**{SCALES: lambda array: array * np.nan}),
     "scales that are infinite": _arrays(**{SCALES: lambda array: array * np.inf}),
-    "scales that are negative": _arrays(**{SCALES: lambda array: -array}),
     "quadrants of a single text": _arrays(
         text_0__layer_0__quadrants=np.zeros((3, 2, 2), np.float32)
     ),

@@ -38,7 +38,7 @@ class Contributions:
     def sentence(self) -> str:
         """Name the heads that contribute most, with their main token; then the sums of all else."""
         order = np.argsort(-np.abs(self.heads), axis=None, kind="stable")[:HEADS_NAMED]
-        parts = []
+        parts: list[str] = []
         for layer, head in zip(*np.unravel_index(order, self.heads.shape), strict=True):
             amount = signed(self.heads[layer, head])
             if not parts:
@@ -106,8 +106,8 @@ def recorded_contributions(
     """Return the contributions of a recorded text; None where the record has none."""
     if "nats/heads" not in arrays:
         return None
-    *members, bias = (arrays[f"nats/{name}"] for name in MEMBERS)
-    return Contributions(answer, tokens, *members, float(bias))
+    heads, keys, by_key, feedforward, bias = (arrays[f"nats/{name}"] for name in MEMBERS)
+    return Contributions(answer, tokens, heads, keys, by_key, feedforward, float(bias))
 
 
 def notes_of(contributions: Contributions | None) -> dict[str, str]:

@@ -155,9 +155,10 @@ def nested(array: np.ndarray) -> Any:
     """Return the array as nested lists for JSON, with None for NaN and infinity."""
     if array.dtype.kind not in "biufU":
         raise ValueError(f"expected numbers or text, got {array.dtype}")
+    values = array.astype(object)
     if array.dtype.kind == "f":
-        array = np.where(np.isfinite(array), array.astype(object), None)
-    return array.tolist()
+        values[~np.isfinite(array)] = None
+    return values.tolist()
 
 
 def split_measures(arrays: Arrays) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:

@@ -123,8 +123,8 @@ class HeadRecorder:
             for number, weights in enumerate(layers.values()):
                 arrays[f"text_{place}/layer_{number}/weights"] = weights
         of_texts = {"pooling": pooling, "probabilities": probabilities, "check": checks}
-        for name, values in of_texts.items():
-            for place, value in enumerate(values):
+        for name, of_text in of_texts.items():
+            for place, value in enumerate(of_text):
                 if value is not None:
                     arrays[f"text_{place}/{name}"] = np.asarray(value, dtype=np.float32)
         self.write(step, arrays, list(maps[0]))
