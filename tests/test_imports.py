@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "tab": {"record"},
     "heads": {"attention", "model", "data", "record", "tab"},
     "proof": {"attention", "model", "heads"},
-    "run": {"attention", "model", "data", "heads", "record", "training"},
+    "run": {"attention", "model", "data", "heads", "record"},
     "training": {"attention", "model", "data", "heads", "record", "tab", "run"},
     "cli": {"attention", "model", "data", "heads", "record", "tab", "run", "training", "proof"},
     "__main__": {"cli"},

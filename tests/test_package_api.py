@@ -135,23 +135,31 @@ def test_a_loaded_run_gives_the_probabilities_that_predict_writes(
     assert run.predict([]) == []
 
 
-def test_what_every_head_put_sums_to_the_logit(folder: Path) -> None:
+def test_contributions_sum_to_the_logit(folder: Path) -> None:
     run = headscope.load(folder)
-    told = run.explain(TEXTS[1])
+    explanation = run.explain(TEXTS[1])
     (predicted,) = run.predict([TEXTS[1]])
-    assert (told.label, told.probabilities) == (predicted.label, predicted.probabilities)
-    assert told.tokens[:3] == ["[CLS]", "a", "very"]
-    assert told.put.shape == (2, 2, len(told.tokens))
+    assert (explanation.label, explanation.probabilities) == (
+        predicted.label,
+        predicted.probabilities,
+    )
+    assert explanation.tokens[:3] == ["[CLS]", "a", "very"]
+    assert explanation.by_token.shape == (2, 2, len(explanation.tokens))
     logarithms = {
-        label: math.log(share) * run.temperature for label, share in told.probabilities.items()
+        label: math.log(share) * run.temperature
+        for label, share in explanation.probabilities.items()
     }
-    against_mean = logarithms[told.label] - sum(logarithms.values()) / len(LABELS)
-    whole = told.put.sum() + told.spoken.feedforward.sum() + told.spoken.constant
+    against_mean = logarithms[explanation.label] - sum(logarithms.values()) / len(LABELS)
+    whole = (
+        explanation.by_token.sum()
+        + explanation.contributions.feedforward.sum()
+        + explanation.contributions.constant
+    )
     assert whole == pytest.approx(against_mean, abs=1e-4)
-    assert abs(told.put.sum()) > 0.01
-    lines = str(told).splitlines()
-    assert lines[0] == f"{told.label} {told.probabilities[told.label]:.4f}"
-    strongest = divmod(int(np.abs(told.spoken.heads).argmax()), 2)
+    assert abs(explanation.by_token.sum()) > 0.01
+    lines = str(explanation).splitlines()
+    assert lines[0] == f"{explanation.label} {explanation.probabilities[explanation.label]:.4f}"
+    strongest = divmod(int(np.abs(explanation.contributions.heads).argmax()), 2)
     assert lines[2].startswith(f"layer {strongest[0]} head {strongest[1]} contributes ")
     assert len(lines) == 6  # a line for each head
 
@@ -180,8 +188,8 @@ def test_a_model_that_needs_more_than_ids_refuses_to_be_called_without(
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("a text", r"takes a list of texts"),
-        ([("a", "pair")], "text 0: .* was trained on single texts, got"),
+        ("a text", r"expected a list of texts"),
+        ([("a", "pair")], r"texts\[0\]: expected a text, as .* was trained on, got"),
     ],
 )
 def test_what_is_not_a_list_of_texts_is_refused(

@@ -1,21 +1,23 @@
-"""What a run folder holds, and how it is written and read. Free of lightning, so that predicting starts fast.
+"""A run folder, written by training and read by everything else, and what its model predicts.
 
     outputs/<name>/
         config.yaml          every setting, resolved
         tokenizer.json       the trained tokenizer, or the checkpoint's
-        encoder.json         what the encoder of a checkpoint looks like, where model.path named one
-        labels.json          the classes' names, in the order of the logits
-        data.json            a digest of each split, so that changed data are noticed
-        evidence.safetensors with model.evidence: the known n-grams
+        encoder.json         sizes of a pretrained encoder, with model.path
+        labels.json          names of the classes, in the order of the logits
+        data.json            a digest of each split, by which changed data are noticed
+        evidence.safetensors the known n-grams, with model.evidence
         model.safetensors    the best weights by validation macro-F1
-        thresholds.json      with data.multi_label: the probability from which on a text is given each class
-        calibration.json     the temperature that probabilities are taken at; older runs have none, which is 1
-        metrics.json         scores, baseline, facts about the data, seconds
-        most_wrong.html      the test texts that the model is most wrong about, with all heads
-        checkpoints/         best.ckpt; last.ckpt to go on from, and last.previous.ckpt, the one before
-        events.out.tfevents… what TensorBoard shows
+        thresholds.json      with data.multi_label: the probability from which a class is predicted
+        calibration.json     the temperature of the probabilities; 1 in older runs, which lack it
+        metrics.json         scores, baseline, facts about data and training, seconds
+        validations.json     the scores of each validation
+        most_wrong.html      the misclassified test texts of the highest loss, with all heads
+        checkpoints/         best.ckpt, and last.ckpt, from which training resumes
+        heads/               the record of the attention heads, for TensorBoard's Heads tab
+        events.out.tfevents… scalars, images and texts for TensorBoard
 
-Nothing here has to be unpickled by who uses the model.
+Nothing in it is unpickled to use the model. Free of lightning, so that predicting starts fast.
 """
 
 import filecmp
@@ -23,29 +25,29 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from omegaconf import OmegaConf
+from pydantic import Field, TypeAdapter
 from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from headscope.config import TrainConfig, absolute
-from headscope.data.batching import TextBatches, encode_texts, moved
+from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
 from headscope.errors import ConfigError, RunError, UserWarningMessage, listed
 from headscope.extension import check_allowed
 from headscope.files import (
     MIB,
-    TRY_ANOTHER,
     check_is_file,
     read_json,
     reading,
@@ -59,46 +61,38 @@ from headscope.model.pretrained import Architecture, architecture_json, load_arc
 from headscope.record.contributions import Contributions
 from headscope.record.schema import label_text
 from headscope.settings import described, read_config, structured
-from headscope.training.predict import probabilities
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView
 
-CONFIG, TOKENIZER, LABELS, WEIGHTS = (
-    "config.yaml",
-    "tokenizer.json",
-    "labels.json",
-    "model.safetensors",
-)
-ENCODER, EVIDENCE, THRESHOLDS = "encoder.json", "evidence.safetensors", "thresholds.json"
-CALIBRATION, MOST_WRONG, METRICS, HEADS = (
-    "calibration.json",
-    "most_wrong.html",
-    "metrics.json",
-    "heads.json",
-)
+CONFIG = "config.yaml"
+TOKENIZER = "tokenizer.json"
+ENCODER = "encoder.json"
+LABELS = "labels.json"
+DATA = "data.json"
+EVIDENCE = "evidence.safetensors"
+WEIGHTS = "model.safetensors"
+THRESHOLDS = "thresholds.json"
+CALIBRATION = "calibration.json"
+METRICS = "metrics.json"
 VALIDATIONS = "validations.json"
-DERIVED_FILES = (
-    CALIBRATION,
-    MOST_WRONG,
-    METRICS,
-    HEADS,
-    THRESHOLDS,
-)  # stale once the weights change
+MOST_WRONG = "most_wrong.html"
+HEADS = "heads.json"
+DERIVED_FILES = (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # made from the weights
 
-SHOWN_HEADS = 8  # of an explanation, when it is printed
-# On a CPU a hidden layer of 8192 positions no longer fits the cache, and each batch waits for fresh pages.
+NUM_SHOWN_HEADS = 8  # in a printed explanation
+# On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
 TextOrPair = str | tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a text is given.
+    """The classes of a text.
 
     Attributes:
         labels: its class; with data.multi_label all that reach their thresholds, perhaps none.
-        probabilities: of each class, by its name.
+        probabilities: of each class, by name.
     """
 
     labels: list[str]
@@ -106,58 +100,60 @@ class Prediction:
 
     @property
     def label(self) -> str:
-        """The class, or, with data.multi_label, all of them with commas between them, or "none"."""
+        """The class; with data.multi_label all classes, joined by commas, or "none"."""
         return label_text(self.labels)
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What every head put for the likeliest class, in nats; `print` shows the heads that put most.
+    """The direct logit attribution of the likeliest class to heads and tokens, in nats.
 
-    Where a text has one of C classes, that is for the class against the mean of all; with data.multi_label, for the
-    class against its absence. All parts sum to the class's logit, less that mean (`headscope.heads.contributions`).
+    Where a text has one of C classes, a contribution is to the class's logit less the mean logit;
+    with data.multi_label, to the class's logit, against its absence. All parts sum to that
+    (`headscope.heads.contributions`). `print` shows the heads of the largest contributions.
 
     Attributes:
         label: the likeliest class.
-        probabilities: of each class, by its name.
-        tokens: of the text, as a person reads them.
-        put: what each head of each layer put for the class, by the token that it read.
-        spoken: heads, feed-forward blocks and constant, with the tokens that count most.
+        probabilities: of each class, by name.
+        tokens: of the text, as people read them.
+        by_token: contribution of each head of each layer from each token that it reads.
+        contributions: of heads, feed-forward blocks and bias, with the tokens that count most.
     """
 
     label: str
     probabilities: dict[str, float]
     tokens: list[str]
-    put: Float[np.ndarray, "L H T"]
-    spoken: Contributions
+    by_token: Float[np.ndarray, "L H T"]
+    contributions: Contributions
 
     def __str__(self) -> str:
-        """Return the class, a sentence about it, and a line for each of the heads that put most."""
-        order = np.argsort(-np.abs(self.spoken.heads), axis=None, kind="stable")[:SHOWN_HEADS]
-        places = [divmod(int(place), self.spoken.heads.shape[1]) for place in order]
+        """Return the class, a sentence about it, and a line for each of the strongest heads."""
+        heads = self.contributions.heads  # [L, H]
         lines = [
-            f"layer {layer} head {head} {self.spoken.line(layer, head)}" for layer, head in places
+            f"{self.label} {self.probabilities[self.label]:.4f}",
+            self.contributions.sentence(),
         ]
-        return "\n".join(
-            [f"{self.label} {self.probabilities[self.label]:.4f}", self.spoken.sentence(), *lines]
-        )
+        for place in np.argsort(-np.abs(heads), axis=None, kind="stable")[:NUM_SHOWN_HEADS]:
+            layer, head = divmod(int(place), heads.shape[1])
+            lines.append(f"layer {layer} head {head} {self.contributions.line(layer, head)}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Run:
     """A finished run, ready to be used.
 
-    The model takes more than token ids: `predict` and `explain` give it all that it was trained with.
+    The model reads more than token ids; `predict` and `explain` give it all of its inputs.
 
     Attributes:
-        folder: that it was loaded from.
+        folder: where it was loaded from.
         config: every setting.
         tokenizer: whose ids the model reads.
         labels: the classes, in the order of the logits.
         model: in eval mode, on the CPU; `run.model.to("cuda")` moves it.
-        objective: what labels are: one of the classes, or any number of them with their thresholds.
-        temperature: by which logits are divided before they become probabilities.
-        evidence: the n-grams that its tokens may have.
+        objective: one class for each text, or any number of classes with their thresholds.
+        temperature: divides the logits before they become probabilities.
+        evidence: the known n-grams.
     """
 
     folder: Path
@@ -177,65 +173,60 @@ class Run:
     def predict(
         self, texts: Sequence[TextOrPair], tokens_per_batch: int | None = None
     ) -> list[Prediction]:
-        """Return what each text is given, with the probabilities that `headscope predict` writes.
+        """Return the prediction for each text, as `headscope predict` writes it.
 
         Args:
             texts: a list of texts, or of pairs (text, text_pair) if the run was trained on pairs.
             tokens_per_batch: positions of a batch, padding included; 2048 on a CPU, else 65536.
 
         Raises:
-            ValueError: for a text where a pair is needed, or the other way round.
+            ValueError: for a text where a pair is expected, or a pair where a text is.
         """
         parts = self._parts(texts)
         if not parts:
             return []
-        encoded = encode_texts(self.tokenizer, parts, self.evidence)
-        positions = tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536)
         shares = probabilities(
             self.model,
-            encoded,
-            positions,
+            encode_texts(self.tokenizer, parts, self.evidence),
+            tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536),
             self.device,
             objective=self.objective,
             temperature=self.temperature,
         )
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
-        return [
-            Prediction(
-                [answer] if isinstance(answer, str) else answer,
-                dict(zip(self.labels, row, strict=True)),
-            )
-            for answer, row in zip(answers, shares.tolist(), strict=True)
-        ]
+        predictions = []
+        for answer, row in zip(answers, shares.tolist(), strict=True):
+            labels = [answer] if isinstance(answer, str) else answer
+            predictions.append(Prediction(labels, dict(zip(self.labels, row, strict=True))))
+        return predictions
 
     def explain(self, text: TextOrPair) -> Explanation:
-        """Return what every head put for the likeliest class of a text, and from which tokens.
+        """Return the contribution of every head to the likeliest class of a text, by token.
 
         Raises:
-            ValueError: for a text where a pair is needed, or the other way round, or if the model is not read out at
-                [CLS], so that tokens reach the logits past the heads.
+            ValueError: as in `predict`; or if the model does not read out at [CLS], so that tokens
+                bypass attention on their way to the logits.
         """
         (parts,) = self._parts([text])
         encoded = encode_texts(self.tokenizer, [parts], self.evidence)
-        found = logit_contributions(
-            self.model, *moved(TextBatches(encoded)[[0]], self.device).inputs
-        )[0]
-        label, weights = (
-            self.labels[int(found.logits.argmax())],
-            class_direction(found.logits, self.objective),
-        )
-        encoding = self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None)
-        tokens = shown_tokens(self.tokenizer, encoding, parts)
+        inputs = moved(TextBatches(encoded)[[0]], self.device).inputs
+        found = logit_contributions(self.model, *inputs)[0]
+        label = self.labels[int(found.logits.argmax())]
+        direction = class_direction(found.logits, self.objective)  # [C]
+        tokens = shown_tokens(self.tokenizer, self.tokenizer.encode(*parts), parts)
         assert found.tokens is not None
-        put = (found.tokens @ weights).numpy()  # [L, H, T, C] @ [C]
+        by_token = (found.tokens @ direction).numpy()  # [L, H, T, C] @ [C] -> [L, H, T]
         (prediction,) = self.predict([text])
-        return Explanation(
-            label, prediction.probabilities, tokens, put, found.along(weights, label, tokens)
-        )
+        contributions = found.along(direction, label, tokens)
+        return Explanation(label, prediction.probabilities, tokens, by_token, contributions)
 
     def show(self, text: TextOrPair) -> "HeadView":
-        """Show what every head does with a text; last in a notebook's cell, its page. Errors as in `predict`."""
-        # They bring what predicting does without.
+        """Show every head on a text: the last line of a notebook's cell displays the page.
+
+        Raises:
+            ValueError: as in `predict`.
+        """
+        # Imported here: predicting does without what they import.
         from headscope.heads.report import make_probe, readout_position, run_probe
         from headscope.heads.show import head_view
 
@@ -248,287 +239,313 @@ class Run:
         return head_view(output, None, {"run": str(self.folder)})
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
-        count = 2 if self.config.data.text_pair_column else 1
         if isinstance(texts, str):
-            raise ValueError("takes a list of texts, got one text; write [text]")
+            raise ValueError("texts: expected a list of texts, got one text; write [text]")
+        count = 2 if self.config.data.text_pair_column else 1
         parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         for number, part in enumerate(parts):
             if len(part) != count or not all(isinstance(text, str) for text in part):
-                takes = "pairs (text, text_pair)" if count == 2 else "single texts"
+                expected = "a pair (text, text_pair)" if count == 2 else "a text"
                 raise ValueError(
-                    f"text {number}: {self.folder} was trained on {takes}, got {texts[number]!r}"
+                    f"texts[{number}]: expected {expected}, as {self.folder} was trained on, "
+                    f"got {texts[number]!r}"
                 )
         return parts
+
+
+def split_logits(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    device: torch.device,
+    precision: torch.dtype = torch.float32,
+    tick: Callable[[], object] = lambda: None,
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N *C"]]:
+    """Return logits and labels of all texts in their own order; the model is moved, in eval mode.
+
+    It computes in `precision`. `tick` is called after each batch, such as by a progress bar.
+    """
+    logits = []
+    labels = []
+    rows = []
+    model.to(device).eval()
+    is_half = precision == torch.bfloat16
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=is_half):
+        for batch in batches:
+            logits.append(model(*moved(batch, device).inputs).float())
+            labels.append(batch.labels)
+            rows.append(batch.rows)
+            tick()
+    order = torch.cat(rows).argsort()
+    # To the CPU once, at the end: a GPU would wait for each batch otherwise.
+    return torch.cat(logits).cpu()[order], torch.cat(labels)[order]
+
+
+def probabilities(
+    model: nn.Module,
+    texts: EncodedTexts,
+    tokens_per_batch: int,
+    device: torch.device,
+    precision: torch.dtype = torch.float32,
+    objective: Objective = ONE_CLASS,
+    temperature: float = 1.0,
+) -> Float[Tensor, "N C"]:
+    """Return the probabilities of each text's classes, computed in batches of similar length.
+
+    Logits are divided by the temperature in float64, so that no text changes its label.
+    """
+    batches = TextBatches(texts)
+    by_rows = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
+    logits, _ = split_logits(model, by_rows, device, precision)
+    return objective.probabilities(logits.double() / temperature)
+
+
+def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
+    """Yield rows of batches of at most tokens_per_batch positions, longest texts first.
+
+    Nothing is drawn, as it is in training, so there is hardly any padding. A text that is longer
+    than that is a batch of its own.
+    """
+    order: list[int] = np.argsort(-lengths, kind="stable").tolist()
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[start]]))
+        yield order[start : start + count]
+        start += count
+
+
+# Reading a run folder.
 
 
 def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     """Load a run folder's model, in eval mode and on the CPU.
 
     Args:
-        folder: that `headscope train` has written.
-        allow_code: import the modules that the run's settings name, such as model.attention=my_package.MyAttention.
-            That runs whatever is in them, so it is refused unless allowed, here or by HEADSCOPE_ALLOW_CODE=1.
+        folder: written by `headscope train`.
+        allow_code: import the modules that the run's settings name, such as
+            model.attention=my_package.MyAttention. That runs any code in them, so it needs
+            permission, here or by HEADSCOPE_ALLOW_CODE=1.
 
     Raises:
-        RunError: if a file is missing or broken, or the run names code that is not allowed; the message names it.
+        RunError: if a file is missing or damaged, or the run names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
     folder = Path(folder)
     config = load_config(folder, allow_code)
     needed = [TOKENIZER, LABELS, WEIGHTS]
     needed += [ENCODER] * bool(config.model.path) + [EVIDENCE] * bool(config.model.evidence)
-    missing = [name for name in needed if not (folder / name).exists()]
-    if missing:
+    if missing := [name for name in needed if not (folder / name).exists()]:
         raise RunError(
-            f"run={folder}: {', '.join(missing)} missing, so it did not finish; "
-            f"go on with: headscope train resume={folder}"
+            f"run={folder}: has no {', '.join(missing)}, so it did not finish; "
+            f"resume it: headscope train resume={folder}"
         )
-    labels, architecture = kept_labels(folder), kept_architecture(folder, config)
-    tokenizer, evidence = (
-        kept_tokenizer(folder, config, architecture),
-        kept_evidence(folder, config),
-    )
-    check_memory(config, tokenizer, labels, architecture, evidence, folder)
+    labels = load_labels(folder)
+    tokenizer, architecture, evidence = load_vocabulary(folder, config)
+    parts = (tokenizer, labels, architecture, evidence)
     with reading(folder / CONFIG):
-        model = build_model(config, tokenizer, labels, architecture, evidence)
+        check_memory(config, *parts, run=folder)
+        model = build_model(config, *parts).eval()
     _load_weights(model, folder / WEIGHTS)
-    objective, temperature = kept_objective(folder, config, labels), load_temperature(folder)
-    return Run(folder, config, tokenizer, labels, model.eval(), objective, temperature, evidence)
-
-
-def _load_weights(model: TextClassifier, path: Path) -> None:
-    """Put the weights of a run into its network; RunError if they are another's, or are no numbers."""
-    with reading(path):
-        check_is_file(path)
-        kept, wanted = load_file(path), model.state_dict()
-        for name, tensor in kept.items():
-            if name in wanted and (
-                tensor.dtype != wanted[name].dtype or not tensor.isfinite().all()
-            ):
-                raise ValueError(
-                    f"holds {name} with values that are no numbers of type {wanted[name].dtype}"
-                )
-        shapes = {
-            name: (list(tensor.shape), list(wanted[name].shape))
-            for name, tensor in kept.items()
-            if name in wanted
-        }
-        others = [
-            f"{name} is {there}, not {here}"
-            for name, (there, here) in shapes.items()
-            if there != here
-        ]
-        if not others:
-            missing, unknown = load_model(model, path, strict=False)
-            others = [f"it lacks {name}" for name in missing] + [
-                f"it has {name}" for name in unknown
-            ]
-    if others:
-        more = f", and {len(others) - 1} more such" if len(others) > 1 else ""
-        raise RunError(
-            f"run={path.parent}: {path.name} does not go with {CONFIG}, {TOKENIZER} and {LABELS}: {others[0]}{more}; "
-            f"{TRY_ANOTHER}"
-        )
+    objective = load_objective(folder, config, labels)
+    temperature = load_temperature(folder)
+    return Run(folder, config, tokenizer, labels, model, objective, temperature, evidence)
 
 
 def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
-    """Read config.yaml, checking its keys and types; for `allow_code` see `load_run`.
+    """Read config.yaml and check its keys, types and values; for `allow_code` see `load_run`.
 
     Raises:
-        RunError: if there is none, it does not fit this version, or it names code that is not allowed.
+        RunError: if it is missing, does not fit this version, or names code that is not allowed.
     """
     config: TrainConfig = read_config(folder / CONFIG, TrainConfig)
     check_allowed(config, folder, allow_code)
     return config
 
 
+def load_labels(folder: Path) -> list[str]:
+    """Read labels.json."""
+    path = folder / LABELS
+    labels: list[str] = read_json(path, list[str])
+    with reading(path):
+        if not labels or len({*labels}) < len(labels):
+            raise ValueError("expected names of classes, all different")
+    return labels
+
+
+def load_vocabulary(
+    folder: Path, config: TrainConfig
+) -> tuple[Tokenizer, Architecture | None, EvidenceVocabulary | None]:
+    """Read tokenizer.json and, where the run has them, encoder.json and evidence.safetensors."""
+    architecture = load_encoder(folder, config)
+    path = folder / TOKENIZER
+    max_length = config.data.max_length
+    with reading(path):
+        check_is_file(path, 1024 * MIB)
+        tokenizer = load_tokenizer(path, config.tokenizer.segmenter)
+        truncation = tokenizer.truncation
+        if truncation is not None and not 0 < truncation["max_length"] <= max_length:
+            raise ValueError(f"does not truncate texts to data.max_length={max_length} tokens")
+        tokenizer.enable_truncation(max_length)
+        vocab_size = architecture.vocab_size if architecture else tokenizer.get_vocab_size()
+        for encoding in (tokenizer.encode("a"), tokenizer.encode("a", "b")):
+            lengths = {len(encoding.ids), len(encoding.tokens), len(encoding.offsets)}
+            largest = max(*tokenizer.get_vocab().values(), *encoding.ids)
+            if largest >= vocab_size or len(lengths) > 1:
+                raise ValueError(f"has ids beyond the network's {vocab_size} tokens")
+    evidence = load_evidence(folder / EVIDENCE) if config.model.evidence else None
+    return tokenizer, architecture, evidence
+
+
+def load_encoder(folder: Path, config: TrainConfig) -> Architecture | None:
+    """Read encoder.json; None for a run from scratch, which has none."""
+    return None if config.model.path is None else load_architecture(folder / ENCODER)
+
+
 def build_model(
     config: TrainConfig,
     tokenizer: Tokenizer,
-    labels: list[str],
+    labels: Sequence[str],
     architecture: Architecture | None = None,
     evidence: EvidenceVocabulary | None = None,
 ) -> TextClassifier:
-    """Return the untrained network that a configuration, its tokens, classes and n-grams ask for."""
-    sizes = (
+    """Return the untrained network for a configuration, its tokens, classes and n-grams."""
+    return TextClassifier(
+        config.model,
         tokenizer.get_vocab_size(),
         len(labels),
         config.data.max_length,
         2 if config.data.text_pair_column else 1,
-    )
-    return TextClassifier(
-        config.model, *sizes, architecture, 0 if evidence is None else len(evidence)
+        architecture,
+        0 if evidence is None else len(evidence),
     )
 
 
-def check_memory(
-    config: TrainConfig,
-    tokenizer: Tokenizer,
-    labels: list[str],
-    architecture: Architecture | None = None,
-    evidence: EvidenceVocabulary | None = None,
-    run: Path | None = None,
-) -> None:
-    """Refuse a network whose largest matrices and tables alone do not fit into this machine's memory.
+def check_memory(config: TrainConfig, *parts: Any, run: Path | None = None) -> None:
+    """Raise an error if this machine's memory cannot hold the network that `build_model` returns.
+
+    Training on a CPU also holds gradients, AdamW's two moments and the n-grams' ratios by fold.
 
     Raises:
         RunError: for the network of a `run`.
-        ConfigError: for one that is to be trained, on a CPU with its gradient and the two averages of AdamW.
+        ConfigError: for one that is to be trained.
     """
-    sizes, is_plain = architecture or config.model, config.model.attention == "multi_head"
-    D, of_block = (
-        sizes.d_model,
-        2 * sizes.feedforward_size + 2 * sizes.d_model * is_plain,
-    )  # columns of D weights
-    weights = D * (_vocabulary_size(tokenizer, architecture) + sizes.num_layers * of_block)
-    told = (
-        0 if evidence is None else len(evidence) * len(labels)
-    )  # what each n-gram says about each class
-    copies = 4 if run is None and best_device(config.trainer.accelerator).type == "cpu" else 1
-    tables = (
-        FOLDS + 5 if run is None else 1
-    )  # in training also without each fold, and what they are counted from
-    needed, there = 4 * (copies * weights + tables * told) / 2**30, _memory() / 2**30
-    if needed > there:
-        has = f"at least {weights + told:,} weights, which take {needed:,.0f} GiB, and this machine has {there:,.0f}"
+    try:
+        with torch.device("meta"):
+            model = build_model(config, *parts)
+    except (RuntimeError, NotImplementedError):  # a layer of the user's own that reads its tensors
+        return
+    num_weights = sum(weight.numel() for weight in model.parameters())
+    num_values = num_weights + sum(buffer.numel() for buffer in model.buffers())
+    if run is None and best_device(config.trainer.accelerator).type == "cpu":
+        num_values += 3 * num_weights
+    num_ratios = 0
+    if run is None and model.evidence is not None:
+        num_ratios = FOLDS * model.evidence.ratio.numel()
+    needed = 4 * (num_values + num_ratios) / 2**30
+    available = _memory() / 2**30
+    if needed > available:
+        message = (
+            f"{num_weights:,} weights need at least {needed:,.0f} GiB of memory, "
+            f"and this machine has {available:,.0f}"
+        )
         if run is not None:
-            raise RunError(f"run={run}: its network has {has}")
-        lower = (
-            "lower model.d_model, model.num_layers, model.feedforward_size or tokenizer.vocab_size"
-        )
-        without = f"set model.evidence=false: {len(labels):,} classes are many for it"
-        raise ConfigError(
-            f"model: has {has}; {without if tables * told > copies * weights else lower}"
-        )
+            raise RunError(f"run={run}: its {message}")
+        sizes = "model.d_model, model.num_layers, model.feedforward_size or tokenizer.vocab_size"
+        fewer = "set model.evidence=false" if num_ratios > num_values else f"lower {sizes}"
+        raise ConfigError(f"model: {message}; {fewer}")
 
 
 def _memory() -> float:
-    """Return the bytes of memory that this process may take: the machine's, or its container's."""
-    found = [math.inf]
+    """Return the bytes of memory that this process may use: the machine's, or its container's."""
+    limits = [math.inf]
     with suppress(AttributeError, ValueError, OSError):  # unknown on Windows
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     with suppress(ValueError, OSError):  # "max" where a container has no limit
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    return float(min(found))
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
+    return float(min(limits))
 
 
 def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
-    """Return the device for auto, cpu, gpu or mps; ConfigError, which names the key, if there is none of that kind."""
+    """Return the device for auto, cpu, gpu or mps; ConfigError, with the key, if there is none."""
     if accelerator in ("auto", "gpu") and torch.cuda.is_available():
         return torch.device("cuda")
     if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
         return torch.device("mps")
     if accelerator not in ("auto", "cpu"):
         raise ConfigError(
-            f"{key}: got {accelerator!r}, and torch finds none on this machine; takes auto or cpu here"
+            f"{key}: expected a device that torch finds on this machine, got {accelerator!r}; "
+            "set auto or cpu"
         )
     return torch.device("cpu")
 
 
-def kept_labels(folder: Path) -> list[str]:
-    """Read labels.json."""
-    path = folder / LABELS
-    labels: list[str] = read_json(path, list)
+def _load_weights(model: TextClassifier, path: Path) -> None:
+    """Load model.safetensors; RunError if a name, shape, type or value does not fit the network."""
     with reading(path):
-        if (
-            not labels
-            or not all(isinstance(label, str) for label in labels)
-            or len({*labels}) < len(labels)
-        ):
-            raise ValueError("takes the names of classes, each once")
-    return labels
+        check_is_file(path)
+        tensors = load_file(path)
+        check_shapes(tensors, model.state_dict())
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            raise ValueError("has values that are not finite")
+        missing, _ = load_model(model, path, strict=False)  # which knows tensors that share memory
+        if missing:
+            raise ValueError(f"lacks {listed([*missing])}")
 
 
-def kept_tokenizer(
-    folder: Path, config: TrainConfig, architecture: Architecture | None = None
-) -> Tokenizer:
-    """Read tokenizer.json, whose tokens must fit the network."""
-    path = folder / TOKENIZER
-    with reading(path):
-        check_is_file(path, 1024 * MIB)
-        tokenizer = load_tokenizer(path, config.tokenizer.segmenter)
-        cut = tokenizer.truncation
-        if cut is not None and not 0 < cut["max_length"] <= config.data.max_length:
-            raise ValueError(
-                f"does not cut texts to data.max_length={config.data.max_length} tokens"
-            )
-        tokenizer.enable_truncation(config.data.max_length)
-        size = _vocabulary_size(tokenizer, architecture)
-        for tried in (tokenizer.encode("a"), tokenizer.encode("a", "b")):
-            lengths = {len(tried.ids), len(tried.tokens), len(tried.offsets)}
-            if max(*tokenizer.get_vocab().values(), *tried.ids) >= size or len(lengths) > 1:
-                raise ValueError(f"has tokens other than the {size} that the network knows")
-    return tokenizer
-
-
-def _vocabulary_size(tokenizer: Tokenizer, architecture: Architecture | None) -> int:
-    size: int = tokenizer.get_vocab_size() if architecture is None else architecture.vocab_size
-    return size
-
-
-def kept_architecture(folder: Path, config: TrainConfig) -> Architecture | None:
-    """Read encoder.json; None for a run from scratch, which has none."""
-    return None if config.model.path is None else load_architecture(folder / ENCODER)
-
-
-def kept_evidence(folder: Path, config: TrainConfig) -> EvidenceVocabulary | None:
-    """Read evidence.safetensors; None for a run whose tokens carry no evidence."""
-    return load_evidence(folder / EVIDENCE) if config.model.evidence else None
+def check_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError unless each tensor is expected, in its shape and type."""
+    for name, tensor in tensors.items():
+        if name not in expected:
+            raise ValueError(f"{name}: the network of {CONFIG} and {LABELS} has no such tensor")
+        found, wanted = ((each.dtype, [*each.shape]) for each in (tensor, expected[name]))
+        if found != wanted:
+            raise ValueError(f"{name}: expected {wanted} by {CONFIG} and {LABELS}, got {found}")
 
 
 def objective_of(config: TrainConfig) -> Objective:
-    """Return what the configuration says that labels are."""
+    """Return the objective: one class for each text, or any number of them."""
     return MultiLabel() if config.data.multi_label else ONE_CLASS
 
 
-def kept_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
-    """Return what labels are; where a text has any number of them, with the thresholds of thresholds.json."""
+def load_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
+    """Return the objective, with data.multi_label with the thresholds of thresholds.json."""
     path = folder / THRESHOLDS
     if not config.data.multi_label:
         return objective_of(config)
     if not path.exists():
-        if (folder / METRICS).exists():  # the run has ended, and had thresholds
-            said = f"{folder} has no {THRESHOLDS}: a class is given from a probability of 0.5 on"
-            warnings.warn(UserWarningMessage(said), stacklevel=2)
+        if (folder / METRICS).exists():  # the run finished, so it had thresholds
+            message = f"{folder} has no {THRESHOLDS}: every class has the threshold 0.5"
+            warnings.warn(UserWarningMessage(message), stacklevel=2)
         return objective_of(config)
-    kept = read_json(path, dict)
+    thresholds = read_json(path, dict[str, Annotated[float, Field(ge=0, le=1)]])
     with reading(path):
-        if kept.keys() != {*labels} or not all(
-            _is_number(value, 0.0, 1.0) for value in kept.values()
-        ):
-            raise ValueError(f"takes a number from 0 to 1 for each of {listed(labels)}")
-        return MultiLabel(torch.tensor([kept[label] for label in labels], dtype=torch.float64))
+        if thresholds.keys() != {*labels}:
+            raise ValueError(f"expected a number from 0 to 1 for each of {listed(labels)}")
+    return MultiLabel(torch.tensor([thresholds[label] for label in labels], dtype=torch.float64))
 
 
 def load_temperature(folder: Path) -> float:
-    """Read the temperature in calibration.json, or else in metrics.json; 1 where neither has one."""
-    path, content = folder / CALIBRATION, None
-    if path.exists():
-        content = read_json(path, dict)
-    elif (folder / METRICS).exists():
+    """Read the temperature from calibration.json, else from metrics.json; 1 if neither has it."""
+    path = folder / CALIBRATION
+    if not path.exists():
         path = folder / METRICS
-        content = read_json(path, dict).get("calibration")
-    if content is None:
-        return 1.0
+    content = read_json(path, dict) if path.exists() else {}
+    if path.name == METRICS:
+        content = content.get("calibration") or {"temperature": 1.0}
     with reading(path):
-        temperature = content.get("temperature")
-        if not _is_number(temperature, 1e-6, 1e6):
-            raise ValueError(f"its temperature is {temperature!r}, takes a number above 0")
-    return float(temperature)
-
-
-def _is_number(value: object, least: float, most: float) -> bool:
-    return type(value) in (int, float) and least <= value <= most  # type: ignore[operator]
+        bounds = Annotated[float, Field(ge=1e-6, le=1e6)]
+        return float(TypeAdapter(bounds).validate_python(content["temperature"], strict=True))
 
 
 def read_metric(folder: Path, name: str) -> Any:
-    """Return one of the facts of training in metrics.json; None before the run's end."""
+    """Return one of the facts about training in metrics.json; None before the run has finished."""
     path = folder / METRICS
     if not path.exists():
         return None
-    content = read_json(path, dict)
     with reading(path):
-        return content["training"].get(name)
+        return read_json(path, dict)["training"].get(name)
+
+
+# Writing a run folder.
 
 
 def save_json(path: Path, content: Any) -> None:
@@ -537,31 +554,25 @@ def save_json(path: Path, content: Any) -> None:
     write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def save_config(folder: Path, config: TrainConfig, put: Callable[..., Path] = write_atomic) -> None:
-    """Write config.yaml by `put`: `create_whole` raises FileExistsError where another run has written one.
+def save_config(folder: Path, config: TrainConfig) -> None:
+    """Write config.yaml, with absolute paths, so that the run finds its texts from any folder."""
 
-    Paths in it are absolute, so that the run finds its texts from any folder.
-    """
+    def with_absolute(group: Any, *keys: str) -> Any:
+        paths = {key: getattr(group, key) for key in keys}
+        return replace(group, **{key: path and absolute(path) for key, path in paths.items()})
 
-    def anywhere(group: Any, *keys: str) -> Any:
-        return replace(
-            group, **{key: absolute(path) for key in keys if (path := getattr(group, key))}
-        )
-
-    kept = replace(
+    config = replace(
         config,
-        data=anywhere(config.data, "path", "validation_path", "test_path", "cache_dir"),
-        model=anywhere(config.model, "path"),
-        inspection=anywhere(config.inspection, "font"),
+        data=with_absolute(config.data, "path", "validation_path", "test_path", "cache_dir"),
+        model=with_absolute(config.model, "path"),
+        inspection=with_absolute(config.inspection, "font"),
     )
-    put(folder / CONFIG, lambda path: OmegaConf.save(structured(kept), path))
+    write_atomic(folder / CONFIG, lambda path: OmegaConf.save(structured(config), path))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """Write tokenizer.json."""
-    text = as_json(
-        tokenizer, pretty=True
-    )  # its own `save` raises no OSError where the disk is full
+    text = as_json(tokenizer, pretty=True)  # its own `save` hides that the disk is full
     write_atomic(folder / TOKENIZER, lambda path: path.write_text(text, encoding="utf-8"))
 
 
@@ -588,13 +599,13 @@ def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, "
     save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
 
 
-def save_weights(folder: Path, model: TextClassifier) -> None:
-    """Write model.safetensors; where the weights differ from those that it held, remove what was derived from them."""
+def save_weights(folder: Path, model: nn.Module) -> None:
+    """Write model.safetensors; if the weights changed, remove what was made from the old ones."""
     path = folder / WEIGHTS
     with replacing(path) as temporary:
         save_model(model, str(temporary))
         if not (path.is_file() and filecmp.cmp(path, temporary, shallow=False)):
-            for name in DERIVED_FILES:  # first: older numbers must never stand beside new weights
+            for name in DERIVED_FILES:  # first: old scores never stand beside new weights
                 (folder / name).unlink(missing_ok=True)
 
 

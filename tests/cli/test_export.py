@@ -37,9 +37,9 @@ from headscope.run import (
     save_thresholds,
     save_vocabulary,
     save_weights,
+    split_logits,
 )
 from headscope.settings import problems
-from headscope.training.predict import split_logits
 from headscope.training.train import starting_point
 
 LABELS = ["bad", "so-so", "Größe 東"]

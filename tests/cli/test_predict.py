@@ -23,9 +23,15 @@ from headscope.data.rows import Row
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import DataError, RunError
 from headscope.options import PredictConfig
-from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
+from headscope.run import (
+    build_model,
+    by_length,
+    load_run,
+    save_config,
+    save_vocabulary,
+    save_weights,
+)
 from headscope.settings import problems
-from headscope.training.predict import by_length
 
 LABELS = ["good", "bad", "so so"]
 SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"

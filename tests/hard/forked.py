@@ -301,7 +301,7 @@ def _set_up(case: Case, out: Path, err: Path) -> int | None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(
         2, "w", encoding="utf-8", buffering=1, errors="backslashreplace", closefd=False
-    )  # noqa: SIM115
+    )
     os.chdir(case.folder)
     os.environ.update(case.environment)
     tempfile.tempdir = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hard.forked import TRAIN, Case, Outcome, Server
+from headscope.files import PARTIAL
 from training_runs import reviews, write
 
 
@@ -60,14 +61,11 @@ class Whole:
                 f"other numbers in metrics.json than without the break: {', '.join(other)}"
             )
         places = [folder / "outputs", folder / "cache", Path(broken.environment["TMPDIR"])]
-        left = [
-            path
-            for place in places
-            for path in place.rglob("*")
-            if path.name.startswith((".", "tmp"))
-        ]
-        if left:
-            found.append(f"left behind: {', '.join(sorted(path.name for path in left))}")
+        left = sorted(path.name for place in places for path in place.rglob("*"))
+        partial = [name for name in left if name.startswith(PARTIAL)]
+        left = [name for name in left if name.startswith((".", "tmp")) and name not in partial[:1]]
+        if left:  # a killed writer leaves one temporary file
+            found.append(f"left behind: {', '.join(left)}")
         return found
 
 

@@ -23,9 +23,8 @@ from headscope.heads.report import make_probe
 from headscope.heads.study import draw_samples
 from headscope.record.reader import read_index, read_step
 from headscope.record.schema import weights_from
-from headscope.run import flat, load_run
+from headscope.run import flat, load_run, split_logits
 from headscope.training.module import chosen_precision
-from headscope.training.predict import split_logits
 from headscope.training.report import write_scores
 from headscope.training.train import train
 from training_runs import Trained, events_of

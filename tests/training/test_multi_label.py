@@ -161,7 +161,7 @@ def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path:
     (folder / "thresholds.json").unlink()
     with pytest.warns(
         UserWarning,
-        match=r"has no thresholds\.json: a class is given from a probability of 0\.5 on",
+        match=r"has no thresholds\.json: every class has the threshold 0\.5",
     ):
         load_run(folder)
 

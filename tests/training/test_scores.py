@@ -23,9 +23,8 @@ from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, Toke
 from headscope.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel
-from headscope.run import CALIBRATION, load_run, load_temperature
+from headscope.run import CALIBRATION, load_run, load_temperature, split_logits
 from headscope.training.baseline import baseline_scores
-from headscope.training.predict import split_logits
 from headscope.training.scores import (
     LARGEST,
     AtBestThresholds,

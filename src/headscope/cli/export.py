@@ -24,7 +24,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import Pooler
 from headscope.model.pretrained import BERT_KEYS, SEGMENTS, Architecture, names_in_checkpoint
 from headscope.options import ExportConfig
-from headscope.run import kept_architecture, load_run, save_json, save_tokenizer
+from headscope.run import load_encoder, load_run, save_json, save_tokenizer
 from headscope.terminal import terminal
 
 POOLINGS = ("pooler", "first")  # what BERT's head can compute
@@ -48,7 +48,7 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     output = Path(config.output)
     run = load_run(Path(config.run))
     model = run.config.model
-    architecture = kept_architecture(run.folder, run.config)
+    architecture = load_encoder(run.folder, run.config)
     if architecture is None or model.pooling not in POOLINGS:
         started = "model.path=..." if architecture else "training from scratch"
         raise RunError(

@@ -31,9 +31,8 @@ from headscope.errors import DataError, RunError, listed, separator_hint
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.options import PredictConfig
-from headscope.run import TOKENS_PER_BATCH, best_device, load_run
+from headscope.run import TOKENS_PER_BATCH, best_device, load_run, probabilities
 from headscope.terminal import printable, terminal
-from headscope.training.predict import probabilities
 
 ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more
 CHARACTERS_AT_ONCE = (

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
 
 from headscope.data.columns import texts_among
+from headscope.data.datamodule import TextDataModule
 from headscope.heads.report import (
     ProbeOutput,
     make_probe,
@@ -24,7 +26,6 @@ from headscope.run import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
 from headscope.tab.summaries import table_markdown
 from headscope.training.report import Report
-from headscope.training.session import Session
 
 MOST_BYTES = 10 * 2**20  # of all maps on the page
 PAGE_CHARACTERS = 4_000  # of a text
@@ -32,13 +33,15 @@ TABLE_CHARACTERS = 160
 COLUMNS = ("", "loss", "label", "its probability", "prediction", "its probability", "text")
 
 
-def write_most_wrong(session: Session, report: Report) -> Path | None:
+def write_most_wrong(
+    report: Report, model: nn.Module, data: TextDataModule, writer: SummaryWriter
+) -> Path | None:
     """Write most_wrong.html and TensorBoard's table; None where there is no such text or none is asked for.
 
     The model reads each text anew, whole as in the test; of its maps the first `inspection.max_tokens` tokens are
     shown, or fewer where the page would be larger than about 10 MiB.
     """
-    config = session.config.inspection
+    config = report.config.inspection
     if not config.enabled or not config.most_wrong:
         return None
     logits = report.logits.double() / report.temperature
@@ -48,7 +51,7 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
     pages = []
     rows = []
     for place, (row, loss) in enumerate(wrong.items(), start=1):
-        output, label = _read(session, report, row)
+        output, label = _read(report, model, data, row)
         num_maps = len(wrong) * sum(map(len, output.maps))
         shown = shortened(output, min(config.max_tokens, tokens_that_fit(num_maps)))
         notes = {
@@ -61,13 +64,13 @@ def write_most_wrong(session: Session, report: Report) -> Path | None:
         rows.append(
             (str(place), f"{loss:.3f}", *named, clipped(output.text.text, TABLE_CHARACTERS))
         )
-    session.writer.add_text(
+    writer.add_text(
         "test/most_wrong", table_markdown(COLUMNS, rows), report.facts_of_training["steps"]
     )
     title = f"{report.folder.name}: the {len(wrong)} of {len(report.targets)} test texts that it is most wrong about"
     layers = [f"layer {number}" for number in range(len(output.layers))]
     path = report.folder / MOST_WRONG
-    write_page(path, page(title, layers, session.data.corpus.labels, pages))
+    write_page(path, page(title, layers, data.corpus.labels, pages))
     return path
 
 
@@ -87,18 +90,18 @@ def most_wrong(
     return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
 
 
-def _read(session: Session, report: Report, row: int) -> tuple[ProbeOutput, Answer]:
+def _read(
+    report: Report, model: nn.Module, data: TextDataModule, row: int
+) -> tuple[ProbeOutput, Answer]:
     """Return what the model makes of a test text, with contributions to its prediction minus its label; the label."""
-    data = session.data
     classes = data.corpus.labels
-    model = session.module.model
     example = data.corpus.splits["test"][row]
-    is_class = session.objective.has(torch.tensor([example["label"]]), len(classes))
-    (label,) = session.objective.names(is_class, classes)
+    is_class = report.objective.has(torch.tensor([example["label"]]), len(classes))
+    (label,) = report.objective.names(is_class, classes)
     texts = tuple(example[column] for column in texts_among(example))
     readout = readout_position(model)
     probe = make_probe(data.tokenizer, texts, label_text(label), None, data.evidence, readout)
-    return run_probe(model, probe, classes, session.objective, report.temperature, label), label
+    return run_probe(model, probe, classes, report.objective, report.temperature, label), label
 
 
 def tokens_that_fit(maps: int) -> int:

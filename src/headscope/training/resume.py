@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from headscope.config import TrainConfig, absolute, is_local
 from headscope.errors import ConfigError, RunError, UserWarningMessage, first_line, listed
-from headscope.files import clear_partial, read_json, reading
+from headscope.files import PARTIAL, read_json, reading
 from headscope.settings import described
 
 NEW_RUN = "leave it out, or start a new run"
@@ -79,7 +79,8 @@ class RunLock:
                 "or stop it"
             ) from None
         path.write_text(str(os.getpid()), encoding="utf-8")
-        clear_partial(path.parent)
+        for partial in path.parent.glob(f"checkpoints/{PARTIAL}*"):  # of a process that was killed
+            partial.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let go of it, if it was taken."""

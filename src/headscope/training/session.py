@@ -37,10 +37,11 @@ from headscope.model.pretrained import Checkpoint, load_weights
 from headscope.record.schema import RecordError
 from headscope.run import (
     build_model,
-    kept_architecture,
+    load_encoder,
     objective_of,
     save_thresholds,
     save_weights,
+    split_logits,
 )
 from headscope.signals import Stopped, signals_taken
 from headscope.training.callbacks import (
@@ -56,7 +57,6 @@ from headscope.training.callbacks import (
 )
 from headscope.training.distributed import is_rank_zero, is_shared, process_count
 from headscope.training.module import ClassifierModule, chosen_precision, freeze
-from headscope.training.predict import split_logits
 from headscope.training.report import (
     ABLATION,
     ANSWER,
@@ -121,7 +121,7 @@ class Session:
             ):  # whose loss is not divided by its weights
                 self.data.text_weights = weights[torch.from_numpy(classes)].double().numpy()
         self.data.accumulate = self.config.trainer.accumulate
-        architecture = kept_architecture(self.folder, self.config)
+        architecture = load_encoder(self.folder, self.config)
         model = build_model(
             self.config, self.data.tokenizer, labels, architecture, self.data.evidence
         )

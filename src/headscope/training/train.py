@@ -20,7 +20,6 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
-from headscope.files import create_whole
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, find_checkpoint
 from headscope.run import (
@@ -28,14 +27,13 @@ from headscope.run import (
     DERIVED_FILES,
     WEIGHTS,
     check_memory,
-    kept_architecture,
-    kept_evidence,
-    kept_tokenizer,
     load_config,
+    load_vocabulary,
     save_architecture,
     save_config,
     save_json,
     save_vocabulary,
+    split_logits,
 )
 from headscope.signals import Stopped
 from headscope.terminal import terminal
@@ -54,7 +52,6 @@ from headscope.training.distributed import (
     rank_zero_first,
 )
 from headscope.training.most_wrong import write_most_wrong
-from headscope.training.predict import split_logits
 from headscope.training.report import Report
 from headscope.training.resume import (
     DATA,
@@ -227,11 +224,7 @@ def _load_data(
     tokenizer: Tokenizer | None = None
     evidence: EvidenceVocabulary | bool | None = config.model.evidence
     if resumed is not None:
-        architecture = kept_architecture(folder, config)
-        tokenizer, evidence = (
-            kept_tokenizer(folder, config, architecture),
-            kept_evidence(folder, config),
-        )
+        tokenizer, architecture, evidence = load_vocabulary(folder, config)
     elif checkpoint is not None:
         size = checkpoint.architecture.vocab_size
         tokenizer = pretrained_tokenizer(
@@ -255,10 +248,10 @@ def _begin_folder(
     """Write what the weights depend on. Not before the texts are read: a mistake in them must not take the name."""
     if config.resume is None:
         lock.take()
-        try:
-            save_config(folder, config, create_whole)
-        except FileExistsError:  # another run has begun it while this one was loading its texts
-            raise _taken(folder) from None
+        if (folder / CONFIG).exists():  # another run has taken the name in the meantime
+            lock.release()
+            raise _taken(folder)
+        save_config(folder, config)
     save_json(folder / DATA, data.corpus.digests())
     save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.evidence)
     if checkpoint is not None:
@@ -290,7 +283,7 @@ def _scored(session: Session, seconds: dict[str, float]) -> Report:
     with _timed(seconds, "nats"):
         report.facts_of_training |= session.put()
     with _timed(seconds, "most wrong"):
-        report.most_wrong = write_most_wrong(session, report)
+        report.most_wrong = write_most_wrong(report, model, data, session.writer)
     if session.config.baseline:
         report.baseline, report.baseline_name, seconds["baseline"] = baseline_scores(
             data.corpus.splits
