@@ -1,6 +1,8 @@
 """The proof passes for our layer and finds out layers that are wrong."""
 
 import io
+import re
+from collections import Counter
 
 import pytest
 import torch
@@ -11,8 +13,10 @@ from headscope.attention import MultiHeadAttention, reference
 from headscope.errors import ProofError
 from headscope.model.classifier import TextClassifier
 from headscope.options import VerifyConfig
+from headscope.proof import claims
 from headscope.proof import verify as module
-from headscope.proof.verify import GROUPS, Precision, verify
+from headscope.proof.claims import Precision
+from headscope.proof.verify import GROUPS, verify
 
 
 class ScaledByModelWidth(MultiHeadAttention):
@@ -68,10 +72,9 @@ def test_every_claim_holds_and_the_random_numbers_stay(dtype: str) -> None:
 def test_wrong_layers_are_found_out(
     mutant: type[MultiHeadAttention], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_layers = {
-        title: make for title, make in GROUPS.items() if make is not module.classifier_claims
-    }
-    monkeypatch.setattr(module, "GROUPS", of_layers)  # the classifiers are of our own layer
+    # The classifiers have our own layer.
+    groups = {title: make for title, make in GROUPS.items() if make is not claims.classifier_claims}
+    monkeypatch.setattr(module, "GROUPS", groups)
     shown = console()
     with pytest.raises(ProofError, match="do not hold") as failure:
         verify(VerifyConfig(dtype=dtype), shown, layer=mutant)
@@ -82,15 +85,11 @@ def test_wrong_layers_are_found_out(
 def test_the_published_numbers_stand_beside_ours() -> None:
     shown = console()
     found = verify(VerifyConfig(show="published"), shown)
-    lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert len(found) == 9
-    printed = [
-        [f"{number:.4f}" for number in row]
-        for rows in module.printed_numbers().values()
-        for row in rows.tolist()
-    ]
-    assert [line.split("article")[1].split() for line in lines if " article " in line] == printed
-    assert [line.split()[1:-1] for line in lines if line.strip().startswith("ours")] == printed
+    printed = [tuple(row) for rows in module.printed_numbers().values() for row in rows.tolist()]
+    lines = [re.findall(r"-?\d\.\d{4}\b", line) for line in shown.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    rows = Counter(tuple(map(float, line)) for line in lines if line)
+    assert rows == {tuple(round(number, 4) for number in row): 2 for row in printed}
 
 
 @pytest.mark.parametrize("group", ["A published", "Our layer", "Every form"])
@@ -128,12 +127,12 @@ class PastTheHeads(TextClassifier):
         return super().forward(token_ids, *others) + self.head(beside)
 
 
-def test_a_classifier_whose_words_pass_the_heads_by_is_found_out(
+def test_a_classifier_whose_words_bypass_attention_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "TextClassifier", PastTheHeads)
-    failed = [claim.name for claim in module.classifier_claims(Precision()) if not claim.holds]
-    assert len(failed) == 2 * len(module.CLASSIFIERS)
+    monkeypatch.setattr(claims, "TextClassifier", PastTheHeads)
+    failed = [claim.name for claim in claims.classifier_claims(Precision()) if not claim.holds]
+    assert len(failed) == 2 * len(claims.CLASSIFIERS)
     assert all("without heads" in name or "sum to the logits" in name for name in failed)
 
 

@@ -1,7 +1,10 @@
-"""verify by its command line."""
+"""verify and trace by their command lines."""
 
 import subprocess
 from collections.abc import Callable
+
+import pytest
+import torch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -21,5 +24,32 @@ def test_the_table_says_what_was_checked_and_that_it_holds(script: Command) -> N
         assert words in shown
 
 
-def test_a_type_that_is_none_is_named(script: Command) -> None:
-    assert "dtype" in script("verify", "dtype=float16", code=2).stderr
+def test_trace_prints_the_steps_and_an_example(script: Command) -> None:
+    printed = script("trace", "repeats=1").stdout
+    assert "B=32, T=100, D=768, H=8, E=96" in printed
+    assert "(32, 100, 100)" in printed
+    assert "a small example" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["verify", "dtype=float16"], "dtype: "),
+        (["trace", "num_heads=7"], "num_heads: "),
+        (["trace", "lengths=[8,4]", "grow=true"], "lengths: "),
+        (["trace", "seq_len=100000000"], "seq_len: 100000000 tokens in a batch of 32 do not fit"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_code_2(
+    script: Command, arguments: list[str], words: str
+) -> None:
+    done = script(*arguments, code=2)
+    assert done.stderr.startswith(f"error: {words}")
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("name", ["trace", "verify"])
+def test_a_device_that_is_missing_is_named(script: Command, name: str) -> None:
+    assert "torch finds no CUDA GPU" in script(name, "device=cuda", code=2).stderr

@@ -94,27 +94,25 @@ class Row(NamedTuple):
 def trace(layer: PackedAttention, X: Tensor, padding: Tensor, repeats: int = 1) -> list[Row]:
     """Return every step; times are the median of `repeats` passes after a first one."""
     E = X.shape[-1] // layer.num_heads
-    times: list[list[float]] = []
+    times: list[list[float]] = [[] for _ in STEPS]
     for _ in range(repeats + 1):
         rows = []
-        seconds = []
         started = now(X.device)
-        for step, tensors in zip(STEPS, computation(layer, X, padding), strict=True):
+        for step, seconds, tensors in zip(
+            STEPS, times, computation(layer, X, padding), strict=True
+        ):
             seconds.append(now(X.device) - started)
             output = tensors[0]
             head = output[:, 0] if output.dim() == 4 else output[..., :E]
-            rows.append(Row(step, len(tensors), tuple(output.shape), tuple(head.shape), 0.0))
+            shapes = (tuple(output.shape), tuple(head.shape))
+            rows.append(Row(step, len(tensors), *shapes, median(seconds[1:] or seconds)))
             started = now(X.device)
-        times.append(seconds)
-    medians = [median(column) for column in zip(*times[1:], strict=True)]
-    return [row._replace(seconds=each) for row, each in zip(rows, medians, strict=True)]
+    return rows
 
 
 def count(cost: str, sizes: Sizes) -> int:
-    """Return the number that a cost such as B·T·3·D·D is."""
-    return math.prod(
-        sizes[factor] if factor in sizes else int(factor) for factor in cost.split("·")
-    )
+    """Return the value of a cost such as B·T·3·D·D."""
+    return math.prod(int(sizes.get(factor, factor)) for factor in cost.split("·"))
 
 
 def trace_attention(config: TraceConfig, console: Console | None = None) -> None:
@@ -133,11 +131,9 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
         raise ConfigError("device: expected auto or cpu, got cuda; torch finds no CUDA GPU here")
     device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
     dtype: torch.dtype = getattr(torch, config.dtype)
-    batch, length, width, heads = (
-        config.sizes[name] for name in ("batch", "seq_len", "d_model", "num_heads")
-    )
+    B, length, D, H = (config.sizes[key] for key in ("batch", "seq_len", "d_model", "num_heads"))
     lengths = config.all_lengths if config.grow else [length]
-    all_sizes = [{"B": batch, "T": T, "D": width, "H": heads, "E": width // heads} for T in lengths]
+    all_sizes = [{"B": B, "T": T, "D": D, "H": H, "E": D // H} for T in lengths]
     try:
         inputs = [make_inputs(sizes, config.bias, device, dtype) for sizes in all_sizes]
         traces = [trace(*each, config.repeats) for each in inputs]
@@ -145,7 +141,7 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
         if "memory" not in str(error):
             raise
         raise ConfigError(
-            f"seq_len: {lengths[-1]} tokens in a batch of {batch} do not fit into memory; "
+            f"seq_len: {lengths[-1]} tokens in a batch of {B} do not fit into memory; "
             f"take fewer ({str(error).splitlines()[0]})"
         ) from error
     lines = [
