@@ -39,7 +39,8 @@ class Contributions:
         """Name the heads that contribute most, with their main token; then the sums of all else."""
         order = np.argsort(-np.abs(self.heads), axis=None, kind="stable")[:HEADS_NAMED]
         parts: list[str] = []
-        for layer, head in zip(*np.unravel_index(order, self.heads.shape), strict=True):
+        for place in order.tolist():
+            layer, head = divmod(place, self.heads.shape[1])
             amount = signed(self.heads[layer, head])
             if not parts:
                 amount = f"contributes {amount} nats to {self.answer}"
