@@ -1,4 +1,4 @@
-"""What is written for one text, and what is measured over many: the maps and numbers of every head."""
+"""inspect(config): maps and numbers of every head for one text, or over a sample of texts."""
 
 import time
 from dataclasses import replace
@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.cli.evaluate import data_of
-from headscope.cli.inspect_model import inspect_model, print_effects, say
+from headscope.cli.inspect_model import inspect_model, print_effects, print_next, say
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
@@ -60,39 +59,25 @@ from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
 
 # Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
-ATTENTION = [
-    "entropy_share",
-    "mean_distance",
-    "self",
-    "previous",
-    "next",
-    "first",
-    "separator",
-    "crossing",
-]
-EFFECTS = [
-    "nats",
-    "loss_zeroed",
-    "accuracy_zeroed",
-    "gate_gradient",
-    "comprehensiveness",
-    "sufficiency",
-]
-# Of a run's record: which heads matter. Older records have no headline.
-KNOWN = (
+TABLES = {
+    "attention": "entropy_share, mean_distance, self, previous, next, first, separator, crossing",
+    "effects": "nats, loss_zeroed, accuracy_zeroed, gate_gradient, comprehensiveness, sufficiency",
+}
+# Of a run's record: which heads matter. Older records lack some.
+KNOWN = {
     "verdicts",
     "verdicts/smallest",
+    "verdicts/headline",
     "studied",
     "roles",
     "roles/score",
     "numbers/loss_zeroed/mean",
     "numbers/loss_zeroed/error",
-)
-HEADLINE = "verdicts/headline"
+}
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
-    """Write maps and numbers of a text and return the HTML file's path; without a text, `measure`."""
+    """Write page and record of a text and return the page's path. Without a text, `measure`."""
     if config.model is not None:
         return inspect_model(config, console)
     if config.text is None:
@@ -107,60 +92,32 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     output = run_probe(
         run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
     )
-    effects = _effects_of(run)
+    summary = text_summary(output)
+    effects = _recorded_effects(run)
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output or f"{folder}.html")
-    _write_text_page(path, run, output, effects)
-    _write_text_events(folder, run, output)
-    settings = replace(run.config.inspection, max_tokens=len(probe.text.tokens))
-    notes = {"dropout": "off", "precision": "32-true"}
-    recorder = new_recorder(folder, [probe], run.labels, settings, notes)
-    recorder.index.kept = 0 if effects else None
-    recorder.write(0, head_report([output], text_summary(output)) | effects)
-    _print_text(console, output)
-    say(console, f"page:       {path}")
-    _print_next(console, run, "")
-    return path
-
-
-def _effects_of(run: Run) -> Arrays:
-    """Return which heads matter as the run's record has it for the best step; {} if that isn't known."""
-
-    def known(sizes: object) -> list[str]:
-        names = {*sizes}  # type: ignore[misc]
-        return [*KNOWN, *({HEADLINE} & names)] if names.issuperset(KNOWN) else []
-
-    try:
-        index = read_index(run.folder / FOLDER)
-        check = MemberCheck(index.heads, len(run.labels)).check
-        for step in index.steps:
-            if step.step == index.kept:
-                return read_members(run.folder / FOLDER / step.file, known, check)
-    except RecordError:
-        pass
-    return {}
-
-
-def _write_text_page(path: Path, run: Run, output: ProbeOutput, effects: Arrays) -> None:
     model = run.config.model
     notes = {
         "run": str(run.folder),
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(output.text.tokens)} tokens",
     }
-    step = text_numbers(output) | role_arrays(text_summary(output)) | effects
+    step = text_numbers(output) | role_arrays(summary) | effects
     layers = [f"layer {number}" for number in range(len(output.layers))]
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_page(path, page("Attention heads", layers, run.labels, [page_text(output, step, notes)]))
-
-
-def _write_text_events(folder: Path, run: Run, output: ProbeOutput) -> None:
-    """Write the first tokens of the text, and scalars."""
-    shown = shortened(output, run.config.inspection.max_tokens)
     with SummaryWriter(str(folder)) as writer:
-        write_output(writer, "text", shown, 0)
-        write_numbers(writer, text_summary(output), 0)
+        write_output(writer, "text", shortened(output, run.config.inspection.max_tokens), 0)
+        write_numbers(writer, summary, 0)
         add_summary(writer, marker_summary(), 0)
+    settings = replace(run.config.inspection, max_tokens=len(probe.text.tokens))
+    notes = {"dropout": "off", "precision": "32-true"}
+    recorder = new_recorder(folder, [probe], run.labels, settings, notes)
+    recorder.index.kept = 0 if effects else None
+    recorder.write(0, head_report([output], summary) | effects)
+    _print_text(console, output)
+    say(console, f"page:       {path}")
+    print_next(console, run.folder, "")
+    return path
 
 
 def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
@@ -173,24 +130,30 @@ def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
 
 
 def _label(config: InspectConfig, run: Run) -> str | None:
-    """Return the label as predictions are written, several of them in the order of the classes.
-
-    Raises:
-        ConfigError: for a label that is none of the run's classes.
-    """
+    """Return the label as predictions are written, several of them in the order of the classes."""
     if config.label is None:
         return None
     data = run.config.data
     labels = [config.label]
-    expected = "one of"
     if data.multi_label:
         labels = split_labels(config.label, data.label_separator)
-        expected = f"any of these with {data.label_separator!r} between them:"
-    unknown = [label for label in labels if label not in run.labels]
-    if unknown:
+    if unknown := [label for label in labels if label not in run.labels]:
         got = ", ".join(map(repr, unknown))
-        raise ConfigError(f"label: expected {expected} {listed(run.labels)}, got {got}")
-    return label_text(sorted(set(labels), key=run.labels.index)) if data.multi_label else labels[0]
+        raise ConfigError(f"label: expected one of {listed(run.labels)}, got {got}")
+    return label_text([label for label in run.labels if label in labels])
+
+
+def _recorded_effects(run: Run) -> Arrays:
+    """Return which heads matter as the run's record has it for the best step; {} if unknown."""
+    try:
+        index = read_index(run.folder / FOLDER)
+        check = MemberCheck(index.heads, len(run.labels)).check
+        for step in index.steps:
+            if step.step == index.kept:
+                return read_members(run.folder / FOLDER / step.file, KNOWN.intersection, check)
+    except RecordError:
+        pass
+    return {}
 
 
 def _print_text(console: Console, output: ProbeOutput) -> None:
@@ -221,13 +184,8 @@ def _print_heads(
     console.print(table)
 
 
-def _print_next(console: Console, run: Run, tab: str) -> None:
-    command = f"[bold]tensorboard --logdir {escape(str(run.folder))}[/]"
-    console.print(f"now look:   {command}{tab}", highlight=False, soft_wrap=True)
-
-
 def measure(config: InspectConfig, console: Console | None = None) -> Path:
-    """Study a sample of the validation texts, add it to the run's record, and return the path of heads.json.
+    """Study a sample of the validation texts, add it to the run's record, return heads.json's path.
 
     Raises:
         RunError, DataError: if the run or its data cannot be read.
@@ -252,15 +210,14 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     print_effects(console, found)
     _print_study(console, found)
     say(console, f"kept in:    {path}{', and in the record of the run' if is_recorded else ''}")
-    _print_next(console, run, ", tab Heads")
+    print_next(console, run.folder)
     return path
 
 
 def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
-    """Add the study to the best step; make a record if the run has none, unless it has no probes.
+    """Add the study to the best step; return False if that step was thinned out.
 
-    Returns:
-        Whether the record has it now: a step may have been thinned out.
+    A run without a record gets one, unless it has no probes.
     """
     step = _best_step(run)
     inspection = run.config.inspection
@@ -290,7 +247,7 @@ def _probe_of(text: Text, run: Run) -> Probe:
 
 
 def _best_step(run: Run) -> int:
-    """Return the step of the best checkpoint; the last known one where a run was stopped or is an older one."""
+    """Return the step of the best checkpoint; the last known one of a stopped or an older run."""
     for fact in ("kept step", "steps"):
         if (step := read_metric(run.folder, fact)) is not None:
             return int(step)
@@ -301,7 +258,7 @@ def _best_step(run: Run) -> int:
 
 
 def _content(study: Study) -> dict[str, object]:
-    """Return heads.json: layer -> head -> measure -> [mean, standard error], and what is of no single head."""
+    """Return heads.json: layer -> head -> measure -> [mean, error], and what is of all heads."""
     heads = {
         f"layer {number}": [
             {name: [means[head], errors[head]] for name, (means, errors) in measures.items()}
@@ -324,8 +281,8 @@ def _content(study: Study) -> dict[str, object]:
 def _print_study(console: Console, study: Study) -> None:
     numbers = number_arrays(study.numbers)
     title = f"every head, over {study.texts} validation texts: "
-    for about, wanted in (("attention", ATTENTION), ("effects", EFFECTS)):
-        names = [name for name in wanted if f"numbers/{name}/mean" in numbers]
+    for about, wanted in TABLES.items():
+        names = [name for name in wanted.split(", ") if f"numbers/{name}/mean" in numbers]
         is_spaced = "crossing" not in names  # pairs have one column more
         _print_heads(console, title + about, names, numbers, is_spaced)
     if study.faithfulness is not None:
@@ -333,5 +290,8 @@ def _print_study(console: Console, study: Study) -> None:
             f"{name} {measures['comprehensiveness'][0]:.3f}"
             for name, measures in study.faithfulness.choosers.items()
         )
-        text = "comprehensiveness: how far the predicted class's probability falls without the tokens with most weight"
-        say(console, f"{text}\nof other choosers of tokens: {others}")
+        say(
+            console,
+            "comprehensiveness: how far the predicted class's probability falls without the tokens "
+            f"with most weight\nof other choosers of tokens: {others}",
+        )

@@ -1,4 +1,4 @@
-"""`headscope inspect model=...`: which heads matter in a sequence classifier that headscope did not train."""
+"""`headscope inspect model=...`: which heads matter in any transformers sequence classifier."""
 
 import re
 import time
@@ -36,9 +36,9 @@ FOLDER = Path("outputs/inspect")
 
 
 def inspect_model(config: InspectConfig, console: Console | None = None) -> Path:
-    """Write the page and the record of a text and, given labelled texts, rank the heads; return the page's path.
+    """Write the page and the record of a text and return the page's path.
 
-    Without a text the first labelled ones are shown.
+    Labelled texts rank the heads; without a text the first of them are shown.
     """
     assert config.model is not None
     console = terminal(console)
@@ -47,22 +47,22 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     if config.label is not None and config.label not in classifier.labels:
         known = listed(classifier.labels)
         raise ConfigError(f"label: expected one of {known}, got {config.label!r}")
-    texts, labels = ([], []) if config.data is None else _labelled(config, classifier)
-    shown = texts[:SHOWN_TEXTS]
-    if config.text is not None:
-        shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
     study = None
-    if texts:
+    shown: list[TextOrPair] = []
+    if config.data is not None:
+        texts, labels = _labelled(config, config.data, classifier)
+        shown = texts[:SHOWN_TEXTS]
         with console.status(f"measuring every head on {len(texts)} texts"):
             study = study_texts(classifier, texts, labels)
+    if config.text is not None:
+        shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
     probes = [classifier.probe(text, config.label) for text in shown]
     outputs = [classifier.output(probe) for probe in probes]
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     path = Path(config.output or f"{stem}.html")
-    folder = path.with_suffix("")
-    folder.mkdir(parents=True, exist_ok=True)
     head_view(outputs[0], study, {"model": config.model}).save(path)
+    folder = path.with_suffix("")
     settings = InspectionConfig(max_tokens=config.max_tokens)
     notes = {"dropout": "off", "model": config.model}
     recorder = new_recorder(folder, probes, classifier.labels, settings, notes)
@@ -75,23 +75,23 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
         record_study(recorder, 0, study, classifier, probes, classifier.objective)
         print_effects(console, study)
     say(console, f"page:       {path}")
-    command = f"[bold]tensorboard --logdir {escape(str(folder))}[/]"
-    console.print(f"now look:   {command}, tab Heads", highlight=False, soft_wrap=True)
+    print_next(console, folder)
     return path
 
 
 def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
-    """Load a fine-tuned classifier and its tokenizer from a folder or the Hub: safetensors alone, no code.
+    """Load a fine-tuned classifier from a folder or the Hub: safetensors alone, no code.
 
     Raises:
-        ConfigError: if transformers or the folder is missing, the weights are pickled, or it is no trained classifier.
+        ConfigError: if transformers is missing, or this is no trained classifier in safetensors.
     """
     try:
         import transformers
     except ImportError as error:
         raise ConfigError(NEEDED) from error
     if is_local(path):
-        path = _checked_folder(expanded(path))
+        path = str(expanded(path))
+        _check_folder(Path(path))
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -99,72 +99,57 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
             path, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except (
-        Exception
-    ) as error:  # transformers raises many classes; each means that this cannot be loaded
-        raise ConfigError(
-            f"model: {path} cannot be loaded as a sequence classifier: {first_line(error)}"
-        ) from error
-    new = sorted({*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])})
-    if new:
-        raise ConfigError(
-            f"model: {path} holds no trained classifier: {listed(new)} would be random; takes a folder or Hub id that "
-            "was fine-tuned for sequence classification"
-        )
-    try:
+        if random := sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])}):
+            raise ValueError(f"it was not fine-tuned: {listed(random)} would be random")
         return SequenceClassifier(model.eval(), tokenizer, max_tokens)
-    except ValueError as error:
-        raise ConfigError(f"model: {path}: {error}") from error
+    except Exception as error:  # transformers raises many classes, all for the same reason
+        reason = first_line(error)
+        raise ConfigError(f"model: expected a sequence classifier, got {path}: {reason}") from error
 
 
-def _checked_folder(folder: Path) -> str:
+def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        missing = "holds no config.json" if folder.is_dir() else "is no folder"
         raise ConfigError(
-            f"model: {folder} {missing}; takes a folder written by save_pretrained, or a Hub id"
+            f"model: expected a Hub id or a folder written by save_pretrained, got {folder}, "
+            "which has no config.json"
         )
-    if not [*folder.glob("*.safetensors")] and (
-        pickled := [path.name for path in folder.glob("*.bin")]
-    ):
+    pickled = [path.name for path in folder.glob("*.bin")]
+    if pickled and not [*folder.glob("*.safetensors")]:
         raise ConfigError(
-            f"model: {folder} holds its weights in {listed(pickled)}, a pickle, which may run code when it is opened, "
-            "so it is not opened; where you trust it, load it in Python and write safetensors: model.save_pretrained"
+            f"model: expected safetensors, got {listed(pickled)} in {folder}, a pickle, which may "
+            "run code when it is opened; where you trust it, load it in Python and write it again "
+            "with model.save_pretrained"
         )
-    return str(folder)
 
 
 def _labelled(
-    config: InspectConfig, classifier: SequenceClassifier
+    config: InspectConfig, data: OtherDataConfig, classifier: SequenceClassifier
 ) -> tuple[list[TextOrPair], list[Any]]:
-    """Return a sample of the labelled texts, drawn by chance, always the same, and the numbers of their classes.
+    """Return a random sample of labelled texts, always the same, and the numbers of their classes.
 
-    Where the model's classes have no names but LABEL_0, LABEL_1 ..., they are those of the data, in their order.
+    Where the model's classes have no names but LABEL_0, LABEL_1 ..., they get those of the data.
     """
-    assert config.data is not None
-    is_several = isinstance(classifier.objective, MultiLabel)
-    data: OtherDataConfig = replace(config.data.like(DataConfig()), multi_label=is_several)
+    has_several = isinstance(classifier.objective, MultiLabel)
+    data = replace(data.like(DataConfig()), multi_label=has_several)
     names = classifier.labels
     if names == [f"LABEL_{number}" for number in range(len(names))]:
         source = load_source(data)
         test = source[data.test_split if data.test_split in source else next(iter(source))]
         names = class_names({"train": test}, data)
         if len(names) != len(classifier.labels):
+            count = len(classifier.labels)
             raise DataError(
-                f"{data.path}: expected {len(classifier.labels)} classes, those of the model, got {listed(names)}"
+                f"{data.path}: expected the {count} classes of the model, got {listed(names)}"
             )
         classifier.labels = names
     split, _ = load_split(data, None, names)
     rows = np.sort(np.random.default_rng(0).permutation(len(split))[: config.texts])
     chosen = split.select(rows)
-    columns = texts_among(chosen.column_names)
-    texts: list[TextOrPair] = [
-        row[0] if len(row) == 1 else (row[0], row[1])
-        for row in zip(*(chosen[c] for c in columns), strict=True)
-    ]
-    labels = [
-        np.flatnonzero(label).tolist() if is_several else int(label) for label in chosen["label"]
-    ]
-    return texts, labels
+    columns = [chosen[column] for column in texts_among(chosen.column_names)]
+    texts = list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
+    if has_several:
+        return texts, [np.flatnonzero(label).tolist() for label in chosen["label"]]
+    return texts, list(map(int, chosen["label"]))
 
 
 def say(console: Console, text: str) -> None:
@@ -172,8 +157,14 @@ def say(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def print_next(console: Console, folder: Path, tab: str = ", tab Heads") -> None:
+    """Print the command that shows a folder in TensorBoard."""
+    command = f"[bold]tensorboard --logdir {escape(str(folder))}[/]"
+    console.print(f"now look:   {command}{tab}", highlight=False, soft_wrap=True)
+
+
 def print_effects(console: Console, study: Study) -> None:
-    """Print which heads matter and their roles, the largest effect first; of many heads the first of them."""
+    """Print which heads matter and their roles, the largest effects first."""
     say(console, headline(study.effects))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("layer", "head", "loss without it", "error", "texts"):

@@ -1,26 +1,25 @@
-"""predict(config): labels and probabilities for the texts of a file of any size, in the file's order.
+"""predict(config): labels and probabilities for the texts of a file of any size, in its order.
 
-Rows are taken in windows of a few thousand. A window's texts are sorted by length among themselves, which saves most
-of the padding, and while the network reads one window, another thread cuts the next one into tokens. What comes slowly,
-down a pipe or from a keyboard, is answered as it comes.
+Rows are taken in windows of a few thousand. A window's texts are sorted by length among themselves,
+which saves most of the padding, and while the network reads one window, another thread tokenizes
+the next. What comes slowly, down a pipe or from a keyboard, is answered as it comes.
 
-What is written as jsonl is what was read. A csv file is opened by spreadsheets, which compute what begins like a
-formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a number such as -1.5;
-and control characters become U+FFFD. Whoever needs each text letter by letter writes jsonl.
+jsonl holds what was read. A csv file is opened by spreadsheets, which compute what begins like a
+formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
+number such as -1.5; and control characters become U+FFFD.
 """
 
 import csv
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
+from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
@@ -34,117 +33,107 @@ from headscope.options import PredictConfig
 from headscope.run import TOKENS_PER_BATCH, best_device, load_run, probabilities
 from headscope.terminal import printable, terminal
 
-ROWS_AT_ONCE = 4096  # with batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more
-CHARACTERS_AT_ONCE = (
-    16_000_000  # a window of long texts has fewer rows, so that its memory is bounded too
-)
+# With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
+ROWS_AT_ONCE = 4096
+CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows: its memory is bounded too
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
-RowWriter = Callable[
-    [Mapping[str, Any]], object
-]  # writes one row; the first fixes a csv file's columns
+RowWriter = Callable[[Mapping[str, Any]], object]
 
-FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\uff1d",
-    "\uff0b",
-    "\uff0d",
-    "\uff20",
-)  # full-width too, which Japanese Excel takes
-NUMBER = re.compile(
-    r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?"
-)  # also -5 %, +1 (555) 123: no letter, nothing to call
-# Python's JSON leaves these as they are: DEL and C1, which a terminal obeys, and two that some take for line ends.
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # full-width too, which Japanese Excel takes
+# Also -5 %, +1 (555) 123: no letter, nothing to call.
+NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
+# JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
 UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
-ENCODE = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False
-).encode  # json.dumps would make one anew for every row
 
 
 def predict(config: PredictConfig) -> int:
-    """Write the input's rows with the columns prediction and one probability for each class; return how many.
+    """Write the input's rows with the prediction and each class's probability; return how many.
 
-    Where a text has any number of labels, prediction is a list of them; in a csv file they are joined as in the data.
-    Columns of the input that have these names already are kept as input_prediction and so on.
+    Where a text has any number of labels, prediction is a list of them; in a csv file they are
+    joined as in the data. Columns of the input that have these names are kept as input_prediction
+    and so on.
 
     Raises:
-        DataError: if the input cannot be read or lacks the column with the text; no output is left then.
+        DataError: if the input cannot be read or lacks the column with the text; no output is left.
     """
     run = load_run(Path(config.run))
-    data, device = run.config.data, best_device(config.accelerator)
-    positions = config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536)
+    data = run.config.data
+    device = best_device(config.accelerator)
+    tokens_per_batch = config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536)
     precision = torch.bfloat16 if config.precision == "bf16-mixed" else torch.float32
-    pair = (config.text_pair_column or data.text_pair_column) if data.text_pair_column else None
-    columns = [config.text_column or data.text_column, *([pair] if pair else [])]
-    join = data.label_separator.join if Path(config.output).suffix == ".csv" else None
+    columns = [config.text_column or data.text_column]
+    if data.text_pair_column:
+        columns.append(config.text_pair_column or data.text_pair_column)
+    join = data.label_separator.join if config.output.endswith(".csv") else None
     console = terminal(Console(stderr=True))
-    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
-        form = {"csv": "csv", "tsv": "tsv", "jsonl": "one JSON object a line"}.get(
-            config.format, "one text a line"
-        )
-        say(f"reads standard input, {form}, ended by Ctrl-D (for a file: input=...)")
-    look = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
-    done, blank = 0, []  # how many rows, and which have an empty text
+        say("reading standard input until Ctrl-D; for a file: input=...")
+    bar = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
+    num_rows = 0
+    num_blank = 0
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
         row_writer(config.output, [*columns, *added_columns(run.labels)]) as write,
-        Progress(*look, console=console, disable=is_typed or not console.is_terminal) as progress,
+        Progress(*bar, console=console, disable=is_typed or not console.is_terminal) as progress,
     ):
         task = progress.add_task("", total=None)
 
-        def answer(window: list[Row], texts: EncodedTexts) -> None:
+        def encode(texts: Texts) -> EncodedTexts:
+            return encode_texts(run.tokenizer, texts, run.evidence)
+
+        def answer(rows: list[Row], texts: EncodedTexts) -> None:
             shares = probabilities(
-                run.model, texts, positions, device, precision, run.objective, run.temperature
+                run.model,
+                texts,
+                tokens_per_batch,
+                device,
+                precision,
+                run.objective,
+                run.temperature,
             )
             if not shares.isfinite().all():
-                raise RunError(
-                    f"run={run.folder}: its probabilities are no numbers; its weights are damaged"
-                )
-            for row in labelled(window, shares, run.labels, run.objective, join):
+                raise RunError(f"run={run.folder}: its weights are damaged: probabilities are NaN")
+            for row in labelled(rows, shares, run.labels, run.objective, join):
                 write(row)
-            progress.advance(task, len(window))
+            progress.advance(task, len(rows))
 
-        windows = Windows(
-            lambda texts: encode_texts(run.tokenizer, texts, run.evidence), answer, pool
-        )
-        given = config.input, config.format, columns[0], config.encoding, config.separator
-        for row in read_rows(*given, keys="", before_waiting=windows.finish):
-            texts = _texts(row, columns, f"{config.input}, row {done}")
-            if any(map(is_blank, texts)):
-                blank.append(f"row {done}")
+        windows = Windows(encode, answer, pool)
+        source = (config.input, config.format, columns[0], config.encoding, config.separator)
+        for row in read_rows(*source, keys="", before_waiting=windows.finish):
+            texts = _texts(row, columns, f"{config.input}, row {num_rows}")
             windows.add(row, texts)
-            done += 1
+            num_rows += 1
+            num_blank += any(map(is_blank, texts))
         windows.finish()
-    if blank:
-        say(
-            f"note: {len(blank)} of {done} texts are empty, and get what the model says of none: {listed(blank)}"
-        )
+    if num_blank:
+        say(f"note: {num_blank} of {num_rows} texts are empty; they get the prediction for no text")
     if config.output != "-":
-        say(f"{done} texts labelled: {config.output}")
-    elif done == 0:
+        say(f"{num_rows} texts labelled: {config.output}")
+    elif num_rows == 0:
         say("0 texts")
-    return done
+    return num_rows
 
 
 def _texts(row: Row, columns: Sequence[str], where: str) -> tuple[str, ...]:
     """Return the row's text or pair of texts."""
-    missing = [column for column in columns if not isinstance(row.get(column), str)]
-    if missing:
-        raise DataError(
-            f"{where}: no text in column {missing[0]!r}; it has {listed(list(row))} "
-            f"(name the column with text_column=...){separator_hint(list(row), keys='')}"
-        )
+    for column in columns:
+        if not isinstance(row.get(column), str):
+            raise DataError(
+                f"{where}: no text in column {column!r}; it has {listed(list(row))} "
+                f"(name the column with text_column=...){separator_hint(list(row), keys='')}"
+            )
     return tuple(row[column] for column in columns)
 
 
 class Windows:
-    """Rows that wait to be answered, in windows: one is cut into tokens while the one before it is answered.
+    """Windows of rows: one is tokenized while the one before it is answered.
 
-    Only cutting into tokens is left to the other thread, which the tokenizer does without Python's lock. Rows are read
+    Only tokenizing is left to the other thread, which it does without Python's lock. Rows are read
     in this one: a thread that waits for standard input could not be stopped by Ctrl-C.
     """
 
@@ -154,37 +143,39 @@ class Windows:
         answer: Callable[[list[Row], EncodedTexts], None],
         pool: ThreadPoolExecutor,
     ) -> None:
-        self.encode, self.answer, self.pool = encode, answer, pool
+        self.encode = encode
+        self.answer = answer
+        self.pool = pool
         self.rows: list[Row] = []  # of the window that is being filled
         self.texts: Texts = []
-        self.characters = 0
-        self.before: tuple[list[Row], Future[EncodedTexts]] | None = None
+        self.num_characters = 0
+        self.encoding: tuple[list[Row], Future[EncodedTexts]] | None = None
 
     def add(self, row: Row, texts: tuple[str, ...]) -> None:
         """Take a row; where it fills a window, answer the window before."""
         self.rows.append(row)
         self.texts.append(texts)
-        self.characters += sum(map(len, texts))
-        if len(self.rows) == ROWS_AT_ONCE or self.characters >= CHARACTERS_AT_ONCE:
-            self._close()
+        self.num_characters += sum(map(len, texts))
+        if len(self.rows) == ROWS_AT_ONCE or self.num_characters >= CHARACTERS_AT_ONCE:
+            self._advance()
 
     def finish(self) -> None:
         """Answer all rows that were taken."""
+        self._advance()
+        self._advance()
+
+    def _advance(self) -> None:
+        """Begin to tokenize the rows that were taken, and answer those before them."""
+        before = self.encoding
+        self.encoding = None
         if self.rows:
-            self._close()
-        self._answer_before()
-
-    def _close(self) -> None:
-        coming = self.rows, self.pool.submit(self.encode, self.texts)
-        self.rows, self.texts, self.characters = [], [], 0
-        self._answer_before()
-        self.before = coming
-
-    def _answer_before(self) -> None:
-        if self.before is not None:
-            rows, coming = self.before
-            self.before = None
-            self.answer(rows, coming.result())
+            self.encoding = (self.rows, self.pool.submit(self.encode, self.texts))
+        self.rows = []
+        self.texts = []
+        self.num_characters = 0
+        if before is not None:
+            rows, texts = before
+            self.answer(rows, texts.result())
 
 
 def added_columns(labels: list[str]) -> list[str]:
@@ -199,21 +190,18 @@ def labelled(
     objective: Objective = ONE_CLASS,
     join: Callable[[list[str]], str] | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows with what each is given and every class's probability, rounded to 6 digits."""
+    """Yield the rows with their prediction and probabilities, rounded to 6 digits."""
     names = added_columns(labels)
-    taken = set(names)
     rounded = shares.double().numpy().round(6).tolist()
-    answers = objective.names(objective.predicted(shares), labels)
-    for row, answer, values in zip(rows, answers, rounded, strict=True):
-        if join is not None and isinstance(answer, list):
-            answer = join(answer)
-        yield {**_renamed(row, taken), **dict(zip(names, [answer, *values], strict=True))}
+    predictions = objective.names(objective.predicted(shares), labels)
+    for row, prediction, values in zip(rows, predictions, rounded, strict=True):
+        if join is not None and isinstance(prediction, list):
+            prediction = join(prediction)
+        yield _renamed(row, names) | dict(zip(names, [prediction, *values], strict=True))
 
 
-def _renamed(row: Row, taken: set[str]) -> Row:
+def _renamed(row: Row, taken: Sequence[str]) -> Row:
     """Return the row with another name, input_..., for each column whose name is taken."""
-    if taken.isdisjoint(row):
-        return row
 
     def free(name: str) -> str:
         while name in taken or name in row:
@@ -225,9 +213,10 @@ def _renamed(row: Row, taken: set[str]) -> Row:
 
 @contextmanager
 def row_writer(path: str, columns: Sequence[str]) -> Iterator[RowWriter]:
-    """Give a function that writes rows to a csv or jsonl file, or at once to standard output as jsonl for `-`.
+    """Give a function that writes rows to a csv or jsonl file, or as jsonl to standard output, `-`.
 
-    The file appears, whole, when the block is left without an error. The columns are those of a csv file without rows.
+    The file appears, whole, when the block ends without an error. The columns are those of a csv
+    file without rows.
     """
     if path == "-":
         if sys.stdout is None:
@@ -239,60 +228,50 @@ def row_writer(path: str, columns: Sequence[str]) -> Iterator[RowWriter]:
         replacing(Path(path)) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
-        if not path.endswith(".csv"):
+        if path.endswith(".csv"):
+            writer = _CsvWriter(file)
+            yield writer.write
+            if not writer.columns:
+                writer.write_header(columns)
+        else:
             yield lambda row: file.write(_json(row) + "\n")
-            return
-        writer: csv.DictWriter[str] | None = None
 
-        def write_csv(row: Mapping[str, Any]) -> None:
-            nonlocal writer
-            if writer is None:
-                writer = csv.DictWriter(file, list(row))
-                writer.writerow({name: _cell(name) for name in row})
-            try:
-                writer.writerow({name: _cell(value) for name, value in row.items()})
-            except ValueError as error:
-                message = (
-                    f"a csv file has the same columns in every row: {error}; write a .jsonl file"
-                )
-                raise DataError(message) from error
 
-        yield write_csv
-        if writer is None:
-            csv.writer(file).writerow(map(_cell, columns))
+class _CsvWriter:
+    """Writes rows to a csv file; the first one fixes its columns."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.writer = csv.writer(file)
+        self.columns: list[str] = []
+
+    def write_header(self, columns: Sequence[str]) -> None:
+        self.columns = list(columns)
+        self.writer.writerow(map(_cell, columns))
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        if not self.columns:
+            self.write_header(list(row))
+        if unknown := row.keys() - {*self.columns}:
+            names = listed(sorted(unknown))
+            raise DataError(
+                f"output: expected the same columns in every row, got {names} later; "
+                "write a .jsonl file"
+            )
+        self.writer.writerow(_cell(row.get(column, "")) for column in self.columns)
 
 
 def _json(value: Any) -> str:
     """Return a line of JSON as the standard has it: null where Python has NaN or an infinity."""
-    try:
-        try:
-            text = ENCODE(value)
-        except ValueError:
-            text = ENCODE(_with_null(value))
-    except RecursionError as error:
-        raise DataError("a row is nested too deeply to be written") from error
-    return (
-        text if text.isprintable() else UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    )
-
-
-def _with_null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_null(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return list(map(_with_null, value))
-    return None if isinstance(value, float) and value - value != 0 else value
+    text = to_json(value, inf_nan_mode="null").decode()
+    return UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _cell(value: Any) -> Any:
-    """Return what a csv file holds: no formula, and no control character but for tabs and line ends."""
+    """Return a csv cell: no formula, and no control character but for tabs and line ends."""
     if isinstance(value, dict | list):
         value = _json(value)
     if not isinstance(value, str):
         return value
     text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))
-    return (
-        f"'{text}"
-        if text.lstrip().startswith(FORMULA) and not NUMBER.fullmatch(text.strip())
-        else text
-    )
+    is_formula = text.lstrip().startswith(FORMULA) and not NUMBER.fullmatch(text.strip())
+    return f"'{text}" if is_formula else text
