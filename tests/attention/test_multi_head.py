@@ -1,7 +1,6 @@
 """MultiHeadAttention against torch.nn.MultiheadAttention in float64, within torch's blocks, and under torch's tools."""
 
 import copy
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.attention import MultiHeadAttention, RotaryPositions, functional, multi_head
@@ -116,33 +114,26 @@ def test_causal_attention_needs_no_mask_and_reaches_the_kernel_by_its_flag(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (ours, theirs), text, flags = pair(dropout=0.2), tokens(), []
-    ours, theirs = ours.eval(), theirs.eval()
     kernel = functional.F.scaled_dot_product_attention
-    expected = theirs(text, text, text, attn_mask=CAUSAL)
-    monkeypatch.setattr(
-        functional.F,
-        "scaled_dot_product_attention",
-        lambda *given: flags.append(given[3:]) or kernel(*given),
-    )
-    close(ours(text, text, text, is_causal=True), expected)
+
+    def observed(*arguments: Any) -> Tensor:
+        flags.append(arguments[3:])
+        return kernel(*arguments)
+
+    expected = theirs.eval()(text, text, text, attn_mask=CAUSAL)
+    monkeypatch.setattr(functional.F, "scaled_dot_product_attention", observed)
+    close(ours.eval()(text, text, text, is_causal=True), expected)
     close(ours(text, text, text, need_weights=False, is_causal=True)[0], expected[0])
     assert flags == [(None, 0.0, True)]
     ours.train()(text, text, text, need_weights=False, is_causal=True)  # dropout needs the weights
     assert len(flags) == 1
-    ours.eval()(
-        text, text, text, torch.zeros(B, K, dtype=torch.bool), need_weights=False, is_causal=True
-    )
-    assert flags[1][0] is not None
 
 
 def test_both_paths_read_a_mask_in_the_type_of_the_layer() -> None:
     layer, text = pair()[0].half(), tokens(torch.float16)
     mask = torch.zeros(K, K)
-    mask[2] = -1e9  # -inf in 16 bits: the query may look nowhere
-    found = [
-        layer(text, text, text, attn_mask=mask, need_weights=need_weights)[0]
-        for need_weights in (True, False)
-    ]
+    mask[2] = -1e9  # -inf in 16 bits: all keys are masked
+    found = [layer(text, text, text, None, need, mask)[0] for need in (True, False)]
     torch.testing.assert_close(*found, rtol=0, atol=2e-2)
     assert torch.equal(found[0][:, 2], layer.out_proj.bias.expand(B, -1))
 
@@ -190,34 +181,23 @@ def test_causal_attention_to_more_or_fewer_keys_is_that_of_the_mask() -> None:
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_is_causal_holds_beside_another_mask_of_which_torch_takes_one(need_weights: bool) -> None:
+@pytest.mark.parametrize("padded", [True, False])
+def test_is_causal_holds_beside_another_mask(need_weights: bool, padded: bool) -> None:
     (ours, theirs), text = pair(), tokens()
     mask = torch.zeros(K, K).double()
-    mask[:, 0], mask[0, 0] = -3.0, 0.5
-    found = ours(text, text, text, attn_mask=mask, need_weights=need_weights, is_causal=True)[0]
-    close(found, theirs(text, text, text, attn_mask=mask.masked_fill(CAUSAL, -torch.inf))[0])
-    padding = torch.zeros(B, K).double().masked_fill(PADDING, -torch.inf)
-    found = ours(
-        text, text, text, padding, attn_mask=mask, need_weights=need_weights, is_causal=True
-    )[0]
-    close(
-        found, theirs(text, text, text, padding, attn_mask=mask.masked_fill(CAUSAL, -torch.inf))[0]
-    )
-    taken = mask if need_weights else CAUSAL
-    close(
-        theirs(text, text, text, attn_mask=mask, need_weights=need_weights, is_causal=True)[0],
-        theirs(text, text, text, attn_mask=taken)[0],
-    )
+    mask[:, 0] = -3.0
+    padding = torch.zeros(B, K).double().masked_fill(PADDING, -torch.inf) if padded else None
+    found, _ = ours(text, text, text, padding, need_weights, mask, is_causal=True)
+    both = mask.masked_fill(CAUSAL, -torch.inf)
+    close(found, theirs(text, text, text, padding, attn_mask=both)[0])
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-@pytest.mark.parametrize(("place", "name"), [(0, "query"), (1, "key"), (2, "value")])
-@pytest.mark.parametrize("given", [None, [[0.5] * D]])
-def test_what_is_no_tensor_is_refused_by_its_type(place: int, name: str, given: Any) -> None:
-    tensors: list[Any] = list(inputs())
-    tensors[place] = given
-    with pytest.raises(TypeError, match=f"{name}: expected a tensor, got {type(given).__name__}"):
-        pair()[0](*tensors)
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+def test_what_is_no_tensor_is_named(name: str) -> None:
+    tensors = dict(zip(("query", "key", "value"), inputs(), strict=True)) | {name: [[0.5] * D]}
+    with pytest.raises(TypeError, match=f"{name}: expected a tensor, got list"):
+        pair()[0](**tensors)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -258,64 +238,32 @@ def test_a_query_with_every_key_masked_gives_zeros_and_finite_gradients(
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_state_dicts_go_both_ways(options: dict[str, Any]) -> None:
-    ours, theirs = pair(**options)
-    theirs.load_state_dict(ours.state_dict(), strict=True)
-    names = [
-        [(name, weight.shape) for name, weight in layer.named_parameters()]
-        for layer in (ours, theirs)
-    ]
-    assert names[0] == names[1]
+def test_names_attributes_and_first_weights_are_torchs(options: dict[str, Any]) -> None:
+    layers = pair(**options)
+    ours, theirs = ({k: v.shape for k, v in layer.state_dict().items()} for layer in layers)
+    assert list(ours.items()) == list(theirs.items())
+    names = "bias_k bias_v add_zero_attn batch_first kdim vdim embed_dim num_heads head_dim"
+    for name in names.split():
+        assert getattr(layers[0], name) == getattr(layers[1], name), name
+    drawn = MultiHeadAttention(D, H, **options)
+    limit = (6 / (D + 3 * D)) ** 0.5  # Glorot's, as torch draws it
+    if drawn.in_proj_weight is not None:
+        assert limit * 0.98 < drawn.in_proj_weight.abs().max() <= limit
+    assert drawn.in_proj_bias is None or not drawn.in_proj_bias.any()
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("num_kv_heads", [1, 3])
-def test_parameter_counts_copies_and_saved_states(bias: bool, num_kv_heads: int) -> None:
-    options, text, file = (
-        {"bias": bias, "num_kv_heads": num_kv_heads},
-        tokens(torch.float32),
-        io.BytesIO(),
-    )
-    first, second = (MultiHeadAttention(D, H, batch_first=True, **options) for _ in range(2))
+def test_parameter_counts_and_saved_states(bias: bool, num_kv_heads: int) -> None:
+    options: dict[str, Any] = {"bias": bias, "num_kv_heads": num_kv_heads, "batch_first": True}
+    first, second = (MultiHeadAttention(D, H, **options) for _ in range(2))
     kv = num_kv_heads * E
     expected = D * D + 2 * kv * D + D * D + bias * (D + 2 * kv + D)
     assert sum(weight.numel() for weight in first.parameters()) == expected
-    torch.save(first.state_dict(), file)
-    file.seek(0)
-    second.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    second.load_state_dict(first.state_dict(), strict=True)
+    text = tokens(torch.float32)
     for other in (second, copy.deepcopy(first)):
         assert torch.equal(other(text, text, text)[0], first(text, text, text)[0])
-
-
-def test_it_starts_as_torchs_does() -> None:
-    layers = []
-    for kind in (MultiHeadAttention, nn.MultiheadAttention):
-        torch.manual_seed(55)
-        layers.append(kind(D, H))
-    limit = (6 / (D + 3 * D)) ** 0.5
-    for layer in layers:
-        assert limit * 0.98 < layer.in_proj_weight.abs().max() <= limit
-        assert layer.in_proj_bias.abs().max() == layer.out_proj.bias.abs().max() == 0
-    torch.testing.assert_close(
-        layers[0].in_proj_weight.std(), layers[1].in_proj_weight.std(), rtol=0.05, atol=0
-    )
-
-
-def test_torchs_attributes_are_there() -> None:
-    for name in (
-        "bias_k",
-        "bias_v",
-        "add_zero_attn",
-        "batch_first",
-        "kdim",
-        "vdim",
-        "embed_dim",
-        "num_heads",
-        "head_dim",
-    ):
-        assert getattr(MultiHeadAttention(D, H), name) == getattr(
-            nn.MultiheadAttention(D, H), name
-        ), name
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -355,45 +303,54 @@ def test_unsupported_options_raise(options: dict[str, Any], message: str) -> Non
         MultiHeadAttention(**({"embed_dim": D, "num_heads": H} | options))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     batch=st.sampled_from([1, 2, 3]),
     lengths=st.tuples(st.sampled_from([1, 2, 5, 13]), st.sampled_from([1, 3, 7, 17])),
     heads=st.sampled_from([1, 2, 3, 5]),
     width=st.sampled_from([1, 2, 7]),
+    kdim=st.none() | st.sampled_from([5, 19]),
+    average=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_any_size_and_mask(
-    batch: int, lengths: tuple[int, int], heads: int, width: int, seed: int
+    batch: int,
+    lengths: tuple[int, int],
+    heads: int,
+    width: int,
+    kdim: int | None,
+    average: bool,
+    seed: int,
 ) -> None:
     torch.manual_seed(seed)
-    theirs = nn.MultiheadAttention(heads * width, heads, batch_first=True, dtype=torch.float64)
-    ours = MultiHeadAttention(heads * width, heads, batch_first=True, dtype=torch.float64)
+    options: dict[str, Any] = {"kdim": kdim, "batch_first": True, "dtype": torch.float64}
+    theirs = nn.MultiheadAttention(heads * width, heads, **options)
+    ours = MultiHeadAttention(heads * width, heads, **options)
     ours.load_state_dict(theirs.state_dict())
-    query, key = (
-        torch.randn(batch, length, heads * width, dtype=torch.float64) for length in lengths
-    )
-    mask = torch.rand(batch, lengths[1]) < 0.5
-    mask[:, 0] = False  # torch gives NaN where every key is masked
-    close(ours(query, key, key, mask), theirs(query, key, key, mask))
+    query, value = (torch.randn(batch, n, heads * width, dtype=torch.float64) for n in lengths)
+    key = torch.randn(batch, lengths[1], kdim or heads * width, dtype=torch.float64)
+    padding = torch.rand(batch, lengths[1]) < 0.5
+    look = torch.rand(batch * heads, *lengths) < 0.5
+    padding[:, 0] = look[..., 0] = False  # torch gives NaN where all keys are masked
+    given_ = (query, key, value, padding, True, look, average)
+    close(ours(*given_), theirs(*given_))
 
 
 # In the place of torch's layer, within torch's blocks
 
 
-@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_torchs_encoder_gives_the_same_with_ours_inside(
-    layers: int, training: bool, causal: bool, padded: bool, norm_first: bool
+    training: bool, causal: bool, padded: bool, norm_first: bool
 ) -> None:
     torch.manual_seed(2)
     block = nn.TransformerEncoderLayer(
         D, H, 13, dropout=0.0, batch_first=True, norm_first=norm_first, dtype=torch.float64
     )
-    theirs = nn.TransformerEncoder(block, layers, enable_nested_tensor=False).train(training)
+    theirs = nn.TransformerEncoder(block, 2, enable_nested_tensor=False).train(training)
     ours, used = copy.deepcopy(theirs), []
     for inner in ours.layers:
         replacement = MultiHeadAttention(D, H, batch_first=True, dtype=torch.float64).train(
@@ -405,7 +362,7 @@ def test_torchs_encoder_gives_the_same_with_ours_inside(
     masks: dict[str, Any] = {"mask": CAUSAL, "is_causal": True} if causal else {}
     masks |= {"src_key_padding_mask": PADDING} if padded else {}
     found, expected = ours(tokens(), **masks), theirs(tokens(), **masks)
-    assert len(used) == layers, "torch's fast path went past our layer"
+    assert len(used) == 2, "torch's fast path bypassed our layer"
     kept = ~PADDING if padded else torch.ones(B, K, dtype=torch.bool)
     close(found[kept], expected[kept])
 
@@ -531,16 +488,6 @@ def test_second_derivatives_are_those_of_small_differences(
 
     assert torch.autograd.gradcheck(output, texts)
     assert torch.autograd.gradgradcheck(output, texts)
-
-
-@pytest.mark.usefixtures("unchecked_shapes")
-def test_the_fused_kernel_has_second_derivatives_where_torch_is_told_to_write_it_out() -> None:
-    layer, texts = small()
-    texts = texts.detach()[:2, :4].requires_grad_()
-    with sdpa_kernel(SDPBackend.MATH):
-        assert torch.autograd.gradgradcheck(
-            lambda text: layer(text, text, text, need_weights=False)[0], texts
-        )
 
 
 def loss_of(
