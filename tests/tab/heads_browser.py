@@ -78,6 +78,14 @@ class Tab:
     def number(self, selector: str) -> float:
         return float(self.text(selector).replace("−", "-"))
 
+    def boxes(self, *selectors: str) -> list[dict[str, float]]:
+        """Return where elements are, all of them at one moment."""
+        script = (
+            "all => all.map(name => document.querySelector(name).getBoundingClientRect().toJSON())"
+        )
+        found: list[dict[str, float]] = self.frame.evaluate(script, list(selectors))
+        return found
+
     def compare(self, run: str) -> None:
         self.find(".choose-other").select_option(f"={run}")
 

@@ -38,11 +38,8 @@ class Provider:
         return {}
 
     def list_runs(self, *_: Any, **__: Any) -> list[Any]:
-        return [
-            SimpleNamespace(run_name=path.name)
-            for path in sorted(self.logdir.iterdir())
-            if path.is_dir()
-        ]
+        folders = sorted(path for path in self.logdir.iterdir() if path.is_dir())
+        return [SimpleNamespace(run_name=folder.name) for folder in folders]
 
 
 class Quiet(WSGIRequestHandler):
@@ -80,9 +77,7 @@ def serving(logdir: Path) -> Iterator[Server]:
 
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     state.url = f"http://127.0.0.1:{server.server_port}/"
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-    )
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield state
@@ -104,9 +99,8 @@ def maps_of(
 ) -> list[np.ndarray]:
     """Return a map [heads, count, count] for each layer, all of them different."""
     random = np.random.default_rng(seed)
-    return [
-        softmax(sharpness * random.standard_normal((heads, count, count))) for _ in range(layers)
-    ]
+    scores = sharpness * random.standard_normal((layers, heads, count, count))
+    return list(softmax(scores))
 
 
 @dataclass
@@ -126,11 +120,8 @@ def write_run(logdir: Path, run: str, texts: list[Text], steps: list[Step], **op
     """Record a run and return its folder of heads."""
     recorder = HeadRecorder(logdir / run, texts, **options)
     for step in steps:
-        maps = [
-            {f"layer {number}": layer for number, layer in enumerate(text)} for text in step.maps
-        ]
-        recorder.record(
-            step.step, maps, step.numbers, step.pooling, step.probabilities, step.checks, step.extra
-        )
+        maps = [{f"layer {at}": layer for at, layer in enumerate(text)} for text in step.maps]
+        others = (step.pooling, step.probabilities, step.checks, step.extra)
+        recorder.record(step.step, maps, step.numbers, *others)
     assert (logdir / run / FOLDER / INDEX).exists()
     return logdir / run / FOLDER

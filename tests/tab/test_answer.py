@@ -164,9 +164,8 @@ def test_the_row_of_the_answer_is_marked(open_tab: Opener, tmp_path: Path) -> No
     write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 2, count)])])
     tab = open_tab(tmp_path)
     tab.drawn(0)
-    for section, canvas in ((".head .cells", ".large"), (".grid .frame >> nth=0", "canvas")):
-        map_ = tab.find(f"{section} >> {canvas}").bounding_box()
-        row = tab.find(f"{section} >> .answer-row").bounding_box()
+    for section, canvas in ((".head .cells", ".large"), (".grid .frame", "canvas")):
+        map_, row = tab.boxes(f"{section} {canvas}", f"{section} .answer-row")
         assert row["y"] - map_["y"] == pytest.approx(map_["height"] * (count - 1) / count, abs=1)
         size = (map_["width"], map_["height"] / count)
         assert (row["width"], row["height"]) == pytest.approx(size, abs=1)
@@ -187,21 +186,6 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
         tab.expect(f"{name} >> nth=0").to_be_hidden()
     tab.expect(".answer code").to_have_count(1)
     tab.looks(".head .large", expected_pixels(maps[0][0]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "order"), [(800, "importance"), (1280, "place")])
-def test_labels_of_many_heads_are_read_beneath_their_maps(
-    open_tab: Opener, tmp_path: Path, width: int, order: str
-) -> None:
-    answered_run(tmp_path / "mine", 12, 12, 16, (0,), 0, texts=1)
-    tab = open_tab(tmp_path, f"#p.heads.order={order}", width=width)
-    tab.drawn(0)
-    tab.expect(".grid .map[data-effect=matters]").to_have_count(72)
-    assert tab.fits()
-    over = """all => all.filter(node => [...node.children].some(part => part.offsetWidth
-        && part.offsetLeft + part.offsetWidth > node.offsetLeft + node.offsetWidth + 1)).length"""
-    assert tab.find(".grid .under").evaluate_all(over) == 0
 
 
 @pytest.mark.slow

@@ -409,7 +409,8 @@ def test_one_page_goes_through_hostile_runs_and_shows_a_good_one_rightly(
     listed = tab.find(".choose-run option").evaluate_all("all => all.map((option) => option.value)")
     unlisted = {f"an index that is {what}" for what in ("missing", "a pipe", "a folder")}
     assert set(runs) - set(listed) == unlisted
-    for run in filter(listed.__contains__, runs[1:]):
+    some = [run for run in runs[1:] if run in listed]
+    for run in [*some[::3], runs[-1]]:  # test_plugin.py asks for each of them
         tab.find(".choose-run").select_option(value=run)
         is_bad = run in BAD_INDEX or run in BAD_STEP
         tab.wait(f"""() => {{
@@ -435,7 +436,8 @@ def test_hostile_text_is_shown_and_does_nothing(
     numbers = {name.replace("/", "_"): (means, means), "__proto__": (means, means)}
     step = Step(0, [maps], numbers, [maps[0][0][0]], [np.array([0.6, 0.4])])
     notes = {name: name * 50, "precision": name}
-    texts = [Text(name, HOSTILE, "\n".join(HOSTILE), name)]
+    segments = [0, 0, None, *[1] * (len(HOSTILE) - 3)] if width == 400 else None  # of a pair
+    texts = [Text(name, HOSTILE, "\n".join(HOSTILE), name, segments)]
     write_run(tmp_path, "evil <b>&amp;", texts, [step], classes=[name, "\u202eb"], notes=notes)
     tab = open_tab(tmp_path, width=width)
     tab.drawn(0)

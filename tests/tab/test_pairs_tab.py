@@ -1,6 +1,5 @@
 """Pairs of texts in the Heads tab, in a real browser: two texts, and what goes from one to the other."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from heads_browser import Opener, Tab
 from heads_server import Step, maps_of, write_run
 
-from chromium import contrast
 from headscope.record.pairs import between, quadrants
 from headscope.record.schema import Text
 
@@ -19,8 +17,8 @@ SEGMENTS = [None, 0, 0, None, 1, 1, 1, 1, None]
 BORDER = 4  # the first token of the second text
 PAIR = Text("pair", WORDS, "猫 sat ⏐ the cat sat 🐈", "same", SEGMENTS)
 SINGLE = Text("single", ["[CLS]", "a", "film", "[SEP]"], "a film")
-HOSTILE = ["[CLS]", "</script><img src=x onerror=alert(1)>", "[SEP]", '"><svg onload=alert(1)>', "x" * 10_000, "[SEP]"]  # fmt: skip
-TOKENS = ".text .tokens >> nth=0"
+ROW = ".text .tokens"
+TOKENS = f"{ROW} >> nth=0"
 
 
 def maps(step: int) -> list[np.ndarray]:
@@ -53,7 +51,7 @@ def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     tab.shows(f"{TOKENS} >> .token.of-neither", ["[CLS]", "[SEP]", "[SEP]"])
     style = "all => all.map(node => getComputedStyle(node).borderInlineStartStyle)"
     assert blocks.evaluate_all(style) == ["solid", "double"]  # told without colour
-    first, second = (block.bounding_box() for block in blocks.all())
+    first, second = tab.boxes(f"{ROW} .block.of-a", f"{ROW} .block.of-b")
     assert second["y"] >= first["y"] + first["height"]
     tab.find(TOKENS).locator(".token").nth(3).focus()
     tab.page.keyboard.press("ArrowRight")  # over the border
@@ -65,31 +63,12 @@ def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_colours_of_the_texts_are_readable(open_tab: Opener, logdir: Path, dark: bool) -> None:
-    tab = open_tab(logdir, "?dark" if dark else "")
-    tab.drawn(100)
-    read = "([node, name]) => getComputedStyle(node)[name]"
-    panel = tab.find(".panel.head").element_handle()
-    for name in (".label.of-a", ".label.of-b", ".quadrants .of-a", ".quadrants .of-b"):
-        node = tab.find(f".head {name}:not(.active)").first.element_handle()
-        colours = [
-            tab.frame.evaluate(read, [each, kind])
-            for each, kind in ((node, "color"), (panel, "backgroundColor"))
-        ]
-        parts = ([int(part) for part in re.findall(r"\d+", colour)[:3]] for colour in colours)
-        assert contrast(*parts) >= 4.5  # what WCAG 2 asks of text
-
-
-@pytest.mark.slow
 def test_the_map_has_lines_where_the_texts_meet(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
     tab.drawn(100)
-    large = tab.find(".head .large").bounding_box()
+    lines = (f".head .border-line.{way}" for way in ("down", "across"))
+    large, down, across = tab.boxes(".head .large", *lines)
     place = BORDER * large["width"] / len(WORDS)
-    down, across = (
-        tab.find(f".head .border-line.{way}").bounding_box() for way in ("down", "across")
-    )
     assert down["x"] + down["width"] / 2 - large["x"] == pytest.approx(place, abs=0.6)
     assert across["y"] + across["height"] / 2 - large["y"] == pytest.approx(place, abs=0.6)
     assert (down["height"], across["width"]) == (large["height"], large["width"])
@@ -143,18 +122,6 @@ def test_a_record_from_before_pairs_shows_one_text(open_tab: Opener, tmp_path: P
     tab.drawn(0)
     tab.expect(".block").to_have_count(2)
     tab.expect(".quadrants").to_have_count(0)
-
-
-def test_hostile_pairs_are_shown_and_do_nothing(open_tab: Opener, tmp_path: Path) -> None:
-    segments = [None, 0, None, 1, 1, None]
-    text = Text(HOSTILE[1], HOSTILE, " ⏐ ".join(HOSTILE), HOSTILE[3], segments)
-    write_run(tmp_path, "evil", [text], [Step(0, [maps_of(0, 1, 2, 6)])])
-    for width in (400, 1280):
-        tab = open_tab(tmp_path, width=width)
-        tab.drawn(0)
-        tab.shows(f"{TOKENS} >> .token", [*HOSTILE[:4], "x" * 80 + "…", "[SEP]"])
-        assert tab.find("img, svg").count() == 0
-        assert tab.fits()
 
 
 @pytest.mark.slow

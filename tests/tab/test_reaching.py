@@ -82,6 +82,7 @@ def test_labels_do_not_overlap_and_every_token_of_an_axis_can_be_pointed_at(
     for name, words in texts.items():
         tab.find(".choose-run").select_option(name)
         tab.shows(".grid .caption", f"{name} · step 0")
+        tab.expect(".table tbody tr").to_have_count(1)  # all is here: nothing moves any more
         stretches = min(len(words), 64) if len(words) > 256 else len(words)
         for axis, role in (("keys", "key"), ("queries", "query")):
             tab.find(".head h2").hover()
