@@ -305,7 +305,6 @@ def test_the_check_and_the_texts_where_a_head_stands_out(open_tab: Opener, tmp_p
     tab.drawn(100)
     tab.says(".trust", "the softmax recomputed: 1.5e-3; between")
     tab.says(".trust", "times the values: 3.0e-8.")
-    tab.says(".trust", "Faithfulness was not measured at this step")
     tab.shows(".examples li", ["a sharp text0.700", f"{HOSTILE[0]}0.300"])
     tab.says(".examples h2", "layer 0, head 0")
     assert "changed most" not in tab.text(".examples")

@@ -23,13 +23,11 @@ function overChance(extra, rollout, chance) {
 }
 
 /* The sentence on the prediction. It warns where the tokens that are pointed at count less than
-   random ones by more than two standard errors. */
+   random ones by more than two standard errors. Null where nothing was measured. */
 export function faithfulness(extra) {
   const rollout = comprehensivenessOf(extra["faithfulness/rollout"]);
   const chance = comprehensivenessOf(extra["faithfulness/chance"]);
-  if (chance === null || rollout === null) {
-    return { warns: false, text: "Faithfulness was not measured at this step." };
-  }
+  if (chance === null || rollout === null) return null;
   const more = overChance(extra, rollout, chance);
   const warns = more.mean < -2 * more.error;
   let verdict = "It is inconclusive whether the prediction depends";
@@ -68,10 +66,9 @@ export class TrustView {
       facts.push(...this.notes(shownText.notes));
     }
     if (maps !== null && !(page && maps.number("check") === null)) facts.push(this.check(maps));
-    if (numbers !== null) {
-      const { text, warns } = faithfulness(numbers.extra);
-      facts.push(this.fact("Prediction", text, warns));
-    } else if (errors.numbers) {
+    const verdict = numbers && faithfulness(numbers.extra);
+    if (verdict !== null) facts.push(this.fact("Prediction", verdict.text, verdict.warns));
+    if (errors.numbers) {
       facts.push(this.fact("Prediction", "The numbers of this step cannot be read.", true));
     }
     facts.push(...this.notes(index.notes));
@@ -88,7 +85,7 @@ export class TrustView {
   check(maps) {
     const rounding = maps.number("rounding");
     const check = maps.number("check");
-    const known = (value) => (Number.isFinite(value) ? value.toExponential(1) : "not measured");
+    const known = (value) => (value ? value.toExponential(1) : String(value ?? "not measured"));
     const text =
       `Largest difference between the weights shown and the softmax recomputed: ` +
       `${known(rounding)}; between the heads’ outputs and these maps times the values: ` +
