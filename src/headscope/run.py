@@ -431,7 +431,7 @@ def check_memory(config: TrainConfig, *parts: Any, run: Path | None = None) -> N
     try:
         with torch.device("meta"):
             model = build_model(config, *parts)
-    except (RuntimeError, NotImplementedError):  # a layer of the user's own that reads its tensors
+    except (ConfigError, RuntimeError, NotImplementedError):  # a layer of the user's own
         return
     num_weights = sum(weight.numel() for weight in model.parameters())
     num_values = num_weights + sum(buffer.numel() for buffer in model.buffers())
