@@ -192,14 +192,6 @@ def test_is_causal_holds_beside_another_mask(need_weights: bool, padded: bool) -
     close(found, theirs(text, text, text, padding, attn_mask=both)[0])
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
-@pytest.mark.parametrize("name", ["query", "key", "value"])
-def test_what_is_no_tensor_is_named(name: str) -> None:
-    tensors = dict(zip(("query", "key", "value"), inputs(), strict=True)) | {name: [[0.5] * D]}
-    with pytest.raises(TypeError, match=f"{name}: expected a tensor, got list"):
-        pair()[0](**tensors)
-
-
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_gradients_are_torchs_where_a_mask_of_large_numbers_hides_all_keys(
     need_weights: bool,

@@ -36,16 +36,6 @@ WRONG: dict[str, tuple[list[tuple[int, ...]], dict[str, Tensor], str]] = {
     "a mask of too many heads": (
         [(5, 4), (7, 4), (7, 4)], {"attn_mask": bools(5, 5, 7)}, "attn_mask: expected [5, 7] or [2, 5, 7], got [5, 5, 7]"
     ),
-    "padding elsewhere": (
-        [(3, 5, 4), (3, 7, 4), (3, 7, 4)],
-        {"key_padding_mask": torch.empty(3, 7, dtype=torch.bool, device="meta")},
-        "key_padding_mask: expected a mask on cpu, as the query, got one on meta",
-    ),
-    "a mask elsewhere": (
-        [(3, 5, 4), (3, 7, 4), (3, 7, 4)],
-        {"attn_mask": torch.empty(5, 7, device="meta")},
-        "attn_mask: expected a mask on cpu, as the query, got one on meta",
-    ),
 }  # fmt: skip
 
 

@@ -89,17 +89,11 @@ def test_padding_is_0_and_every_text_stands_between_class_and_separator(
     assert pair.type_ids == [0] * len(single.ids) + [1] * (len(pair.ids) - len(single.ids))
 
 
-@pytest.mark.parametrize(
-    "text", [*SPECIAL_TOKENS, "a [SEP] b", "a[CLS]b", "[PAD] [PAD]", "x [MASK]y"]
-)
+@pytest.mark.parametrize("text", [*SPECIAL_TOKENS, "a [SEP] b[CLS] x [MASK]y"])
 def test_the_letters_of_a_special_token_are_letters(
     tmp_path: Path, config: TokenizerConfig, text: str
 ) -> None:
-    for tokenizer in (
-        train_tokenizer(iter(TEXTS), config),
-        trained(config, tmp_path),
-        trained(config, tmp_path),
-    ):
+    for tokenizer in (train_tokenizer(iter(TEXTS), config), trained(config, tmp_path)):
         first, *inner, last = tokenizer.encode(text).ids
         assert (first, last) == (2, 3)
         assert inner
@@ -114,50 +108,44 @@ def test_longer_texts_are_cut_to_max_length_separators_included(
         assert (len(encoding.ids), encoding.ids[0], encoding.ids[-1]) == (7, 2, 3)
 
 
-def test_the_vocabulary_is_as_large_as_wished_where_texts_suffice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece"])
+def test_the_vocabulary_has_the_size_asked_for_without_rare_pieces(
+    tmp_path: Path, kind: str
+) -> None:
     words = [f"word{number:03} {number * 7919}" for number in range(500)]
-    for kind in ("words", "bpe", "wordpiece"):
-        config = TokenizerConfig(kind=kind, vocab_size=333, min_frequency=1)
-        assert trained(config, tmp_path, words).get_vocab_size() == 333
-
-
-def test_pieces_that_are_too_rare_are_not_kept(tmp_path: Path) -> None:
+    config = TokenizerConfig(kind=kind, vocab_size=333, min_frequency=1)
+    assert trained(config, tmp_path, words).get_vocab_size() == 333
     texts = ["common word", "common word", "rare"]
-    for kind in ("words", "bpe", "wordpiece"):
-        tokens = trained(TokenizerConfig(kind=kind, min_frequency=2), tmp_path, texts).get_vocab()
-        assert "common" in tokens
-        assert "rare" not in tokens
+    tokens = trained(TokenizerConfig(kind=kind, min_frequency=2), tmp_path, texts).get_vocab()
+    assert "common" in tokens
+    assert "rare" not in tokens
 
 
 def test_lower_case_is_a_choice(tmp_path: Path, config: TokenizerConfig) -> None:
-    lower = TokenizerConfig(kind=config.kind, vocab_size=400, lowercase=True)
-    assert (
-        trained(lower, tmp_path).encode("The CAT").ids
-        == trained(lower, tmp_path).encode("the cat").ids
-    )
-    assert (
-        trained(config, tmp_path).encode("The CAT").ids
-        != trained(config, tmp_path).encode("the cat").ids
-    )
+    for lowercase in (True, False):
+        chosen = TokenizerConfig(kind=config.kind, vocab_size=400, lowercase=lowercase)
+        tokenizer = trained(chosen, tmp_path)
+        is_same = tokenizer.encode("The CAT").ids == tokenizer.encode("the cat").ids
+        assert is_same == lowercase
 
 
 def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> None:
     config = TokenizerConfig("bpe", 300)
-    for arguments in (
+    for texts, chosen, length in (
         (TEXTS, config, 128),
         (TEXTS[:-1], config, 128),
         ([*TEXTS[1:], TEXTS[0]], config, 128),
-        (TEXTS, TokenizerConfig("bpe", 301), 128),
         (TEXTS, TokenizerConfig(kind="wordpiece", vocab_size=300), 128),
-        (TEXTS, TokenizerConfig("bpe", 300, lowercase=False), 128),
         (TEXTS, config, 64),
         (TEXTS, config, 128),
     ):
-        trained_tokenizer(*arguments, tmp_path)
-    assert len(list((tmp_path / "tokenizers").iterdir())) == 7
+        trained_tokenizer(texts, chosen, length, tmp_path)
+    assert len(list((tmp_path / "tokenizers").iterdir())) == 5
 
 
-def test_a_vocabulary_too_small_for_the_characters_is_refused_with_advice(tmp_path: Path) -> None:
+def test_a_vocabulary_too_small_for_the_characters_raises_an_error_with_a_remedy(
+    tmp_path: Path,
+) -> None:
     ideographs = [
         "".join(map(chr, range(start, start + 50))) for start in range(0x4E00, 0x4E00 + 500, 50)
     ]
@@ -176,12 +164,8 @@ SHOWN = ["the cat and the dog", "猫である。犬である。"] * 20
 
 @pytest.fixture(scope="module")
 def by_kind() -> dict[str, Tokenizer]:
-    return {
-        kind: train_tokenizer(
-            iter(SHOWN), TokenizerConfig(kind=kind, vocab_size=400, lowercase=False)
-        )
-        for kind in TOKENIZERS
-    }
+    configs = [TokenizerConfig(kind=kind, vocab_size=400, lowercase=False) for kind in TOKENIZERS]
+    return {config.kind: train_tokenizer(iter(SHOWN), config) for config in configs}
 
 
 def shown(tokenizer: Tokenizer, *texts: str) -> list[str]:
@@ -190,39 +174,17 @@ def shown(tokenizer: Tokenizer, *texts: str) -> list[str]:
 
 def test_what_cannot_be_seen_is_shown_as_a_sign_and_letters_as_they_are() -> None:
     unseen = " \n\t\r\x00\x1b\x7f\x85\u200b\u202e\u2066\u2028\ufeff\U000e0041\ud800"
-    signs = [
-        "␣",
-        "⏎",
-        "⇥",
-        "␍",
-        "␀",
-        "␛",
-        "␡",
-        "<U+0085>",
-        "<U+200B>",
-        "<U+202E>",
-        "<U+2066>",
-        "<U+2028>",
-        "<U+FEFF>",
-        "<U+E0041>",
-        "<U+D800>",
-    ]
-    for text, sign in zip(
-        [*unseen, "Ġ", "Ċ", "▁", "猫é<b>"], [*signs, "Ġ", "Ċ", "▁", "猫é<b>"], strict=True
-    ):
+    signs = "␣ ⏎ ⇥ ␍ ␀ ␛ ␡ <U+0085> <U+200B> <U+202E> <U+2066> <U+2028> <U+FEFF> <U+E0041> <U+D800>"
+    seen = ["Ġ", "Ċ", "▁", "猫é<b>"]
+    for text, sign in zip([*unseen, *seen], [*signs.split(), *seen], strict=True):
         assert visible(f"a{text}b{text}") == f"a{sign}b{sign}"
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_no_control_character_and_no_change_of_direction_is_left(text: str) -> None:
-    controls = [
-        *range(0x21),
-        *range(0x7F, 0xA0),
-        *range(0x200B, 0x2010),
-        *range(0x2028, 0x202F),
-        *range(0x2066, 0x206A),
-    ]
+    ranges = (0, 0x21), (0x7F, 0xA0), (0x200B, 0x2010), (0x2028, 0x202F), (0x2066, 0x206A)
+    controls = [code for start, stop in ranges for code in range(start, stop)]
     assert not set(visible(text)) & set(map(chr, controls))
 
 
@@ -239,42 +201,16 @@ def test_pieces_put_together_are_the_text(by_kind: dict[str, Tokenizer], kind: s
     assert pieces == wanted[kind]
 
 
-def test_a_character_split_into_bytes_is_numbered(by_kind: dict[str, Tokenizer]) -> None:
-    assert shown(by_kind["bpe"], "鬱🦔") == [
-        "[CLS]",
-        "鬱₁",
-        "鬱₂",
-        "鬱₃",
-        "🦔₁",
-        "🦔₂",
-        "🦔₃",
-        "🦔₄",
-        "[SEP]",
-    ]
-    assert shown(by_kind["bpe"], "鬱鬱") == [
-        "[CLS]",
-        "鬱₁",
-        "鬱₂",
-        "鬱₃",
-        "鬱₁",
-        "鬱₂",
-        "鬱₃",
-        "[SEP]",
-    ]
-
-
-def test_a_text_is_shown_as_it_was_written_and_not_as_nfkc_makes_it(
+def test_tokens_are_shown_as_written_not_as_nfkc_makes_them_and_bytes_are_numbered(
     by_kind: dict[str, Tokenizer],
 ) -> None:
-    assert shown(by_kind["bpe"], "ｄ①") == ["[CLS]", "ｄ", "①", "[SEP]"]
-    assert shown(by_kind["bpe"], "㍿") == [
-        "[CLS]",
-        *(f"㍿{sign}" for sign in "₁₂₃₄₅₆₇₈₉"),
-        "㍿₁₀",
-        "㍿₁₁",
-        "㍿₁₂",
-        "[SEP]",
-    ]
+    for text, tokens in (
+        ("鬱🦔", "鬱₁ 鬱₂ 鬱₃ 🦔₁ 🦔₂ 🦔₃ 🦔₄"),
+        ("鬱鬱", "鬱₁ 鬱₂ 鬱₃ 鬱₁ 鬱₂ 鬱₃"),
+        ("ｄ①", "ｄ ①"),
+        ("㍿", "㍿₁ ㍿₂ ㍿₃ ㍿₄ ㍿₅ ㍿₆ ㍿₇ ㍿₈ ㍿₉ ㍿₁₀ ㍿₁₁ ㍿₁₂"),
+    ):
+        assert shown(by_kind["bpe"], text) == ["[CLS]", *tokens.split(), "[SEP]"]
 
 
 def test_an_unknown_word_is_shown_by_its_letters(by_kind: dict[str, Tokenizer]) -> None:
@@ -284,19 +220,8 @@ def test_an_unknown_word_is_shown_by_its_letters(by_kind: dict[str, Tokenizer]) 
 
 
 def test_each_token_of_a_pair_is_shown_from_its_own_text(by_kind: dict[str, Tokenizer]) -> None:
-    assert shown(by_kind["bpe"], "the cat", "cat dog") == [
-        "[CLS]",
-        "the",
-        "␣cat",
-        "[SEP]",
-        "cat",
-        "␣dog",
-        "[SEP]",
-    ]
-    assert (
-        shown(by_kind["bpe"], "鬱", "鬱")[1:4]
-        == ["鬱₁", "鬱₂", "鬱₃"]
-        == shown(by_kind["bpe"], "鬱", "鬱")[5:8]
+    assert " ".join(shown(by_kind["bpe"], "the cat", "鬱 dog")) == (
+        "[CLS] the ␣cat [SEP] 鬱₁ 鬱₂ 鬱₃ ␣dog [SEP]"
     )
 
 
@@ -306,8 +231,7 @@ def test_the_letters_of_a_separator_are_not_shown_as_one(tmp_path: Path) -> None
         assert shown(tokenizer, "a [SEP] b").count("[SEP]") == 1
 
 
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(first=st.text(max_size=20), second=st.none() | st.text(max_size=20))
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_there_are_as_many_shown_tokens_as_ids(

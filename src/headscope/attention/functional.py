@@ -189,25 +189,23 @@ def merge_masks(
         attn_mask: [Q, K], [B * H, Q, K], or four dimensions that broadcast to B, H, Q, K.
         is_causal: no position attends to a later one, whatever attn_mask has. (torch expects the
             causal mask in attn_mask then; of another mask and is_causal it uses one.)
-        device: of the queries; a mask must be on it too.
+        device: of the causal mask.
 
     Raises:
-        ValueError: if a mask is neither boolean nor floating-point, or has another shape or device.
+        ValueError: if a mask is neither boolean nor floating-point, or has another shape.
     """
     B, H, Q, K = shape
     masks: list[Tensor] = []
     if key_padding_mask is not None:
-        check_mask("key_padding_mask", key_padding_mask, [(B, K)], device)
+        check_mask("key_padding_mask", key_padding_mask, [(B, K)])
         masks.append(key_padding_mask[:, None, None, :])  # [B, 1, 1, K]
     if attn_mask is not None and attn_mask.dim() == 4:
         sizes = zip(attn_mask.shape, shape, strict=True)
         broadcasts = all(found in (1, size) for found, size in sizes)
-        check_mask(
-            "attn_mask", attn_mask, [tuple(attn_mask.shape) if broadcasts else shape], device
-        )
+        check_mask("attn_mask", attn_mask, [tuple(attn_mask.shape) if broadcasts else shape])
         masks.append(attn_mask)
     elif attn_mask is not None:
-        check_mask("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)], device)
+        check_mask("attn_mask", attn_mask, [(Q, K), (B * H, Q, K)])
         is_shared = attn_mask.dim() == 2
         masks.append(attn_mask[None, None] if is_shared else attn_mask.reshape(B, H, Q, K))
     if is_causal:
@@ -232,10 +230,8 @@ def hidden_keys(key_padding_mask: Tensor | None) -> Bool[Tensor, "B K"] | None:
     return key_padding_mask == -math.inf
 
 
-def check_mask(
-    name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]], device: torch.device | None = None
-) -> None:
-    """Raise a ValueError unless the mask has a type, a shape and a device that fit."""
+def check_mask(name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise a ValueError unless the mask has a type and a shape that fit."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(
             f"{name}: expected booleans, True where a query must not attend to a key, or numbers "
@@ -244,10 +240,6 @@ def check_mask(
     if not is_tracing() and tuple(mask.shape) not in shapes:
         expected = " or ".join(str(list(shape)) for shape in shapes)
         raise ValueError(f"{name}: expected {expected}, got {list(mask.shape)}")
-    if device is not None and mask.device != device:
-        raise ValueError(
-            f"{name}: expected a mask on {device}, as the query, got one on {mask.device}"
-        )
 
 
 # Dropout
@@ -289,11 +281,7 @@ def apply_dropout(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "...
 
 
 class Dropout(nn.Module):
-    """Apply `apply_dropout` in training mode; on a CPU p is rounded as said there.
-
-    Args:
-        p: probability that a number is set to zero.
-    """
+    """`apply_dropout` in training mode."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -303,10 +291,6 @@ class Dropout(nn.Module):
     def forward(self, numbers: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the numbers, in training mode with dropout."""
         return apply_dropout(numbers, self.p) if self.training else numbers
-
-    def extra_repr(self) -> str:
-        """Show p in the printed model."""
-        return f"p={self.p}"
 
 
 # Observation

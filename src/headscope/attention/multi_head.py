@@ -285,11 +285,8 @@ class MultiHeadAttention(HeadedAttention):
             is_causal: no position attends to a later one, whatever attn_mask has.
 
         Raises:
-            ValueError: if shapes, types or devices of query, key, value and masks do not fit.
+            ValueError: if shapes or types of query, key, value and masks do not fit.
         """
-        for name, tensor in (("query", query), ("key", key), ("value", value)):
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
         if query.is_nested or key.is_nested or value.is_nested:
             options = (need_weights, attn_mask, average_attn_weights, is_causal)
             return self._forward_nested(query, key, value, key_padding_mask, *options)

@@ -90,7 +90,7 @@ class SharedProjectionAttention(HeadedAttention):
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask[:, None]  # [B, 1, Q or 1, K]
         shape = (B, self.num_heads, Q, key.shape[1])
-        mask = merge_masks(shape, key_padding_mask, attn_mask, device=query.device)
+        mask = merge_masks(shape, key_padding_mask, attn_mask)
         output, weights = self.attend_heads(
             self.queries(self.split_heads(query)),  # [B, H, Q, E]
             self.keys(self.split_heads(key)),
@@ -128,7 +128,7 @@ class ScoredAttention(ObservedAttention):
         """
         check_shapes("query B Q Dq, key B K Dk, value B K V", query, key, value)
         shape = (len(query), 1, query.shape[1], key.shape[1])
-        mask = merge_masks(shape, key_padding_mask, device=query.device)
+        mask = merge_masks(shape, key_padding_mask)
         weights = masked_softmax(self.scores(query, key)[:, None], mask)  # [B, 1, Q, K]
         if self.observer is not None:  # it sees the very weights that are used
             call = AttentionCall(
