@@ -1,4 +1,4 @@
-"""Texts with any number of labels: every form that a column may have, and what is refused, each by one message."""
+"""Texts with any number of labels: every form that a column may have, and what is rejected, each by one message."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def written(folder: Path, labels: list[Any], feature: Any = None, **settings: An
     return DataConfig(path=str(path), cache_dir=str(folder), multi_label=True, **settings)
 
 
-def refused(config: DataConfig) -> str:
+def rejected(config: DataConfig) -> str:
     with pytest.raises(DataError) as caught:
         load_corpus(config)
     return str(caught.value).removeprefix(str(Path(config.path).parent) + "/")
@@ -93,7 +93,7 @@ def test_lines_as_fasttext_writes_them_may_have_any_number_of_labels(tmp_path: P
     config = DataConfig(path=str(tmp_path / "lines.txt"), cache_dir=str(tmp_path), multi_label=True)
     assert found(load_corpus(config)) == wanted()
     config.multi_label = False
-    assert refused(config).endswith(
+    assert rejected(config).endswith(
         "lines.txt, line 1: expected one '__label__name' and a text, got '__label__x __label__z text aa' "
         "(for lines with several set data.multi_label=true)"
     )
@@ -117,7 +117,7 @@ def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_wh
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["x", "y"] * 20, "no text of train has two labels: leave data.multi_label out, or"),
+        (["x", "y"] * 20, "no text of train has two labels; leave data.multi_label out, or"),
         ([1, 2] * 20, "no text of train has two labels"),
         (["a,b", "b", "", "c"] * 20, "data.label_separator=... (it is ';')"),
         (
@@ -126,18 +126,21 @@ def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_wh
         ),
         ([["x"], ["y", None], []], "1 of 3 rows are empty or null (the first is row 1)"),
         ([["x"], ["y", " "], []], "1 of 3 rows are empty or null (the first is row 1)"),
-        ([[1, 0, 0], [0, 1, 1]], "column 'label', row 0: [1, 0, 0] names a label twice"),
-        ([[1.0], [1.0, 0.5]], "row 1: got the fraction 0.5, expected an integer or a string"),
-        ([[["x"]], [["y"]]], "column 'label' holds List"),
+        (
+            [[1, 0, 0], [0, 1, 1]],
+            "row 0: expected the labels that a text has, such as [0, 3], got [1, 0, 0]",
+        ),
+        ([[1.0], [1.0, 0.5]], "row 1: expected integers or strings, got [1.0, 0.5]"),
+        ([[["x"]], [["y"]]], "column 'label': expected integers, strings or"),
         ([[], []], "no text has a label"),
         (["", "", ""], "no text has a label"),
-        ([["x"], [], ["x"], []], "train (4 rows) has one class only, x"),
+        ([["x"], [], ["x"], []], "train (4 rows) has too few classes: expected two or more, got x"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused_with_what_to_do(
+def test_what_cannot_be_trained_on_is_rejected_with_what_to_do(
     tmp_path: Path, labels: list[Any], message: str
 ) -> None:
-    said = refused(written(tmp_path, labels))
+    said = rejected(written(tmp_path, labels))
     assert said.startswith("rows.parquet, ")
     assert message in said
 
@@ -168,11 +171,7 @@ def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -
         load_split(config, None, ["x", "z"])
 
 
-@pytest.mark.parametrize("at_once", [1, 4, 1000])
-def test_labels_are_read_as_a_table_however_they_are_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", at_once)
+def test_labels_are_read_as_a_table_however_they_are_stored(tmp_path: Path) -> None:
     dataset, _ = load_split(written(tmp_path, SETS * 3), None, ["x", "y", "z"])
     table = np.array([[name in names for name in "xyz"] for names in SETS * 3], dtype=np.int8)
     assert numbers(dataset, "label").dtype == np.int8

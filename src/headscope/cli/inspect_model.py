@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headscope.config import DataConfig, InspectionConfig, expanded, is_local
 from headscope.data.columns import texts_among
-from headscope.data.corpus import class_names, load_split
+from headscope.data.corpus import class_names, label_lists, load_split
 from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
 from headscope.heads.ablation import headline
@@ -135,7 +135,7 @@ def _labelled(
     if names == [f"LABEL_{number}" for number in range(len(names))]:
         source = load_source(data)
         test = source[data.test_split if data.test_split in source else next(iter(source))]
-        names = class_names({"train": test}, data)
+        names = class_names(test, label_lists(test, data), data)
         if len(names) != len(classifier.labels):
             count = len(classifier.labels)
             raise DataError(

@@ -12,6 +12,7 @@ from datasets import Dataset, List
 from headscope.config import DataConfig
 from headscope.files import digest
 
+TEXT_COLUMNS = ("text", "text_pair")
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
 
@@ -46,7 +47,7 @@ def text_columns(config: DataConfig) -> list[str]:
 
 def texts_among(columns: Iterable[str]) -> list[str]:
     """Return which of a split's columns hold texts: text and, for pairs, text_pair."""
-    return [column for column in ("text", "text_pair") if column in columns]
+    return [column for column in TEXT_COLUMNS if column in columns]
 
 
 def row_texts(dataset: Dataset) -> Iterator[str]:
@@ -56,13 +57,15 @@ def row_texts(dataset: Dataset) -> Iterator[str]:
 
 def numbers(dataset: Dataset, column: str) -> np.ndarray:
     """Return a column of integers, [N] of int64, or of lists of C small ones, [N, C] of int8."""
+    table = dataset.select_columns([column]).with_format("arrow")[:]
+    values = table.column(column).combine_chunks()
     feature = dataset.features[column]
-    chunks = dataset.select_columns([column]).with_format("arrow")[:].column(column).chunks
+    integers: np.ndarray
     if isinstance(feature, List):
-        flat = [np.zeros(0, np.int8), *(chunk.flatten().to_numpy() for chunk in chunks)]
-        return np.concatenate(flat).reshape(-1, feature.length)
-    parts: list[np.ndarray] = [np.zeros(0, np.int64), *(chunk.to_numpy() for chunk in chunks)]
-    return np.concatenate(parts)
+        integers = values.flatten().to_numpy().reshape(-1, feature.length)
+    else:
+        integers = values.to_numpy()
+    return integers
 
 
 def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
@@ -86,8 +89,7 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
     """Return two digests of each text column: of all texts end to end, and of their lengths.
 
     They do not depend on how a data set is cut into chunks or picked from another one. The bytes
-    are hashed where Arrow
-    has them: making a Python string of every text takes longer than all else.
+    are hashed where Arrow has them: making Python strings takes longer than all else.
     """
     found = []
     for column in columns:

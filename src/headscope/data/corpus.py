@@ -1,7 +1,6 @@
 """From a source to three checked splits with the columns text (text_pair) and label.
 
-`load_corpus` loads, checks, names and cuts; `load_split` does so for one split of other data. What
-they check follows.
+`load_corpus` loads, checks, names and cuts; `load_split` does so for one split of other data.
 """
 
 import hashlib
@@ -9,17 +8,18 @@ import re
 import unicodedata
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import ClassLabel, Dataset, DatasetDict, LargeList, List, Value
+from datasets import Dataset, DatasetDict, LargeList, List
 
 from headscope.config import DataConfig
 from headscope.data.columns import (
+    TEXT_COLUMNS,
     class_counts,
     column_digests,
     digests,
@@ -35,7 +35,7 @@ from headscope.data.splits import cut, in_order, limited, limited_rows, near_dup
 from headscope.errors import DataError, UserWarningMessage, listed, separator_hint, shown
 from headscope.files import content_key
 
-TEXTS = ("string", "large_string", "null")
+TEXTS = re.compile("(large_)?string|null")
 LABELS = re.compile("(large_)?string|bool|null|u?int.*|float.*|half|double")
 
 
@@ -63,11 +63,6 @@ class Corpus:
         """Return rows and digests of each split; see `digests_of_split`."""
         return {role: digests_of_split(split) for role, split in self.splits.items()}
 
-    def count(self, name: str, role: str, count: int) -> None:
-        """Note how many texts of a split something has happened to, if to any."""
-        if count:
-            self.facts.setdefault(name, {})[role] = count
-
 
 def load_corpus(config: DataConfig) -> Corpus:
     """Load, check, name and split the texts that the configuration describes.
@@ -76,35 +71,36 @@ def load_corpus(config: DataConfig) -> Corpus:
         DataError: for whatever cannot be trained on; see the checks of this module.
     """
     source = load_source(config)
-    if config.train_split not in source:
-        raise DataError(
-            f"{config.path}: no split {config.train_split!r} for data.train_split; it has "
-            f"{', '.join(source)}"
-        )
     names = {
         "train": config.train_split,
         "validation": config.validation_split,
         "test": config.test_split,
     }
-    given = {role: name for role, name in names.items() if name is not None and name in source}
-    checked = {role: check_split(source[name], name, config) for role, name in given.items()}
-    labels = class_names(checked, config)
-    check_several(checked["train"], config)
+    given = {
+        role: read_split(source, name, config)
+        for role, name in names.items()
+        if name and (role == "train" or name in source)
+    }
+    rows = chain.from_iterable(split.labels for split in given.values())
+    labels = class_names(source[config.train_split], rows, config)
+    check_several(given["train"], config)
     corpus = Corpus(DatasetDict(), labels, warn_of_similar_labels(labels, config))
-    for role, name in given.items():
-        split = as_columns(checked[role], name, labels, config)
-        corpus.splits[role], num_long = truncate_texts(split, config)
-        corpus.count("rows dropped as empty", role, len(source[name]) - len(split))
-        corpus.count("texts of which the beginning alone is read", role, num_long)
+    for role, split in given.items():
+        texts = split.with_labels(labels, config)
+        corpus.splits[role], num_long = truncate_texts(texts, config)
+        for fact, count in (
+            ("rows dropped as empty", len(source[split.name]) - len(texts)),
+            ("texts of which the beginning alone is read", num_long),
+        ):
+            if count:
+                corpus.facts.setdefault(fact, {})[role] = count
     check_classes(corpus, config)
     cut_missing(corpus, config)
-    if config.limit is None:
-        check_classes(corpus, config)
-    else:
+    if config.limit is not None:
         limit_splits(corpus, config)
     train = numbers(corpus.splits["train"], "label")
     counts = class_counts(train, len(labels))
-    if rare := [name for name, count in zip(labels, counts, strict=True) if count == 1]:
+    if rare := [labels[c] for c in np.flatnonzero(counts == 1)]:
         corpus.facts["classes with one training text"] = rare
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
@@ -114,27 +110,22 @@ def load_corpus(config: DataConfig) -> Corpus:
     return corpus
 
 
-def load_split(config: DataConfig, split: str | None, labels: list[str]) -> tuple[Dataset, str]:
+def load_split(config: DataConfig, name: str | None, labels: list[str]) -> tuple[Dataset, str]:
     """Load one split of any source, to score a finished model on it.
 
     Args:
         config: the source; its other splits are not looked at.
-        split: its name; the source's only one, or data.test_split, if None.
+        name: of the split; the source's only one, or data.test_split, if None.
         labels: the classes that the model knows.
 
     Returns:
         The texts with label as an index into `labels`, and the name of the split.
     """
     source = load_source(config)
-    name = split or (next(iter(source)) if len(source) == 1 else config.test_split)
-    if name is None or name not in source:
-        raise DataError(
-            f"{config.path}: no split {name!r}; it has {', '.join(source)} (choose one with "
-            "split=...)"
-        )
-    checked = check_split(source[name], name, config)
-    dataset, _ = truncate_texts(as_columns(checked, name, labels, config), config)
-    return limited(dataset, config.limit, config.split_seed), name
+    name = name or (next(iter(source)) if len(source) == 1 else config.test_split)
+    split = read_split(source, str(name), config)
+    dataset, _ = truncate_texts(split.with_labels(labels, config), config)
+    return limited(dataset, config.limit, config.split_seed), split.name
 
 
 def digests_of_split(split: Dataset) -> dict[str, Any]:
@@ -163,9 +154,9 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
         except ValueError as error:
             raise DataError(
                 f"{config.path}, split {config.train_split} ({given} rows): only {num_groups} "
-                f"different texts of {len(corpus.labels)} classes, too few to cut a {role} split (a "
-                "class keeps its last text; rows that differ only in case, digits or punctuation "
-                f"count as one); add texts, or give one with data.{role}_path=..."
+                f"different texts of {len(corpus.labels)} classes, too few to cut a {role} split "
+                "(a class keeps its last text; rows that differ only in case, digits or "
+                f"punctuation count as one); add texts, or give one with data.{role}_path=..."
             ) from error
         corpus.splits[role] = train.select(np.flatnonzero(is_off))
         corpus.splits["train"] = train = train.select(np.flatnonzero(~is_off))
@@ -181,14 +172,8 @@ def limit_splits(corpus: Corpus, config: DataConfig) -> None:
         corpus.splits[role] = split.select(rows)
         if role == "train" and corpus.groups is not None:
             corpus.groups = in_order(corpus.groups[rows])
-    if config.multi_label:  # a sample may well lack a label that few texts have
-        return
-    try:
-        check_classes(corpus, config)
-    except DataError as error:
-        raise DataError(
-            f"{error}; data.limit={config.limit} left no more of them: raise it"
-        ) from None
+    if not config.multi_label:  # there a sample may well lack a label that few texts have
+        check_classes(corpus, config, hint=f"; data.limit={config.limit} left no more: raise it")
 
 
 def groups_of(split: Dataset) -> np.ndarray:
@@ -196,45 +181,177 @@ def groups_of(split: Dataset) -> np.ndarray:
     return near_duplicate_groups(tuples(split, texts_among(split.column_names)))
 
 
-# Labels: what a row holds, and what its classes are called.
+# One split: its columns, its labels and its rows with both.
 
 
-def holds_lists(feature: Any) -> bool:
-    """Tell whether a column holds a list in each row."""
-    return isinstance(feature, List | LargeList)
+@dataclass
+class Split:
+    """The rows of a split that have a text and a label."""
+
+    name: str
+    dataset: Dataset
+    labels: list[list[Any]]  # of each row, as the source has them
+
+    def with_labels(self, classes: list[str], config: DataConfig) -> Dataset:
+        """Return the columns text, text_pair (for pairs) and label, as `Corpus` has them."""
+        index = {name: number for number, name in enumerate(classes)}
+        names = [
+            [label if label in index else label_name(label) for label in labels]
+            for labels in self.labels
+        ]
+        if unknown := set(chain.from_iterable(names)) - index.keys():
+            rows = sum(not unknown.isdisjoint(row) for row in names)
+            raise DataError(
+                f"{place(self.name, config, config.label_column)}: {rows} of {len(names)} rows "
+                f"have unknown labels {listed(sorted(unknown))}; expected {listed(classes)} (a "
+                "split without labels is often marked -1: name another split)"
+            )
+        column: Any = [index[row[0]] for row in names if row]
+        if config.multi_label:
+            table = np.zeros((len(names), len(classes)), np.int8)
+            for row, row_names in enumerate(names):
+                table[row, [index[name] for name in row_names]] = 1
+            column = pa.FixedSizeListArray.from_arrays(pa.array(table.ravel()), len(classes))
+        columns = dict(zip(text_columns(config), TEXT_COLUMNS, strict=False))
+        texts = self.dataset.select_columns([*columns]).rename_columns(columns)
+        return texts.add_column("label", column)
+
+
+def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
+    """Check columns and labels of a split, and return its rows with a text and a label.
+
+    Others are an error unless data.drop_empty is set. Where a text has any number of labels, an
+    empty list or cell is no gap, but a list that is null or has one is.
+    """
+    if name not in source:
+        raise DataError(
+            f"{config.path}: no split {name!r}; it has {', '.join(source)}; name another one with "
+            "data.train_split=... (of evaluate and inspect: split=...)"
+        )
+    dataset = source[name]
+    check_columns(dataset, name, config)
+    labels = read_labels(dataset, name, config)
+    gaps = {column: map(is_gap, values(dataset, column)) for column in text_columns(config)}
+    gaps[config.label_column] = map(is_gap, labels)
+    is_empty = np.zeros(len(dataset), bool)
+    for column, gaps_of_column in gaps.items():
+        has_gap = np.fromiter(gaps_of_column, bool, len(dataset))
+        is_empty |= has_gap
+        if has_gap.any() and not config.drop_empty:
+            raise DataError(
+                f"{place(name, config, column)}: {has_gap.sum()} of {len(dataset)} rows are empty "
+                f"or null (the first is row {has_gap.argmax()}); fix them or set "
+                "data.drop_empty=true"
+            )
+    message = (
+        f"{config.file_of(name)}, split {name}: dropped {is_empty.sum()} of {len(dataset)} rows "
+        f"with an empty {' or '.join(map(repr, gaps))}"
+    )
+    if is_empty.all():
+        raise DataError(f"{message}; none is left")
+    if is_empty.any():
+        warn(message)
+    rows = np.flatnonzero(~is_empty)
+    return Split(name, dataset.select(rows), [labels[row] for row in rows])
+
+
+def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
+    """Raise a DataError if a column is missing or holds no texts or no labels."""
+    where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
+    names = dataset.column_names
+    for key in ("text_column", "text_pair_column", "label_column"):
+        column = getattr(config, key)
+        if column is None:
+            continue
+        if column not in names:
+            has = f"it has {listed(names)}{separator_hint(names)}"
+            raise DataError(f"{where}: no column {column!r} for data.{key}; {has}")
+        feature = dataset.features[column]
+        kind = kind_of(feature)
+        if key != "label_column":
+            is_right = TEXTS.fullmatch(kind)
+            expected = "text"
+        else:
+            is_right = LABELS.fullmatch(kind_of(getattr(feature, "feature", feature)))
+            expected = "integers, strings or, with data.multi_label=true, lists of them"
+            if isinstance(feature, List | LargeList) and not config.multi_label:
+                is_right = None
+        if is_right is None:
+            raise DataError(f"{where}: column {column!r}: expected {expected}, got {kind}")
+    used = dataset.select_columns([*text_columns(config), config.label_column])
+    try:
+        used.data.validate(full=True)  # a parquet file may hold bytes that are not UTF-8
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{where}: {reason(error)}; fix or drop the row") from error
+
+
+def kind_of(feature: Any) -> str:
+    """Return the type of a column; that of a ClassLabel is of integers."""
+    return str(getattr(feature, "dtype", type(feature).__name__))
+
+
+def place(split: str, config: DataConfig, column: str) -> str:
+    """Return where something stands, for a message."""
+    return f"{config.file_of(split)}, split {split}, column {column!r}"
+
+
+def read_labels(dataset: Dataset, split: str, config: DataConfig) -> list[list[Any]]:
+    """Return the labels of each row; a DataError for fractions, or a number twice in a list.
+
+    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each
+    class would be read as two labels.
+    """
+    where = place(split, config, config.label_column)
+    names = dict(enumerate(names_of_class_label(dataset, config)))
+    rows = []
+    for row, labels in enumerate(label_lists(dataset, config)):
+        whole = [label for label in labels if not isinstance(label, str) and not is_gap(label)]
+        if any(label % 1 != 0 for label in whole):
+            raise DataError(f"{where}, row {row}: expected integers or strings, got {whole[:10]}")
+        if len(whole) > len(set(whole)):
+            raise DataError(
+                f"{where}, row {row}: expected the labels that a text has, such as [0, 3], got "
+                f"{whole[:10]}, which has one twice"
+            )
+        rows.append([names.get(label, label) for label in labels])
+    return rows
 
 
 def label_lists(dataset: Dataset, config: DataConfig) -> Iterator[list[Any]]:
     """Yield the labels of each row: its value or, if data.multi_label, its list or parts."""
-    cells = values(dataset, config.label_column)
-    if not config.multi_label:
-        return ([label] for label in cells)
-    if holds_lists(dataset.features[config.label_column]):
-        return cells
-    return (split_labels(cell, config.label_separator) for cell in cells)
+    for cell in values(dataset, config.label_column):
+        if isinstance(cell, list):
+            yield cell
+        elif config.multi_label and isinstance(cell, str):
+            yield split_labels(cell, config.label_separator)
+        else:
+            yield [cell]
 
 
-def split_labels(cell: Any, separator: str) -> list[Any]:
-    """Return what stands between the separators; an empty cell holds no label."""
-    if isinstance(cell, str):
-        return [part.strip() for part in cell.split(separator) if part.strip()]
-    return [] if cell is None or cell != cell else [cell]  # cells of one number each, or NaN
+def split_labels(cell: str, separator: str) -> list[str]:
+    """Return the labels between separators; an empty cell holds none."""
+    return [part.strip() for part in cell.split(separator) if part.strip()]
 
 
-def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str] | None:
-    """Return the names of a ClassLabel, or of a list of them; None for another column."""
+def is_gap(value: Any) -> bool:
+    """Tell whether a value is null, NaN or a blank text, or a list with one of these."""
+    if isinstance(value, list):
+        return any(map(is_gap, value))
+    if isinstance(value, str):
+        return is_blank(value)
+    return value is None or value != value
+
+
+def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str]:
+    """Return the names of a ClassLabel, or of a list of them; none for another column."""
     feature = dataset.features[config.label_column]
-    if holds_lists(feature):
-        feature = feature.feature
-    return feature.names if isinstance(feature, ClassLabel) else None
+    return list(getattr(getattr(feature, "feature", feature), "names", []))
 
 
-def class_names(splits: Mapping[str, Dataset], config: DataConfig) -> list[str]:
+def class_names(train: Dataset, rows: Iterable[list[Any]], config: DataConfig) -> list[str]:
     """Return the names of the classes: a ClassLabel's own, else the labels in order, as strings."""
-    names = names_of_class_label(splits["train"], config)
-    if names is not None:
-        return list(names)
-    rows = chain.from_iterable(label_lists(split, config) for split in splits.values())
+    if names := names_of_class_label(train, config):
+        return names
     labels = set(chain.from_iterable(rows))
     if not labels:
         raise DataError(f"{config.path}, column {config.label_column!r}: no text has a label")
@@ -248,195 +365,57 @@ def label_name(label: object) -> str:
     return str(int(label)) if isinstance(label, bool | float) else str(label).strip()
 
 
-def as_columns(dataset: Dataset, split: str, labels: list[str], config: DataConfig) -> Dataset:
-    """Return the columns text, text_pair (for pairs) and label alone.
-
-    Labels become an index into `labels` or, with data.multi_label, C numbers: 1 at the classes that
-    a text has.
-    """
-    N, C = len(dataset), len(labels)
-    names = dict(enumerate(names_of_class_label(dataset, config) or []))
-    index = {name: number for number, name in enumerate(labels)}
-    indices = np.zeros((N, C), np.int8) if config.multi_label else np.zeros(N, np.int64)
-    unknown: list[set[str]] = []
-    for row, row_labels in enumerate(label_lists(dataset, config)):
-        row_names = [names[label] if label in names else label_name(label) for label in row_labels]
-        if any(name not in index for name in row_names):
-            unknown.append(set(row_names) - index.keys())
-        elif config.multi_label:
-            indices[row, [index[name] for name in row_names]] = 1
-        else:
-            indices[row] = index[row_names[0]]
-    if unknown:
-        raise DataError(
-            f"{place(split, config, config.label_column)}: {len(unknown)} of {N} rows have "
-            f"unknown labels {listed(sorted(set.union(*unknown)))}; expected {listed(labels)} "
-            "(a split without labels is often marked -1: name another split)"
-        )
-    column: Any = indices
-    if config.multi_label:
-        column = pa.FixedSizeListArray.from_arrays(pa.array(indices.ravel()), C)
-    texts = dict(zip(text_columns(config), ("text", "text_pair"), strict=False))
-    dataset = dataset.select_columns(list(texts))
-    dataset = dataset.rename_columns({old: new for old, new in texts.items() if old != new})
-    return dataset.add_column("label", column)
-
-
 # What is checked before anything is trained.
 
 
-def place(split: str, config: DataConfig, column: str) -> str:
-    """Return where something stands, for a message."""
-    return f"{config.file_of(split)}, split {split}, column {column!r}"
-
-
-def check_split(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Check columns and labels of a split, and return its rows with a text and a label."""
-    check_columns(dataset, split, config)
-    check_labels(dataset, split, config)
-    return without_empty(dataset, split, config)
-
-
-def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if a column is missing or holds no texts or no labels."""
-    where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
-    names = dataset.column_names
-    for key in ("text_column", "text_pair_column", "label_column"):
-        column = getattr(config, key)
-        if column is not None and column not in names:
-            has = f"it has {listed(names)}{separator_hint(names)}"
-            raise DataError(f"{where}: no column {column!r} for data.{key}; {has}")
-    for column in text_columns(config):
-        kind = kind_of(dataset.features[column])
-        if kind not in TEXTS:
-            raise DataError(f"{where}: column {column!r} holds {kind}, not text")
-    feature = dataset.features[config.label_column]
-    is_list = holds_lists(feature)
-    label = feature.feature if is_list and config.multi_label else feature
-    if not isinstance(label, ClassLabel) and not LABELS.fullmatch(kind_of(label)):
-        expected = "a label is an integer or a string"
-        if is_list and not config.multi_label:
-            expected += "; if a text has any number of them, set data.multi_label=true"
-        raise DataError(
-            f"{where}: column {config.label_column!r} holds {kind_of(feature)}; {expected}"
-        )
-    used = dataset.select_columns([*text_columns(config), config.label_column])
-    try:
-        used.data.validate(full=True)  # a parquet file may hold bytes that are not UTF-8
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{where}: {reason(error)}; fix or drop the row") from error
-
-
-def kind_of(feature: Any) -> str:
-    """Return the type of a column, for a message."""
-    return feature.dtype if isinstance(feature, Value) else type(feature).__name__
-
-
-def check_labels(dataset: Dataset, split: str, config: DataConfig) -> None:
-    """Raise a DataError if labels are fractions, or if a list names a number twice.
-
-    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each
-    class would be read as two labels.
-    """
-    where = place(split, config, config.label_column)
-    for row, cell in enumerate(label_lists(dataset, config)):
-        labels = [label for label in cell or [] if not isinstance(label, str | None)]
-        for label in labels:
-            if isinstance(label, float) and label == label and not label.is_integer():
-                raise DataError(
-                    f"{where}, row {row}: got the fraction {label}, expected an integer or a string"
-                )
-        if len(labels) > len(set(labels)):
-            raise DataError(
-                f"{where}, row {row}: {labels[:10]} names a label twice; expected the labels that a "
-                "text has, such as [0, 3], not a 0 or 1 for each class"
-            )
-
-
-def without_empty(dataset: Dataset, split: str, config: DataConfig) -> Dataset:
-    """Return the rows with a text and a label; refuse others unless data.drop_empty is set.
-
-    Where a text has any number of labels, an empty list or cell is no gap, but a list that is null
-    or has one is.
-    """
-    columns = text_columns(config)
-    if not config.multi_label or holds_lists(dataset.features[config.label_column]):
-        columns.append(config.label_column)
-    is_empty = np.zeros(len(dataset), bool)
-    for column in columns:
-        found = np.fromiter(map(is_gap, values(dataset, column)), bool, len(dataset))
-        is_empty |= found
-        if found.any() and not config.drop_empty:
-            raise DataError(
-                f"{place(split, config, column)}: {found.sum()} of {len(dataset)} rows are empty "
-                f"or null (the first is row {found.argmax()}); fix them or set data.drop_empty=true"
-            )
-    if len(dataset) and not is_empty.any():
-        return dataset
-    message = (
-        f"{config.file_of(split)}, split {split}: dropped {is_empty.sum()} of {len(dataset)} rows "
-        f"with an empty {' or '.join(map(repr, columns))}"
-    )
-    if is_empty.all():
-        raise DataError(f"{message}; none is left")
-    warnings.warn(UserWarningMessage(message), stacklevel=2)
-    return dataset.select(np.flatnonzero(~is_empty))
-
-
-def is_gap(value: Any) -> bool:
-    """Tell whether a value is null, NaN or a blank text, or a list with one of these."""
-    if isinstance(value, list):
-        return any(map(is_gap, value))
-    if isinstance(value, str):
-        return is_blank(value)
-    return value is None or value != value
-
-
-def check_several(train: Dataset, config: DataConfig) -> None:
+def check_several(train: Split, config: DataConfig) -> None:
     """Raise a DataError if, with data.multi_label, cells are split and none holds two labels."""
-    if not config.multi_label or holds_lists(train.features[config.label_column]):
-        return
-    if all(len(labels) < 2 for labels in label_lists(train, config)):
+    is_list = isinstance(train.dataset.features[config.label_column], List | LargeList)
+    if config.multi_label and not is_list and max(map(len, train.labels)) < 2:
         raise DataError(
-            f"{config.path}, column {config.label_column!r}: no text of train has two labels: leave "
-            "data.multi_label out, or name what stands between labels: data.label_separator=... "
-            f"(it is {config.label_separator!r})"
+            f"{config.path}, column {config.label_column!r}: no text of train has two labels; "
+            "leave data.multi_label out, or set data.label_separator=... (it is "
+            f"{config.label_separator!r})"
         )
 
 
-def check_classes(corpus: Corpus, config: DataConfig) -> None:
+def check_classes(corpus: Corpus, config: DataConfig, hint: str = "") -> None:
     """Raise a DataError if train has one class alone, an id for each row, or lacks a class."""
     labels = corpus.labels
     counts = {
         role: class_counts(numbers(split, "label"), len(labels))
         for role, split in corpus.splits.items()
     }
+    in_train = counts["train"]
     num_rows = len(corpus.splits["train"])
-    in_train = counts.pop("train")
-    present = [name for name, count in zip(labels, in_train, strict=True) if count]
     where = f"{config.path}, column {config.label_column!r}: train ({num_rows} rows) has"
+    present = [labels[c] for c in np.flatnonzero(in_train)]
     if len(present) < 2:
-        found = f"one class only, {shown(present[0])}" if present else "no class"
-        raise DataError(f"{where} {found}; expected two or more")
+        raise DataError(
+            f"{where} too few classes: expected two or more, got {listed(present) or 'none'}{hint}"
+        )
     once = int((in_train == 1).sum())
     if not config.multi_label and once > num_rows / 2:
         raise DataError(
             f"{where} {len(present)} labels, {once} of them once, such as {listed(present[:3])}; "
             "that looks like an id of each row: name the column with the label, "
-            "data.label_column=..."
+            f"data.label_column=...{hint}"
         )
     for role, in_role in counts.items():
-        unknown = np.flatnonzero((in_role > 0) & (in_train == 0))
-        if len(unknown):
-            names = listed([f"'{shown(labels[c])}' ({in_role[c]} rows)" for c in unknown])
-            source = config.file_of(getattr(config, f"{role}_split") or role)
+        if unknown := [labels[c] for c in np.flatnonzero(in_role * (in_train == 0))]:
+            file = config.file_of(getattr(config, f"{role}_split") or role)
             raise DataError(
-                f"{source}, column {config.label_column!r}: {role} has labels that train lacks: "
-                f"{names}"
+                f"{file}, column {config.label_column!r}: {role} has labels that train lacks: "
+                f"{listed(unknown)}{hint}"
             )
 
 
-def warn_of_similar_labels(labels: Sequence[str], config: DataConfig) -> dict[str, object]:
+def warn(message: str) -> None:
+    """Warn the user of something that may well be accepted."""
+    warnings.warn(UserWarningMessage(message), stacklevel=3)
+
+
+def warn_of_similar_labels(labels: Iterable[str], config: DataConfig) -> dict[str, object]:
     """Warn of labels that differ in case, in Unicode form (NFKC), or as 1, 01 and 1.0 alone.
 
     Returns:
@@ -450,9 +429,10 @@ def warn_of_similar_labels(labels: Sequence[str], config: DataConfig) -> dict[st
     similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
     if not similar:
         return {}
-    message = f"labels differ in spelling alone, and are classes of their own: {listed(similar)}"
-    where = f"{config.path}, column {config.label_column!r}"
-    warnings.warn(UserWarningMessage(f"{where}: {message}"), stacklevel=2)
+    warn(
+        f"{config.path}, column {config.label_column!r}: labels differ in spelling alone, and are "
+        f"classes of their own: {listed(similar)}"
+    )
     return {"labels that differ in spelling alone": similar}
 
 
@@ -465,35 +445,27 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
     columns = texts_among(splits["train"].column_names)
     rows = chain.from_iterable(tuples(split, columns) for split in splits.values())
     texts = np.unique(digests(rows), return_inverse=True)[1]
-    ends = np.cumsum([len(split) for split in splits.values()])
-    of_role = dict(zip(splits, np.split(texts, ends[:-1]), strict=True))
-    shared = {
-        role: int(np.isin(of_role[role], of_role["train"]).sum()) for role in ("validation", "test")
-    }
-    if any(shared.values()):
-        counts = [f"{n} of {len(splits[role])} in {role}" for role, n in shared.items() if n]
-        message = f"{config.path}: texts that also stand in train: {', '.join(counts)}"
-        warnings.warn(UserWarningMessage(message), stacklevel=2)
+    num_train = len(splits["train"])
+    shared = int(np.isin(texts[num_train:], texts[:num_train]).sum())
+    if shared:
+        warn(f"{config.path}: {shared} texts of validation and test also stand in train")
     labels = np.concatenate([numbers(split, "label") for split in splits.values()])
     conflicts = conflicting_labels(texts, labels)
     if conflicts.any():
         all_texts = chain.from_iterable(values(split, "text") for split in splits.values())
         example = shown(next(islice(all_texts, int(conflicts.argmax()), None)))
-        message = (
+        warn(
             f"{config.path}: {conflicts.sum()} of {len(conflicts)} rows hold a text that stands "
             f"under different labels, such as '{example}'"
         )
-        warnings.warn(UserWarningMessage(message), stacklevel=2)
     return {
-        "texts also in train": sum(shared.values()),
+        "texts also in train": shared,
         "texts under different labels": int(conflicts.sum()),
     }
 
 
 def conflicting_labels(texts: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Tell for each row whether its text, given by a number, has other labels in another row."""
-    if labels.ndim > 1:
-        labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
-    different = np.unique(np.stack([texts, labels], axis=1), axis=0)
+    different = np.unique(np.column_stack([texts, labels]), axis=0)
     num_labels = np.bincount(different[:, 0])  # of each text
     return np.asarray(num_labels[texts] > 1)
