@@ -38,16 +38,10 @@ def answered_run(
     """  # fmt: skip
     random = np.random.default_rng(seed)
     words = ["[CLS]", *(f"word{place}" for place in range(1, tokens - 1)), "[SEP]"]
+    sentence = " ".join(words[1:-1])
+    ends = [0, tokens - 1]
     shown = [
-        Text(
-            f"probe_{number}",
-            words,
-            " ".join(words[1:-1]),
-            classes[number % 2],
-            None,
-            [0, tokens - 1],
-            0,
-        )
+        Text(f"probe_{number}", words, sentence, classes[number % 2], None, ends, 0)
         for number in range(texts)
     ]
     recorder = HeadRecorder(
@@ -58,34 +52,20 @@ def answered_run(
         logits = random.normal(size=(texts, layers, heads, tokens, tokens)) * (1 + step / 100)
         maps = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
         maps[:, 0, 0] = np.eye(tokens)[0]  # a sink: all weight to [CLS]
-        numbers = {
-            name: (random.uniform(size=shape), np.full(shape, 0.01))
-            for name in ("entropy_share", "first")
-        }
-        extra: dict[str, Any] = {
-            "roles": np.full(shape, "no clear pattern"),
-            "roles/score": random.uniform(size=shape),
-        }
+        error = np.full(shape, 0.01)
+        numbers = {name: (random.uniform(size=shape), error) for name in ("entropy_share", "first")}
+        roles = np.full(shape, "no clear pattern")
+        extra: dict[str, Any] = {"roles": roles, "roles/score": random.uniform(size=shape)}
         extra["roles"][0, 0] = "first-token sink"
         if step == kept:
             numbers |= {"loss_zeroed": effects(layers, heads)}
             extra |= {"verdicts/headline": headline} if headline else {}
-            extra |= answer(layers, heads) | of_texts(
-                random, layers, heads, tokens, texts, len(classes)
-            )
-        named = [
-            {f"layer {layer}": maps[text, layer] for layer in range(layers)}
-            for text in range(texts)
-        ]
+            extra |= answer(layers, heads)
+            extra |= of_texts(random, layers, heads, tokens, texts, len(classes))
+        named = [{f"layer {layer}": each[layer] for layer in range(layers)} for each in maps]
         likely = [random.dirichlet([2, *[1] * (len(classes) - 1)]) for _ in range(texts)]
-        recorder.record(
-            step,
-            named,
-            numbers,
-            probabilities=likely,
-            checks=[1e-7] * texts,
-            extra=as_stored(extra),
-        )
+        checks = [1e-7] * texts
+        recorder.record(step, named, numbers, (), likely, checks, as_stored(extra))
     recorder.index.kept = kept
     recorder.amend(kept, {})
     write_marker(folder)
@@ -114,35 +94,33 @@ def of_texts(
     random: np.random.Generator, layers: int, heads: int, tokens: int, texts: int, classes: int
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    num_kept = min(3, tokens)
     for text in range(texts):
         given = random.normal(size=(layers, heads)) / 5
         given[-1, 1] = 2.5
-        found |= {
-            f"text_{text}/nats/class": np.int32(text % 2),
-            f"text_{text}/nats/heads": given,
-            f"text_{text}/nats/feedforward": random.normal(size=layers) / 5,
-            f"text_{text}/nats/constant": 0.1,
-            f"text_{text}/nats/keys": np.tile(
-                np.arange(min(3, tokens), dtype=np.int32), (layers, heads, 1)
-            ),
-            f"text_{text}/nats/by_key": random.normal(size=(layers, heads, min(3, tokens))) / 9,
-            f"text_{text}/without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
-            f"text_{text}/without/layers": random.dirichlet([1] * classes, size=layers),
+        keys = np.tile(np.arange(num_kept), (layers, heads, 1))
+        values = {
+            "nats/class": text % 2,
+            "nats/heads": given,
+            "nats/feedforward": random.normal(size=layers) / 5,
+            "nats/constant": 0.1,
+            "nats/keys": keys,
+            "nats/by_key": random.normal(size=(layers, heads, num_kept)) / 9,
+            "without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
+            "without/layers": random.dirichlet([1] * classes, size=layers),
         }
         for layer in range(layers):
-            found[f"text_{text}/layer_{layer}/value_norms"] = random.uniform(
-                0.1, 3, size=(heads, tokens)
-            )
+            norms = random.uniform(0.1, 3, size=(heads, tokens))
+            values[f"layer_{layer}/value_norms"] = norms
+        found |= {f"text_{text}/{name}": value for name, value in values.items()}
     return found
 
 
 def as_stored(values: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return arrays with integers and floats of 32 bits."""
+    kinds = {"i": np.int32, "f": np.float32}
     arrays = {name: np.asarray(value) for name, value in values.items()}
-    small = {
-        name: array.astype(np.int32) if array.dtype.kind == "i" else array
-        for name, array in arrays.items()
-    }
     return {
-        name: array.astype(np.float32) if array.dtype.kind == "f" else array
-        for name, array in small.items()
+        name: array.astype(kinds.get(array.dtype.kind, array.dtype))
+        for name, array in arrays.items()
     }

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from werkzeug.test import Client
@@ -607,6 +607,7 @@ def test_an_index_is_parsed_once_and_again_when_it_changes(
 # Bundles.
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.text(max_size=8), BUNDLED, max_size=4))
 def test_a_bundle_gives_back_what_was_packed(packed: dict[str, np.ndarray]) -> None:
     packed_bytes = pack(packed)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -27,67 +26,44 @@ PATIENCE = 120  # seconds; two busy cores may be slow
 START = "from tensorboard.main import run_main; import sys; sys.argv[0] = 'tensorboard'; sys.exit(run_main())"
 # As if something that the plugin needs could not be imported.
 BREAK = "import sys; sys.modules['headscope.record.reader'] = None; "
-LOADERS = [
-    "false",
-    pytest.param(
-        "true",
-        marks=pytest.mark.skipif(not find_spec("tensorboard_data_server"), reason="no fast loader"),
-    ),
-]
+LOADERS = ["false", "true"] if find_spec("tensorboard_data_server") else ["false"]
 Get = Callable[..., tuple[int, bytes]]
 
 
 @contextmanager
 def tensorboard(logdir: Path, load_fast: str, before: str = "") -> Iterator[Get]:
-    """Start TensorBoard on the loopback alone, give a function that asks it, and end it whatever happens."""
-    options = [
-        f"--logdir={logdir}",
-        "--port=0",
-        "--host=127.0.0.1",
-        f"--load_fast={load_fast}",
-        "--reload_interval=1",
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-c", before + START, *options],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    lines: list[str] = []
-    assert process.stderr is not None
-    reader = Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")), daemon=True)
-    reader.start()
+    """Start TensorBoard on the loopback alone, give a function that asks it, and end it."""
+    options = [f"--logdir={logdir}", "--port=0", "--host=127.0.0.1", "--reload_interval=1"]
+    command = [sys.executable, "-c", before + START, *options, f"--load_fast={load_fast}"]
+    log = logdir.parent / "tensorboard.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, stdin=subprocess.DEVNULL
+        )
     try:
-        base = until(
-            lambda: re.search(r"http://127\.0\.0\.1:\d+/", "".join(lines)), process, lines
-        )[0]
+        address = re.compile(r"http://127\.0\.0\.1:\d+/")
+        base = until(lambda: address.search(log.read_text()), process)[0]
         yield lambda route, **query: get(f"{base}data/{route}?{urllib.parse.urlencode(query)}")
     finally:
         process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
-        reader.join(10)
-        process.stderr.close()
+        process.wait(PATIENCE)
 
 
-def until(look: Callable[[], Any], process: Any = None, lines: list[str] | None = None) -> Any:
+def until(look: Callable[[], Any], process: Any = None) -> Any:
     """Look again and again, and return the first thing that is seen."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        seen = look()
-        if seen:
+        if seen := look():
             return seen
-        assert process is None or process.poll() is None, "".join(lines or [])
+        assert process is None or process.poll() is None
         time.sleep(0.1)
-    raise AssertionError(f"nothing within {PATIENCE} s: {''.join(lines or [])}")
+    raise AssertionError(f"nothing within {PATIENCE} s")
 
 
 def get(url: str) -> tuple[int, bytes]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            url, timeout=PATIENCE
-        ) as answer:
+        with opener.open(url, timeout=PATIENCE) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:

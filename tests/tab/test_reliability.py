@@ -29,12 +29,10 @@ def test_a_bin_holds_what_is_above_its_lower_and_up_to_its_upper_end() -> None:
     confidence = np.array([1.0, 0.95, 0.6001, 0.6, 0.59, 0.5999, 1 / 15, 0.0])
     is_right = np.array([True, False, True, False, True, True, False, True])
     found = reliability(confidence, is_right)
-    assert {place: int(count) for place, count in enumerate(found.counts) if count} == {
-        0: 2,
-        8: 3,
-        9: 1,
-        14: 2,
-    }
+    places = found.counts.nonzero()[0]
+    assert dict(zip(places.tolist(), found.counts[places].tolist(), strict=True)) == {
+        0: 2, 8: 3, 9: 1, 14: 2
+    }  # fmt: skip
     assert found.accuracy[[0, 8, 9, 14]] == pytest.approx([0.5, 2 / 3, 1, 0.5])
     assert found.confidence[[0, 8, 9, 14]] == pytest.approx(
         [1 / 30, (0.6 + 0.59 + 0.5999) / 3, 0.6001, 0.975]
@@ -83,27 +81,16 @@ def test_each_bin_shows_its_accuracy_how_far_its_confidence_is_from_it_and_its_t
     assert (
         seen(0, 6, height_of(0.1)) == seen(1, 14, height_of(0.3)) == BACKGROUND
     )  # bins without texts
-    base = BASE
     for number, place, count in ((0, 14, 400), (0, 9, 100), (1, 6, 200)):  # one scale for both
         height = round(count / 400 * COUNTS)
-        assert [seen(number, place, base - offset) for offset in (1, height, height + 1)] == [
-            TEXTS,
-            TEXTS,
-            BACKGROUND,
-        ]
-    assert picture.shape[0] > base
+        colors = [seen(number, place, BASE - offset) for offset in (1, height, height + 1)]
+        assert colors == [TEXTS, TEXTS, BACKGROUND]
+    assert picture.shape[0] > BASE
     assert SIDE == BINS * CELL
     assert height_of(1.0) == TOP
 
 
-def test_titles_and_numbers_of_texts_are_written() -> None:
-    one, other = (panel(bin_9=(count, 0.6, 0.6)) for count in (7, 12_345))
-    picture = reliability_picture({"a title": one})
+def test_titles_are_written() -> None:
+    picture = reliability_picture({"a title": panel(bin_9=(7, 0.6, 0.6))})
     assert (picture[3 : MARGIN - 2, LEFT : LEFT + 60] < 128).any()
-    above = (
-        slice(BASE - COUNTS - 12, BASE - COUNTS - 1),
-        slice(LEFT + 9 * CELL, LEFT + 10 * CELL),
-    )
-    assert (picture[above] < 128).any()
-    assert not np.array_equal(picture, reliability_picture({"a title": other}))  # 12k
     assert (reliability_picture({"empty": panel()}) == 255).mean() > 0.9

@@ -5,7 +5,7 @@ multiplies the odds by 2.7 (`headscope.heads.contributions` computes them). Shap
 H heads, K keys, N tokens that are kept for each head. Needs numpy alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,16 +99,6 @@ def strongest_tokens(
     order = np.argsort(-np.abs(sums), axis=-1, kind="stable")[..., :TOKENS_KEPT]  # [L, H, N]
     largest = np.take_along_axis(sums, order, axis=-1)
     return Contributions(answer, tokens, heads, first[order], largest, feedforward, float(constant))
-
-
-def recorded_contributions(
-    arrays: Mapping[str, np.ndarray], answer: str, tokens: Sequence[str]
-) -> Contributions | None:
-    """Return the contributions of a recorded text; None where the record has none."""
-    if "nats/heads" not in arrays:
-        return None
-    heads, keys, by_key, feedforward, bias = (arrays[f"nats/{name}"] for name in MEMBERS)
-    return Contributions(answer, tokens, heads, keys, by_key, feedforward, float(bias))
 
 
 def notes_of(contributions: Contributions | None) -> dict[str, str]:

@@ -100,16 +100,10 @@ def read_members(
     check: Callable[[str, np.ndarray], None] = lambda name, array: None,
     max_bytes: int = MAX_BYTES,
 ) -> Arrays:
-    """Read some arrays of a step's file, and nothing else of it.
+    """Read the arrays of a step that `choose` picks from the bytes of each, and no others.
 
-    Args:
-        path: the step's file.
-        choose: gets the bytes of each array by its name, returns the names of those to read.
-        check: gets the name and the array; raises ValueError to reject it.
-        max_bytes: that they may take together, checked before any is read.
-
-    Raises:
-        RecordError: if the file is missing, cut short, tampered with, or beyond the bounds.
+    `check` raises ValueError to reject one. RecordError if the file is missing, broken, tampered
+    with, or if they would take more than `max_bytes` together.
     """
     with record_errors(path), _LimitedFile(path) as file, NpzFile(file, allow_pickle=False) as npz:
         infos = npz.zip.infolist()  # type: ignore[union-attr]

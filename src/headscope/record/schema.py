@@ -220,10 +220,7 @@ MAP_ARRAYS = (  # the ways to store a map
 class MemberCheck:
     """Checks the arrays of one text, or of no text, against the index of their run.
 
-    Args:
-        heads: number of heads of each layer.
-        num_classes: 0 if the classes are unknown.
-        num_tokens: of the text; None for the arrays of no text.
+    `heads` of each layer; `num_classes` is 0 if unknown, `num_tokens` None for arrays of no text.
     """
 
     def __init__(self, heads: Sequence[int], num_classes: int, num_tokens: int | None = None):

@@ -21,7 +21,6 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.record.contributions import notes_of, recorded_contributions
 from headscope.record.reader import (
     nested,
     pack,
@@ -235,9 +234,7 @@ class HeadsPlugin(TBPlugin):
         text = index.texts[number]
         run = request.args["run"]
         with record_errors(path):
-            answer = index.classes[int(arrays["nats/class"])] if "nats/class" in arrays else ""
-            contributions = recorded_contributions(arrays, answer, text.tokens)
-            notes = {"run": run, "step": str(step)} | notes_of(contributions) | index.notes
+            notes = {"run": run, "step": str(step)} | index.notes
             shown = PageText(text, arrays, measures, notes, None, extra)
             html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
@@ -318,7 +315,7 @@ def _json(request: Request, content: dict[str, Any], status: int = 200) -> Respo
 
 
 def _respond(request: Request, content: str | bytes, content_type: str, **details: Any) -> Response:
-    # It forbids the browser to guess types, limits what a page may fetch, and gives HEAD the length.
+    # It forbids the browser to guess types, limits what it may fetch, and gives HEAD the length.
     response: Response = Respond(request, content, content_type, **details)
     return response
 
