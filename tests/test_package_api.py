@@ -301,7 +301,7 @@ class _Nothing(headscope.RecordHeads):
     ("make", "rows", "message"),
     [
         (lambda: _Mean(), 2, "Foreign: expected attention layers"),
-        (LAYERS["headscope"], 1, "2 texts, but inputs of another number of rows: {'attention': 1}"),
+        (LAYERS["headscope"], 1, "expected maps with a row for each of 2 texts, got {'attention': 1}"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(

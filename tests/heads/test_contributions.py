@@ -1,4 +1,4 @@
-"""What every part put into a logit sums to the logit, and is what would be missing without that part."""
+"""Contributions sum to the logit, and are what is missing without their part."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +15,7 @@ from headscope.data.batching import Batch
 from headscope.heads.capture import headed_layers, intervene, intervene_layers
 from headscope.heads.contributions import (
     ONLY_FIRST,
+    IntegratedGradients,
     LogitContributions,
     class_direction,
     has_contributions,
@@ -109,19 +110,16 @@ def test_so_they_do_for_pairs_and_checkpoints(bert: bool, dtype: torch.dtype) ->
 
 def test_padding_gives_nothing_and_a_text_of_a_batch_is_the_text_alone() -> None:
     model, (ids, padding, _) = classifier(torch.float64), inputs()
-    found = logit_contributions(model, ids, padding)
-    short = LENGTHS[1]
+    found, short = logit_contributions(model, ids, padding), LENGTHS[1]
     alone = logit_contributions(model, ids[1:, :short])[0]
     assert not found[1].tokens[:, :, short:].any()  # type: ignore[index]
     torch.testing.assert_close(found[1].tokens[:, :, :short], alone.tokens)  # type: ignore[index]
     torch.testing.assert_close(found[1].heads, alone.heads)
-    assert found[1].total().shape == (C,)
     without = logit_contributions(model, ids, padding, by_key=False)
-    assert without.tokens is None
     assert without[0].tokens is None
     torch.testing.assert_close(
         without.heads, found.heads
-    )  # watched, the last block makes all vectors
+    )  # observed, the last block makes all vectors
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -150,7 +148,7 @@ def scale_of_last_norm(model: TextClassifier, held: list[tuple[Tensor, Tensor]])
 
 
 @pytest.mark.parametrize("head", range(H))
-def test_without_a_head_of_the_last_layer_exactly_what_it_put_is_missing(head: int) -> None:
+def test_without_a_head_of_the_last_layer_exactly_its_contribution_is_missing(head: int) -> None:
     """Before the last norm, that is: afterwards its scale is another one. No later block answers to the head here."""
     model, given = classifier(torch.float64).eval(), inputs()
     held: list[tuple[Tensor, Tensor]] = []
@@ -167,7 +165,7 @@ def test_without_a_head_of_the_last_layer_exactly_what_it_put_is_missing(head: i
     assert found.abs().min() > 1e-4
 
 
-def test_a_head_that_is_switched_off_puts_nothing() -> None:
+def test_an_ablated_head_contributes_nothing() -> None:
     model, given = classifier(torch.float64), inputs()
     with intervene(model, {("encoder.blocks.2.attention", 1): "zero"}):
         found = logit_contributions(model, *given)
@@ -178,7 +176,7 @@ def test_a_head_that_is_switched_off_puts_nothing() -> None:
     assert not any(part.any() for part in assert_head_is_off)
 
 
-def test_a_head_at_its_mean_puts_that_and_read_no_key() -> None:
+def test_a_head_at_its_mean_contributes_that_and_reads_no_key() -> None:
     model, given = classifier(torch.float64), inputs()
     means = {"encoder.blocks.0.attention": torch.randn(H, D // H, dtype=torch.float64)}
     with intervene(model, {("encoder.blocks.0.attention", 2): "mean"}, means):
@@ -236,7 +234,7 @@ BY_KEY = np.array(
 )
 
 
-def test_it_is_said_in_a_sentence() -> None:
+def test_contributions_as_a_sentence() -> None:
     said = strongest_tokens("Copyleft", WORDS, HEADS, BY_KEY, np.array([0.5, -0.1]), -0.2)
     assert said.sentence() == (
         'layer 1 head 0 contributes +3.1 nats to Copyleft, mostly from "LGPL"; '
@@ -310,22 +308,21 @@ def test_where_the_logits_are_a_sum_over_heads_gates_give_each_its_term() -> Non
                     )
     assert [len(given) for given in found.heads] == [H, 2 * H]
     assert found.whole == pytest.approx(whole, abs=1e-12)
-    assert found.error < 1e-12
+    assert error_of(found) < 1e-12
+
+
+def error_of(found: IntegratedGradients) -> float:
+    return abs(float(sum(heads.sum() for heads in found.heads)) - (found.whole - found.none))
 
 
 def test_where_they_are_none_gates_still_share_out_all_that_the_heads_change() -> None:
-    model, (ids, _, _), weights = (
-        classifier(torch.float64, pooling="mean"),
-        inputs(padded=False),
-        torch.randn(C).double(),
-    )
+    model, (ids, _, _) = classifier(torch.float64, pooling="mean"), inputs(padded=False)
+    weights = torch.randn(C).double()
     found = integrated_gradients(model, alone(ids[:1]), weights)
     none = dict.fromkeys(headed_layers(model), torch.zeros_like)
     with torch.no_grad(), intervene_layers(model.eval(), none):
         nothing = float(model(ids[:1])[0] @ weights)
     assert found.none == pytest.approx(nothing, abs=1e-12)
-    changed = found.whole - nothing
-    far = abs(float(sum(given.sum() for given in found.heads)) - changed)
-    assert far == pytest.approx(found.error)
-    assert 0 < far < 0.01 * abs(changed)  # a norm bends the path where the heads are almost closed
-    assert min(given.abs().min() for given in found.heads) > 1e-6
+    # A norm bends the path where the heads are almost closed.
+    assert 0 < error_of(found) < 0.01 * abs(found.whole - nothing)
+    assert min(heads.abs().min() for heads in found.heads) > 1e-6

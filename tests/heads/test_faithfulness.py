@@ -1,5 +1,7 @@
 """Whether choosers of tokens are told apart, by a model of which one token decides."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -7,9 +9,10 @@ from torch import nn
 from headscope.attention import MultiHeadAttention
 from headscope.config import ModelConfig
 from headscope.data.batching import Batch
-from headscope.heads.faithfulness import BINS, faithfulness
+from headscope.heads import faithfulness as module
+from headscope.heads.faithfulness import Faithfulness, faithfulness
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import MultiLabel
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 
 CLASS, SEPARATOR, OTHER, DECIDES = 2, 3, 5, 7
 SPECIAL = (CLASS, SEPARATOR)
@@ -54,57 +57,68 @@ def batch(texts: list[list[int]]) -> Batch:
     return Batch(ids, padding if padding.any() else None, None, torch.full_like(rows, -1), rows)
 
 
-def test_the_chooser_that_names_the_token_is_told_from_those_that_do_not() -> None:
-    found = faithfulness(Bag(), [batch([TEXT, TEXT[:1] + TEXT[2:]])], SPECIAL, rankings=400)
-    assert found.texts == 2
-    means = {
-        name: found.heads["attention"][name][0] for name in ("comprehensiveness", "sufficiency")
-    }
+def measured(*arguments: Any, **options: Any) -> Faithfulness:
+    found = faithfulness(*arguments, **options)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "several"])
+def test_the_chooser_that_names_the_token_is_told_from_those_that_do_not(
+    objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several labels too: without token 7 class 0, at a half, would be the likelier one."""
+    monkeypatch.setattr(module, "NUM_RANDOM", 400)
+    texts = batch([TEXT, TEXT[:1] + TEXT[2:]])
+    found = measured(Bag(), [texts], SPECIAL, objective=objective)
     certain = 2 * CERTAIN - 1  # with the token 1 / (1 + exp -10), without it 1 / (1 + exp 10)
-    assert means["comprehensiveness"] == pytest.approx([certain, 0], abs=1e-9)
-    assert means["sufficiency"] == pytest.approx([0, certain], abs=1e-9)
+    heads = found.heads["attention"]
+    assert heads["comprehensiveness"][0] == pytest.approx([certain, 0], abs=1e-9)
+    assert heads["sufficiency"][0] == pytest.approx([0, certain], abs=1e-9)
     assert found.choosers["gradient"]["comprehensiveness"] == pytest.approx((certain, 0), abs=1e-9)
     assert found.choosers["gradient"]["sufficiency"] == pytest.approx((0, 0), abs=1e-9)
-    # Of ten tokens (nine in the other text) 1, 1, 1, 2 and 5 are chosen: one is the deciding token so often by chance.
+    # Of ten tokens (nine in the other text) 1, 1, 1, 2 and 5 are chosen: the deciding one that
+    # often by chance.
     by_chance = sum(k / 10 + k / 9 for k in (1, 1, 1, 2, 5)) / 10
     assert found.choosers["chance"]["comprehensiveness"][0] == pytest.approx(by_chance, abs=0.04)
     assert found.choosers["chance"]["sufficiency"][0] == pytest.approx(1 - by_chance, abs=0.04)
 
 
 def test_rollout_follows_the_heads() -> None:
-    """Half of what it sees is every token itself, so the token that one of two heads looks at stands out as well."""
-    found = faithfulness(Bag(), [batch([TEXT[:1] + TEXT[2:]])], SPECIAL)
+    """Half of its mass is every token itself, so the token that one of two heads attends to stands out."""
+    found = measured(Bag(), [batch([TEXT[:1] + TEXT[2:]])], SPECIAL)
     assert found.choosers["rollout"]["comprehensiveness"][0] == pytest.approx(2 * CERTAIN - 1)
 
 
 def test_special_tokens_are_neither_ranked_nor_hidden() -> None:
     """Were 7 special, nothing that is hidden could matter."""
-    found = faithfulness(Bag(), [batch([TEXT])], (*SPECIAL, DECIDES))
-    for measures in (
-        *found.choosers.values(),
-        {name: value[0] for name, value in found.heads["attention"].items()},
-    ):
+    found = measured(Bag(), [batch([TEXT])], (*SPECIAL, DECIDES))
+    of_heads = {name: means for name, (means, _) in found.heads["attention"].items()}
+    for measures in (*found.choosers.values(), of_heads):
         assert all(value == pytest.approx((0, 0), abs=1e-9) for value in measures.values())
 
 
-def test_hidden_tokens_number_a_share_rounded_up_and_never_all() -> None:
+def test_hidden_tokens_number_a_share_rounded_up_and_never_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "NUM_RANDOM", 1)
     model, hidden = Bag(), []
     model.register_forward_pre_hook(lambda _, args: hidden.append(args[1].sum(-1)))
-    faithfulness(model, [batch([TEXT])], SPECIAL, shares=(0.2, 0.11), rankings=1)
+    faithfulness(model, [batch([TEXT])], SPECIAL, shares=(0.2, 0.11))
     # Two numbers alike, of five choosers: two hidden, then the eight others.
     assert hidden[-1].tolist() == [2] * 5 + [8] * 5
-    faithfulness(
-        model, [batch([[CLASS, DECIDES, 8, SEPARATOR]])], SPECIAL, shares=(0.9,), rankings=1
-    )
+    faithfulness(model, [batch([[CLASS, DECIDES, 8, SEPARATOR]])], SPECIAL, shares=(0.9,))
     assert hidden[-1].tolist() == [1] * 10
 
 
 def test_texts_of_one_token_are_passed_over() -> None:
     short = [CLASS, DECIDES, SEPARATOR]
-    assert faithfulness(Bag(), [batch([short, TEXT])], SPECIAL).texts == 1
-    for batches in ([], [batch([short])]):
-        with pytest.raises(ValueError, match="at least two tokens"):
-            faithfulness(Bag(), batches, SPECIAL)
+    together, alone = (
+        measured(Bag(), [batch([short, TEXT])], SPECIAL),
+        measured(Bag(), [batch([TEXT])], SPECIAL),
+    )
+    assert together.heads == alone.heads
+    assert faithfulness(Bag(), [batch([short])], SPECIAL) is None
 
 
 def classifier(pooling: str = "mean") -> TextClassifier:
@@ -125,8 +139,8 @@ def drawn(lengths: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize("pooling", ["mean", "first", "max", "additive"])
 def test_padding_changes_nothing(pooling: str) -> None:
     model, texts = classifier(pooling), drawn([2, 9, 5])
-    together = faithfulness(model, [batch(texts)], SPECIAL)
-    apart = faithfulness(model, [batch([text]) for text in texts], SPECIAL)
+    together = measured(model, [batch(texts)], SPECIAL)
+    apart = measured(model, [batch([text]) for text in texts], SPECIAL)
     for layer, measures in together.heads.items():
         for name, value in measures.items():
             assert value[0] == pytest.approx(apart.heads[layer][name][0], abs=1e-9)
@@ -136,36 +150,15 @@ def test_padding_changes_nothing(pooling: str) -> None:
             assert value == pytest.approx(apart.choosers[name][measure], abs=1e-9)
 
 
-def test_a_seed_gives_the_same_again_and_the_model_is_left_alone() -> None:
+def test_the_same_is_measured_again_and_the_model_is_left_alone() -> None:
     model, batches = classifier().train(), [batch(drawn([4, 6]))]
     model.encoder.eval()
-    modes, weights = (
-        [module.training for module in model.modules()],
-        {k: v.clone() for k, v in model.state_dict().items()},
-    )
+    modes = [module.training for module in model.modules()]
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
-        first, second = faithfulness(model, batches, SPECIAL), faithfulness(model, batches, SPECIAL)
-        other = faithfulness(model, batches, SPECIAL, seed=1)
+        first, second = measured(model, batches, SPECIAL), measured(model, batches, SPECIAL)
     assert first == second
-    assert first.heads == other.heads
-    assert first.choosers["chance"] != other.choosers["chance"]
     assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert list(first.heads) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
-    assert len(BINS) == 5
-
-
-def test_of_any_number_of_labels_the_likeliest_class_is_followed() -> None:
-    """Class 1 has the probability 1 / (1 + exp -10) with token 7; without it, class 0 at a half would be likelier."""
-    found = faithfulness(
-        Bag(), [batch([TEXT, TEXT[:1] + TEXT[2:]])], SPECIAL, objective=MultiLabel()
-    )
-    means = {
-        name: found.heads["attention"][name][0] for name in ("comprehensiveness", "sufficiency")
-    }
-    assert means["comprehensiveness"] == pytest.approx([2 * CERTAIN - 1, 0], abs=1e-9)
-    assert means["sufficiency"] == pytest.approx([0, 2 * CERTAIN - 1], abs=1e-9)
-    assert found.choosers["gradient"]["comprehensiveness"] == pytest.approx(
-        (2 * CERTAIN - 1, 0), abs=1e-9
-    )

@@ -36,7 +36,6 @@ from headscope.heads.report import (
     readout_position,
     record_study,
     run_probe,
-    shortened,
     text_numbers,
     text_summary,
 )
@@ -106,7 +105,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     layers = [f"layer {number}" for number in range(len(output.layers))]
     write_page(path, page("Attention heads", layers, run.labels, [page_text(output, step, notes)]))
     with SummaryWriter(str(folder)) as writer:
-        write_output(writer, "text", shortened(output, run.config.inspection.max_tokens), 0)
+        write_output(writer, "text", output, run.config.inspection.max_tokens, 0)
         write_numbers(writer, summary, 0)
         add_summary(writer, marker_summary(), 0)
     settings = replace(run.config.inspection, max_tokens=len(probe.text.tokens))
@@ -272,8 +271,8 @@ def _content(study: Study) -> dict[str, object]:
         "heads": heads,
         "choosers": None if study.faithfulness is None else study.faithfulness.choosers,
         "likeness": {
-            "heads": [f"{layer} {head}" for layer, head in study.similarity.heads],
-            "divergence": study.similarity.divergence.tolist(),
+            "heads": [f"{layer} {head}" for layer, head in study.effects],
+            "divergence": study.divergence.tolist(),
         },
     }
 

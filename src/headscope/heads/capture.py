@@ -1,17 +1,18 @@
 """Observing attention layers and intervening on their heads, without changing the model's code.
 
-Layers of headscope have an observer and an intervention of their own. While one of torch's is observed, a layer of ours
-that shares its parameters computes in its place. Models of transformers: see `transformers_models`.
+Layers of headscope have an observer and an intervention of their own. While one of torch's is
+observed, a layer of ours that shares its parameters computes in its place. Models of transformers:
+see `transformers_models`.
 
-Shape letters: B texts, H heads, Q queries, K keys, T tokens, E head width, D model width.
+Shape letters: B texts, H heads, Q queries, K keys, T tokens, E head width, C classes.
 """
 
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -37,20 +38,24 @@ ATTENTION = (ObservedAttention, nn.MultiheadAttention, TransformersAttention)
 HEADED = (HeadedAttention, nn.MultiheadAttention, TransformersAttention)  # those that have heads
 
 
+# Observing
+
+
 @contextmanager
 def capture(
     model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION
 ) -> Iterator[dict[str, Tensor]]:
-    """Fill a dictionary, layer name -> attention weights [row, head, query, key], whenever the model runs.
+    """Fill a dictionary, layer name -> weights [row, head, query, key], whenever the model runs.
 
         with capture(model, rows=[0, 2]) as maps:
             model(token_ids, key_padding_mask)
         maps["encoder.blocks.0.attention"]  # [2, H, T, T], float32
 
-    Models of headscope and of transformers keep their fused kernel, so their output stays equal to the last digit; the
-    weights are computed beside it, in float32, from the same queries, keys and mask. While a torch.nn.MultiheadAttention
-    is observed, our layer computes in its place: its output is equal up to rounding, and a query whose every key is
-    masked gets zeros (torch: NaN). A pooling that attends has one head and one query.
+    Models of headscope and of transformers keep their fused kernel, so their output stays equal to
+    the last digit; the weights are computed beside it, in float32, from the same queries, keys and
+    mask. While a torch.nn.MultiheadAttention is observed, our layer computes in its place: its
+    output is equal up to rounding, and a query whose every key is masked gets zeros (torch: NaN). A
+    pooling that attends has one head and one query.
 
     Args:
         model: any module with attention layers of headscope, torch or transformers in it.
@@ -58,7 +63,8 @@ def capture(
         kind: which layers to observe, such as HeadedAttention for ours with heads; all by default.
 
     Raises:
-        ValueError: if the model has no such layer, or one that cannot be observed; the message names it.
+        ValueError: if the model has no such layer, or one that cannot be observed; the message
+            names it.
     """
     maps: dict[str, Tensor] = {}
 
@@ -71,44 +77,42 @@ def capture(
 
 @contextmanager
 def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -> Iterator[None]:
-    """Call `observer` with the layer's name and its call each time an attention layer runs, until the block is left.
+    """Call `observer` with the layer's name and its call each time an attention layer runs.
 
-    Observers that are there already are called as well. Arguments and errors are those of `capture`.
+    Observers that are there already are called as well. Arguments and errors are those of
+    `capture`.
     """
     kinds = kind if isinstance(kind, tuple) else (kind,)
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
     observes_transformers = TransformersAttention in kinds
     if observes_transformers and not layers and not transformers_models(model):
         raise ValueError(
-            f"{type(model).__name__}: expected attention layers of headscope, torch.nn.MultiheadAttention"
-            " or a model of transformers, got none of them"
+            f"{type(model).__name__}: expected attention layers of headscope,"
+            " torch.nn.MultiheadAttention or a model of transformers, got none of them"
         )
     with ExitStack() as stack:
         for name, layer in layers.items():
             ours = stack.enter_context(_ours(name, layer))
             stack.callback(setattr, ours, "observer", ours.observer)
-            ours.observer = _after(ours.observer, lambda call, name=name: observer(name, call))
+            ours.observer = partial(_call_both, ours.observer, partial(observer, name))
         if observes_transformers:
             stack.enter_context(observe_transformers(model, observer))
         yield
 
 
-def _after(
-    earlier: Callable[[AttentionCall], None] | None, later: Callable[[AttentionCall], None]
-) -> Callable[[AttentionCall], None]:
-    if earlier is None:
-        return later
-
-    def both(call: AttentionCall) -> None:
+def _call_both(
+    earlier: Callable[[AttentionCall], None] | None,
+    later: Callable[[AttentionCall], None],
+    call: AttentionCall,
+) -> None:
+    if earlier is not None:
         earlier(call)
-        later(call)
-
-    return both
+    later(call)
 
 
 @contextmanager
 def _ours(name: str, layer: nn.Module) -> Iterator[Any]:
-    """Yield the layer of ours that computes: this one, or one that shares the parameters of torch's."""
+    """Yield our layer that computes: this one, or one that shares the parameters of torch's."""
     if not isinstance(layer, nn.MultiheadAttention):
         yield layer
         return
@@ -117,7 +121,8 @@ def _ours(name: str, layer: nn.Module) -> Iterator[Any]:
         return
     if layer.bias_k is not None or layer.add_zero_attn:
         raise ValueError(
-            f"{name}: expected add_bias_kv=False and add_zero_attn=False: they add a key that is no token"
+            f"{name}: expected add_bias_kv=False and add_zero_attn=False: they add a key that is no"
+            " token"
         )
     ours = _sharing_parameters(layer)
 
@@ -154,8 +159,10 @@ def _sharing_parameters(layer: nn.MultiheadAttention) -> MultiHeadAttention:
     return ours
 
 
-@dataclass
-class TransformersLayer:
+# The layers that have heads
+
+
+class TransformersLayer(NamedTuple):
     """The heads of an attention layer of a transformers model."""
 
     num_heads: int
@@ -167,7 +174,7 @@ _layers_of: WeakKeyDictionary[nn.Module, dict[str, TransformersLayer]] = WeakKey
 
 
 def headed_layers(model: nn.Module) -> dict[str, HeadedLayer]:
-    """Return the model's attention layers that have heads, by name, in the order of their registration.
+    """Return the model's attention layers that have heads, by name, in the order of registration.
 
     Those of a transformers model are found by one forward pass over its dummy inputs.
     """
@@ -191,17 +198,20 @@ def _find_layers(model: Any) -> dict[str, TransformersLayer]:
         if call.values is not None:
             layers[name] = TransformersLayer(call.shape[1], call.values.shape[-1])
 
-    tokens = {name: ids.to(device_of(model)) for name, ids in model.dummy_inputs.items()}
+    inputs = {name: ids.to(device_of(model)) for name, ids in model.dummy_inputs.items()}
     if "use_cache" in inspect.signature(model.base_model.forward).parameters:
-        tokens["use_cache"] = False
+        inputs["use_cache"] = False
     with eval_mode(model), torch.no_grad(), observe_transformers(model, note):
-        model.base_model(**tokens)  # a classifier's head may ask for more of a text, as BART's does
+        model.base_model(**inputs)  # a classifier's head may ask for more of a text, as BART's does
     return layers
+
+
+# Intervening
 
 
 @contextmanager
 def intervene_layers(model: nn.Module, interventions: Mapping[str, Intervention]) -> Iterator[None]:
-    """Change the head outputs [B, H, Q, E] of some layers, after interventions that are there already.
+    """Change the head outputs [B, H, Q, E] of some layers, after earlier interventions.
 
     Raises:
         ValueError: if there is no layer of such a name.
@@ -217,14 +227,16 @@ def intervene_layers(model: nn.Module, interventions: Mapping[str, Intervention]
                 continue
             ours = stack.enter_context(_ours(name, layers[name]))
             stack.callback(setattr, ours, "intervention", ours.intervention)
-            ours.intervention = _composed(ours.intervention, intervention)
+            ours.intervention = partial(_apply_both, ours.intervention, intervention)
         if of_transformers:
             stack.enter_context(observe_transformers(model, None, of_transformers))
         yield
 
 
-def _composed(earlier: Intervention | None, later: Intervention) -> Intervention:
-    return later if earlier is None else lambda head_outputs: later(earlier(head_outputs))
+def _apply_both(
+    earlier: Intervention | None, later: Intervention, head_outputs: Float[Tensor, "B H Q E"]
+) -> Float[Tensor, "B H Q E"]:
+    return later(head_outputs if earlier is None else earlier(head_outputs))
 
 
 @contextmanager
@@ -236,46 +248,47 @@ def intervene(
         with intervene(model, {("encoder.blocks.0.attention", 2): "zero"}):
             model(token_ids, key_padding_mask)
 
-    The other heads' outputs stay equal to the last digit; the output projection and its bias act as before.
+    The other heads' outputs stay equal to the last digit; the output projection and its bias act as
+    before.
 
     Args:
         model: any module with attention layers that have heads.
-        changes: from a layer's name and a head's number to "zero", the head's output is 0, or "mean", it is the head's
-            mean at every query, which keeps what is the same for all texts (mean ablation).
+        changes: from a layer's name and a head's number to "zero", the head's output is 0, or
+            "mean", it is the head's mean at every query, which keeps what is the same for all texts
+            (mean ablation).
         means: of each layer, for "mean"; from `headscope.heads.ablation.mean_outputs`.
 
     Raises:
-        ValueError: if there is no such layer, head or change, or its mean is not given.
+        ValueError: if there is no such layer or head, or its mean is not given.
     """
     layers = headed_layers(model)
-    vectors: dict[str, dict[int, Float[Tensor, " E"]]] = {}
+    replacements: dict[str, dict[int, Float[Tensor, " E"]]] = {}
     for (name, head), change in changes.items():
         if name not in layers or not 0 <= head < layers[name].num_heads:
             raise ValueError(
                 f"head: expected one of a layer in {list(layers)}, got {head} of {name!r}"
             )
-        if change == "zero":
-            vector = torch.zeros(layers[name].head_dim)
-        elif change != "mean":
-            raise ValueError(f"change: expected 'zero' or 'mean', got {change!r}")
-        elif means is None or name not in means:
-            raise ValueError(
-                f"means: expected those of {name!r}; pass mean_outputs(model, batches)"
-            )
-        else:
+        vector = torch.zeros(layers[name].head_dim)
+        if change == "mean":
+            if means is None or name not in means:
+                raise ValueError(
+                    f"means: expected those of {name!r}; pass mean_outputs(model, batches)"
+                )
             vector = means[name][head]
-        vectors.setdefault(name, {})[head] = vector
-    replacing = {name: _replacing(layers[name], heads) for name, heads in vectors.items()}
+        elif change != "zero":
+            raise ValueError(f"change: expected 'zero' or 'mean', got {change!r}")
+        replacements.setdefault(name, {})[head] = vector
+    replacing = {name: _replacing(layers[name], heads) for name, heads in replacements.items()}
     with intervene_layers(model, replacing):
         yield
 
 
 def _replacing(layer: HeadedLayer, vectors: Mapping[int, Float[Tensor, " E"]]) -> Intervention:
-    """Return the intervention that puts a vector [E] in the place of a head's output at every query."""
+    """Return the intervention that puts a vector in place of a head's output at every query."""
     values = torch.zeros(layer.num_heads, 1, layer.head_dim, dtype=torch.float64)
     is_replaced = torch.zeros(layer.num_heads, 1, 1, dtype=torch.bool)
     for head, vector in vectors.items():
-        values[head, 0] = vector.to(values)
+        values[head, 0] = vector
         is_replaced[head] = True
     return lambda outputs: torch.where(is_replaced.to(outputs.device), values.to(outputs), outputs)
 
@@ -285,10 +298,24 @@ def gating(gates: Float[Tensor, "B H"]) -> Intervention:
     return lambda head_outputs: head_outputs * gates.to(head_outputs.dtype)[:, :, None, None]
 
 
+# Running
+
+
 def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
-    logits: Float[Tensor, "B C"] = model(*moved(batch, device_of(model)).inputs)
+    logits: Tensor = model(*moved(batch, device_of(model)).inputs)
     return logits
+
+
+def repeat_batch(batch: Batch, times: int) -> Batch:
+    """Repeat what the model is called with, all texts one time after another."""
+    segments = batch.segment_ids
+    evidence = batch.evidence
+    return batch._replace(
+        token_ids=batch.token_ids.repeat(times, 1),
+        segment_ids=None if segments is None else segments.repeat(times, 1),
+        evidence=None if evidence is None else evidence.repeated(times, batch.token_ids.shape[1]),
+    )
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -298,7 +325,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode; afterwards each of its modules is again in the mode it was in."""
+    """Put the model into eval mode, and afterwards each of its modules back into its own."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -309,7 +336,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def now(device: torch.device) -> float:
-    """Return the time once the device is done, so that its work is counted where it was asked for."""
+    """Return the time once the device is done, so that work is counted where it was asked for."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

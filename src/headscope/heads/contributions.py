@@ -1,27 +1,30 @@
 """What every head contributes to each class's logit: direct logit attribution.
 
-In a pre-norm encoder that is read out at [CLS], x, the input of the last norm, is what [CLS] started with plus what
-every head and every feed-forward block added there. With the norm's scale sigma held fixed at its value for this text,
-a logit is linear in x, so it is a sum with a term for each of them (Elhage et al. 2021, A Mathematical Framework for
-Transformer Circuits; nostalgebraist 2020, interpreting GPT: the logit lens):
+In a pre-norm encoder that is read out at [CLS], x, the input of the last norm, is what [CLS]
+started with plus what every head and every feed-forward block added there. With the norm's scale
+sigma held fixed at its value for this text, a logit is linear in x, so it is a sum with a term for
+each of them (Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; nostalgebraist
+2020, interpreting GPT: the logit lens):
 
     logit_c = sum_lh head_lhc + sum_l feedforward_lc + bias_c
     head_lhc = U_c W^O_lh sum_k a_lhk v_lhk,   U_c = (gamma * W_c - mean_d(gamma * W_c)) / sigma
 
-W and b are the classifier's, gamma and beta the norm's, W^O_lh the columns of the output projection that head h of
-layer l goes through, a_lhk the weight that [CLS] gives to key k there, v_lhk its value. The bias is input-independent,
-but for sigma: what [CLS] started with, b, beta and the biases of the output projections. In the post-norm encoder of a
-checkpoint the scales of all norms are held fixed.
+W and b are the classifier's, gamma and beta the norm's, W^O_lh the columns of the output projection
+that head h of layer l goes through, a_lhk the weight that [CLS] gives to key k there, v_lhk its
+value. The bias is input-independent, but for sigma: what [CLS] started with, b, beta and the biases
+of the output projections. In the post-norm encoder of a checkpoint the scales of all norms are held
+fixed.
 
 Contributions are in nats: +1 nat for a class, against another, multiplies its odds by e = 2.7.
 
-Shape letters: B texts, N texts in all, L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
+Shape letters: B texts, N texts in all, L layers, H heads, K keys, T tokens, E head width, D model
+width, C classes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -29,17 +32,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import AttentionCall
-from headscope.attention.multi_head import HeadedAttention
+from headscope.attention.multi_head import HeadedAttention, Intervention
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import (
-    device_of,
-    eval_mode,
-    gating,
-    headed_layers,
-    intervene_layers,
-    logits_of,
-    observe,
-)
+from headscope.heads import capture
+from headscope.heads.capture import device_of, eval_mode, headed_layers
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, Objective
 from headscope.model.pooling import first_pooling
@@ -49,25 +45,29 @@ from headscope.record.contributions import Contributions, strongest_tokens
 ONLY_FIRST = (
     "contributions of heads are known only where the read-out is [CLS]: model.pooling=first"
 )
-POINTS = 16  # of integrated gradients
+NUM_POINTS = 16  # of integrated gradients
 
 
 @dataclass(frozen=True)
 class LogitContributions:
-    """What every part contributes to each class's logit, in nats; in float64, on the CPU. `[0]` is the first text's."""
+    """What every part contributes to each class's logit, in nats; `[0]` is the first text's."""
 
     heads: Float[Tensor, "*B L H C"]
     feedforward: Float[Tensor, "*B L C"]
     bias: Float[Tensor, "*B C"]
     logits: Float[Tensor, "*B C"]  # of the model: heads, feed-forward blocks and bias sum to them
-    # Heads by the key that they attend to, if asked for; 0 for a head whose output an intervention changed
+    # Heads by the key that they attend to, if asked for; 0 where an intervention changed the head
     tokens: Float[Tensor, "*B L H K C"] | None = None
 
     def __getitem__(self, text: int) -> "LogitContributions":
         """Return one text's, padding included."""
-        tokens = None if self.tokens is None else self.tokens[text]
-        parts = (self.heads, self.feedforward, self.bias, self.logits)
-        return LogitContributions(*(part[text] for part in parts), tokens)
+        return LogitContributions(
+            self.heads[text],
+            self.feedforward[text],
+            self.bias[text],
+            self.logits[text],
+            None if self.tokens is None else self.tokens[text],
+        )
 
     def total(self) -> Float[Tensor, "*B C"]:
         """Return the sum of all parts, which is the logit."""
@@ -76,9 +76,10 @@ class LogitContributions:
     def along(
         self, direction: Float[Tensor, " C"], answer: str, tokens: Sequence[str]
     ) -> Contributions:
-        """Return one text's contributions for an answer, such as "Copyleft", with the tokens that count most.
+        """Return one text's contributions to an answer, such as "Copyleft", and their main tokens.
 
-        `direction` has a factor for each class: from `class_direction`, or 1 and -1 for a class against another.
+        `direction` has a factor for each class: from `class_direction`, or 1 and -1 for a class
+        against another.
         """
         assert self.tokens is not None
         parts = (self.heads, self.tokens, self.feedforward, self.bias)
@@ -98,25 +99,18 @@ def logit_contributions(
 ) -> LogitContributions:
     """Run the model in eval mode, and split each logit into the contributions of the model's parts.
 
-    Values, weights and head outputs are those that the attention layers used. Products are exact float32, on a GPU too.
+    Values, weights and head outputs are those that the attention layers used. Products are exact
+    float32, on a GPU too.
 
     Args:
-        model: read out at [CLS].
+        model: read out at [CLS]; a ValueError if not, since tokens then bypass attention.
         inputs: of some texts, what the model is called with.
         by_key: also split each head's contribution by key, which takes B L H K C numbers.
-
-    Raises:
-        ValueError: if the model is not read out at [CLS], so that tokens bypass attention.
     """
     if not has_contributions(model):
         raise ValueError(ONLY_FIRST)
-    device = model.head.weight.device.type
-    with (
-        eval_mode(model),
-        torch.no_grad(),
-        torch.autocast(device, enabled=False),
-        _exact_products(),
-    ):
+    no_autocast = torch.autocast(device_of(model).type, enabled=False)
+    with eval_mode(model), torch.no_grad(), no_autocast, _exact_products():
         with _recording(model, by_key) as activations:
             logits = _exact(model(*inputs))
         return decompose_logits(model, activations, logits)
@@ -125,16 +119,15 @@ def logit_contributions(
 def class_direction(logits: Float[Tensor, "*B C"], objective: Objective) -> Float[Tensor, "*B C"]:
     """Return each class's factor in the contributions for the likeliest class.
 
-    Where a text has one of C classes: that class against the mean of all, 1 - 1/C and -1/C. With any number of classes:
-    that class against its absence, 1 and 0.
+    Where a text has one of C classes: that class against the mean of all, 1 - 1/C and -1/C. With
+    any number of classes: that class against its absence, 1 and 0.
     """
     likeliest = nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).double()
     return likeliest if isinstance(objective, MultiLabel) else likeliest - 1 / logits.shape[-1]
 
 
-@dataclass(frozen=True)
-class HeadContributions:
-    """The contributions for the likeliest class of each of N texts, in nats: see `class_direction`."""
+class HeadContributions(NamedTuple):
+    """The contributions to each text's likeliest class, in nats: see `class_direction`."""
 
     heads: Float[Tensor, "N L H"]
     feedforward: Float[Tensor, "N L"]
@@ -181,12 +174,22 @@ def _recording(model: TextClassifier, by_key: bool) -> Iterator[Activations]:
     """Record the activations of the model's next forward pass."""
     activations = Activations()
 
+    def record_output(outputs: list[Tensor]) -> Callable[..., None]:
+        return lambda _, args, output: outputs.append(_exact(output[:, 0]))
+
     def record_scale(norm: nn.LayerNorm, args: tuple[Tensor, ...]) -> None:
         at_cls = _exact(args[0][:, 0])
         activations.scales[norm] = (at_cls.var(dim=-1, correction=0) + norm.eps).sqrt()
 
-    def recording(outputs: list[Tensor]) -> Callable[..., None]:
-        return lambda _, args, output: outputs.append(_exact(output[:, 0]))
+    def record_heads(earlier: Intervention | None) -> Intervention:
+        def record(before: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
+            after = before if earlier is None else earlier(before)
+            activations.head_outputs.append(_exact(after[:, :, 0]))
+            is_unchanged = (after[:, :, 0] == before[:, :, 0]).all(dim=-1)
+            activations.is_unchanged.append(is_unchanged.cpu())
+            return after
+
+        return record
 
     def record_keys(name: str, call: AttentionCall) -> None:
         assert call.values is not None
@@ -194,41 +197,25 @@ def _recording(model: TextClassifier, by_key: bool) -> Iterator[Activations]:
         activations.weighted_values.append(weights * _exact(call.values))
 
     with ExitStack() as stack:
-        hooks = [model.embedding.register_forward_hook(recording(activations.start))]
+        hooks = [model.embedding.register_forward_hook(record_output(activations.start))]
         for block in model.encoder.blocks:
-            stack.enter_context(_recording_heads(block.attention, activations))  # type: ignore[arg-type]
+            layer: Any = block.attention
+            stack.callback(setattr, layer, "intervention", layer.intervention)
+            layer.intervention = record_heads(layer.intervention)
             feedforward: Any = block.feedforward
-            hooks.append(feedforward.register_forward_hook(recording(activations.feedforward)))
+            hooks.append(feedforward.register_forward_hook(record_output(activations.feedforward)))
         for module in model.encoder.modules():
             if isinstance(module, nn.LayerNorm):
                 hooks.append(module.register_forward_pre_hook(record_scale))
         for hook in hooks:
             stack.callback(hook.remove)
         if by_key:
-            stack.enter_context(observe(model.encoder, record_keys, HeadedAttention))
+            stack.enter_context(capture.observe(model.encoder, record_keys, HeadedAttention))
         yield activations
 
 
 def _exact(numbers: Tensor) -> Tensor:
     return numbers.cpu().double()  # not every device has float64
-
-
-@contextmanager
-def _recording_heads(layer: HeadedAttention, activations: Activations) -> Iterator[None]:
-    """Record a layer's head outputs at [CLS], after earlier interventions, and which of them these left unchanged."""
-    earlier = layer.intervention
-
-    def record(before: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
-        after = before if earlier is None else earlier(before)
-        activations.head_outputs.append(_exact(after[:, :, 0]))
-        activations.is_unchanged.append((after[:, :, 0] == before[:, :, 0]).all(dim=-1).cpu())
-        return after
-
-    layer.intervention = record
-    try:
-        yield
-    finally:
-        layer.intervention = earlier
 
 
 def decompose_logits(
@@ -270,7 +257,7 @@ def decompose_logits(
 
 
 class LogitProjection:
-    """What a vector at [CLS] adds to the logits, at a place on the way back from them: direction @ vector / scale."""
+    """What a vector at [CLS] adds to the logits, on the way back: direction @ vector / scale."""
 
     def __init__(self, head: nn.Linear, texts: int) -> None:
         self.direction = _exact(head.weight)  # [C, D]
@@ -293,21 +280,16 @@ class LogitProjection:
         return vectors @ self.direction.T / self.scale[:, None]
 
 
-@dataclass(frozen=True)
-class IntegratedGradients:
-    """The contributions of every head of any model for an answer about one text, in nats.
+class IntegratedGradients(NamedTuple):
+    """The contributions of every head of any model to an answer for one text, in nats.
 
-    `heads` sum to `whole` less `none`, the answer's logit with all heads and with none, up to `error`.
+    `heads` sum to `whole` less `none`, the answer's logit with all heads and with none, up to the
+    error of the quadrature.
     """
 
     heads: list[Float[Tensor, " _"]]  # of each layer, in the order of `headed_layers`
     whole: float
     none: float
-
-    @property
-    def error(self) -> float:
-        """Return how far the sum is off, which more points would bring down."""
-        return abs(float(sum(heads.sum() for heads in self.heads)) - (self.whole - self.none))
 
 
 def integrated_gradients(
@@ -315,32 +297,30 @@ def integrated_gradients(
 ) -> IntegratedGradients:
     """Split the logit that any model gives an answer among its heads, by gates that open together.
 
-    A gate g multiplies the output of each head. From g = 0, no head at all, to g = 1, the model itself, the logit s
-    along `direction` changes by the sum over the heads of the integral of ds / dg_h along the way (Sundararajan et al.
-    2017, Axiomatic Attribution for Deep Networks, section 3), here by Gauss-Legendre quadrature, in one batch.
+    A gate g multiplies the output of each head. From g = 0, no head at all, to g = 1, the model
+    itself, the logit s along `direction` changes by the sum over the heads of the integral of ds /
+    dg_h along the way (Sundararajan et al. 2017, Axiomatic Attribution for Deep Networks, section
+    3), here by Gauss-Legendre quadrature, in one batch.
 
     Args:
         model: called with token ids, key padding mask and segment ids; returns logits.
         batch: one text, without padding.
         direction: the factor of each class: see `class_direction`.
     """
-    layers, device = headed_layers(model), device_of(model)
-    points, weights = np.polynomial.legendre.leggauss(POINTS)
+    device = device_of(model)
+    points, weights = np.polynomial.legendre.leggauss(NUM_POINTS)
     # Behind the points stand the ends of the path, g = 0 and g = 1.
     path = torch.tensor([*(points + 1) / 2, 0.0, 1.0], dtype=torch.float64, device=device)
     gates = {
         name: path[:, None].repeat(1, layer.num_heads).requires_grad_()
-        for name, layer in layers.items()
+        for name, layer in headed_layers(model).items()
     }
-    segments = None if batch.segment_ids is None else batch.segment_ids.repeat(len(path), 1)
-    repeated = batch._replace(token_ids=batch.token_ids.repeat(len(path), 1), segment_ids=segments)
-    with (
-        eval_mode(model),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        intervene_layers(model, {name: gating(gate) for name, gate in gates.items()}),
-    ):
-        logits = logits_of(model, repeated).double() @ direction.to(device)
+    gating = {name: capture.gating(gate) for name, gate in gates.items()}
+    with eval_mode(model), torch.inference_mode(False), torch.enable_grad():
+        with capture.intervene_layers(model, gating):
+            logits = capture.logits_of(
+                model, capture.repeat_batch(batch, len(path))
+            ).double() @ direction.to(device)
         gradients = torch.autograd.grad(logits.sum(), list(gates.values()))
     factors = torch.tensor([*weights / 2, 0.0, 0.0], dtype=torch.float64, device=device)
     none, whole = logits.detach()[-2:].tolist()

@@ -1,15 +1,14 @@
 """Lightning callbacks that record every head while a model trains.
 
-`RecordHeads` is for any LightningModule and records maps alone. `HeadLogger` is for headscope's own runs; the numbers of
-their heads come from `HeadStatsHook`, which observes the validation.
+`RecordHeads` is for any LightningModule and records maps alone. `HeadLogger` is for headscope's own
+runs; the numbers of their heads come from `HeadStatsHook`, which observes the validation.
 Shape letters: B texts, H heads, Q queries, K keys.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -22,17 +21,16 @@ from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.heads.capture import ATTENTION, HEADED, Kind, capture, eval_mode, now, observe
-from headscope.heads.measures import POOLING_MEASURES, Examples, HeadStatistics, Summary
-from headscope.heads.report import (
-    Probe,
-    ProbeOutput,
-    example_arrays,
-    head_report,
-    run_probe,
-    shortened,
+from headscope.heads.capture import HEADED, capture, eval_mode, now, observe
+from headscope.heads.measures import (
+    POOLING_MEASURES,
+    Examples,
+    HeadStatistics,
+    SpecialTokens,
+    Summary,
 )
-from headscope.heads.study import SpecialTokens, draw_samples
+from headscope.heads.report import Probe, ProbeOutput, example_arrays, head_report, run_probe
+from headscope.heads.study import draw_samples
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
@@ -43,7 +41,7 @@ Occasion = Literal["start", "validation", "between"]
 
 
 class AtValidation(Callback):
-    """Record at step 0, at every validation but the sanity check, and every n steps if that is asked for."""
+    """Record at step 0, at every validation but the sanity check, and every n steps if asked."""
 
     def __init__(self, every_n_steps: int | None = None) -> None:
         self.every_n_steps = every_n_steps
@@ -66,7 +64,7 @@ class AtValidation(Callback):
             self.record(trainer, pl_module, "validation")
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
     ) -> None:
         """Record between validations, if it is asked for."""
         step = trainer.global_step
@@ -76,20 +74,21 @@ class AtValidation(Callback):
 
 
 class RecordHeads(AtValidation):
-    """Record every head's maps of the same texts while any LightningModule trains, for TensorBoard's Heads tab.
+    """Record every head's maps of the same texts while any LightningModule trains.
 
-        trainer = Trainer(callbacks=[RecordHeads([Text("cat", ["the", "cat", "sat"], "the cat sat")], [token_ids])])
+        texts = [Text("cat", ["the", "cat", "sat"], "the cat sat")]
+        trainer = Trainer(callbacks=[RecordHeads(texts, [token_ids])])
 
-    The module may hold headscope's attention layers or torch.nn.MultiheadAttention (`capture` finds them). It is
-    called as `module(*inputs)`, in eval mode, at step 0 and at every validation but the sanity check.
+    TensorBoard's Heads tab shows them. The module may hold attention layers of headscope, torch or
+    transformers, as `capture` finds them. It is called as `module(*inputs)`, in eval mode, at step
+    0 and at every validation but the sanity check.
 
     Args:
-        texts: the texts whose maps are recorded, with their tokens. Of a batch's row the first tokens are the text's;
-            the rest is padding and left out.
+        texts: the texts whose maps are recorded, with their tokens. Of a batch's row the first
+            tokens are the text's; the rest is padding and left out.
         inputs: the module's arguments: tensors, or tuples of them, whose first axis is the texts'.
         every_n_steps: also record every n steps; None for no such records.
         folder: of the record; by default that of the trainer's logger, where TensorBoard finds it.
-        layers: the kinds of layer; by default all that `capture` knows.
 
     Attributes:
         recorder: holds the maps; made when training begins, in the first process alone.
@@ -101,17 +100,15 @@ class RecordHeads(AtValidation):
         inputs: Sequence[Any],
         every_n_steps: int | None = None,
         folder: str | Path | None = None,
-        layers: Kind = ATTENTION,
     ) -> None:
         super().__init__(every_n_steps)
         self.texts = list(texts)
         self.inputs = tuple(inputs)
         self.folder = folder
-        self.layers = layers
         self.recorder: HeadRecorder
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Mark the run as one that has a record, so that TensorBoard shows the Heads tab."""
+        """Make the record, and mark the run as one that has a record, for TensorBoard."""
         # All processes ask for log_dir, which is broadcast.
         folder = self.folder or trainer.log_dir or trainer.default_root_dir
         if trainer.is_global_zero:
@@ -122,29 +119,26 @@ class RecordHeads(AtValidation):
         """Record the texts' maps."""
         if not trainer.is_global_zero:
             return
-        with torch.no_grad(), eval_mode(pl_module), capture(pl_module, kind=self.layers) as maps:
+        with torch.no_grad(), eval_mode(pl_module), capture(pl_module) as maps:
             pl_module(*trainer.strategy.batch_to_device(self.inputs))
-        if not maps:
-            raise ValueError(
-                "RecordHeads: the module called no attention layer that can be recorded"
-            )
         rows = {name: len(weights) for name, weights in maps.items()}
         if {*rows.values()} != {len(self.texts)}:
+            num_texts = len(self.texts)
             raise ValueError(
-                f"RecordHeads: {len(self.texts)} texts, but inputs of another number of rows: {rows}"
+                f"RecordHeads: inputs: expected maps with a row for each of {num_texts} texts,"
+                f" got {rows}"
             )
-        self.recorder.record(
-            trainer.global_step,
-            [
-                {name: weights[row, :, :T, :T].cpu().numpy() for name, weights in maps.items()}
-                for row, T in enumerate(len(text.tokens) for text in self.texts)
-            ],
-        )
+        of_texts = []
+        for row, text in enumerate(self.texts):
+            T = len(text.tokens)
+            of_texts.append(
+                {name: each[row, :, :T, :T].cpu().numpy() for name, each in maps.items()}
+            )
+        self.recorder.record(trainer.global_step, of_texts)
 
 
-@dataclass(frozen=True)
-class ProbeSet:
-    """The texts of a record: `probes`, class names, and `text_of` a row of the split that is measured."""
+class ProbeSet(NamedTuple):
+    """The probe texts of a record, class names, and `text_of` a row of the measured split."""
 
     probes: list[Probe]
     labels: list[str]
@@ -154,12 +148,13 @@ class ProbeSet:
 
 
 class HeadLogger(AtValidation):
-    """Record at step 0 and at every validation; the validation's own forward passes give the numbers.
+    """Record at step 0 and at every validation, whose own forward passes give the numbers.
 
-    The numbers are of the same `config.texts` validation texts at every record, drawn by the run's seed: more would
-    take a noticeable part of training. Before step 0 these texts pass through the model for the record alone. Stands
-    before weight averaging in the list of callbacks, so that it reads the averaged weights, as the scores do; between
-    validations `averaged` swaps them in, if there are any. `seconds` is the time spent on recording.
+    The numbers are of the same `config.texts` validation texts at every record, drawn by the run's
+    seed: more would take a noticeable part of training. Before step 0 these texts pass through the
+    model for the record alone. Stands before weight averaging in the list of callbacks, so that it
+    reads the averaged weights, as the scores do; between validations `averaged` swaps them in, if
+    there are any. `seconds` is the time spent on recording.
     """
 
     def __init__(
@@ -175,7 +170,7 @@ class HeadLogger(AtValidation):
         self.recorder = recorder
         self.averaged = averaged
         self.seconds = 0.0
-        self._hook: HeadStatsHook | None = None
+        self._hook: HeadStatsHook | None = None  # None where no numbers are asked for
         self._rows: Tensor | None = None  # of the texts that are measured; None for all
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -193,9 +188,10 @@ class HeadLogger(AtValidation):
         """Return batches of the texts that are measured, and note in the record which they are."""
         total = len(data.encoded["validation"].lengths)
         count = total if self.config.texts is None else min(self.config.texts, total)
-        drawn = f"{count} of {total} validation texts, drawn at random"
+        drawn = f"all {total} validation texts"
+        if count < total:
+            drawn = f"{count} of {total} validation texts, drawn at random"
         if self.config.numbers:
-            drawn = f"all {total} validation texts" if count == total else drawn
             self.recorder.index.notes["numbers"] = f"over {drawn}"
         if count == total:
             return data.loader("validation")
@@ -205,7 +201,7 @@ class HeadLogger(AtValidation):
         return batches
 
     def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
-        """Write what validation saw; before training what it would see; between validations the maps alone."""
+        """Write what validation saw; before training what it would see; in between maps alone."""
         start = now(pl_module.device)
         model: nn.Module = pl_module.model  # type: ignore[assignment]
         if at == "between":
@@ -229,7 +225,7 @@ class HeadLogger(AtValidation):
                     pl_module(batch)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Observe the attention layers; Lightning's sanity check may see but a part of the split."""
+        """Observe the attention layers, but for Lightning's sanity check of a few batches."""
         if not trainer.sanity_checking and trainer.world_size == 1:
             self._observe(pl_module)
 
@@ -239,12 +235,7 @@ class HeadLogger(AtValidation):
             self._hook = HeadStatsHook(pl_module, self.subjects.special, self._rows, before)
 
     def on_validation_batch_start(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, batch: Batch, *_: Any, **__: Any
     ) -> None:
         """Note which texts come next."""
         if self._hook is not None:
@@ -259,12 +250,9 @@ class HeadLogger(AtValidation):
                     writer.add_scalar(f"pooling/{name}", mean, step)
         outputs = record_probes(self.recorder, step, model, self.subjects, self._hook)
         for place, output in enumerate(outputs):
-            shown = shortened(output, self.config.max_tokens)
-            write_output(writer, f"probe_{place}", shown, step)
+            write_output(writer, f"probe_{place}", output, self.config.max_tokens, step)
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, *_: Any) -> None:
         """Release the layers."""
         if self._hook is not None:
             self._hook.close()
@@ -279,10 +267,10 @@ class HeadLogger(AtValidation):
 
 
 class HeadStatsHook:
-    """Observe a model's attention until closed: numbers of heads and of pooling, texts that stand out, seconds spent.
+    """Observe a model's attention until closed: numbers of heads and of pooling, examples, seconds.
 
-    Numbers are of the rows `texts` of the split, None for all. Change is measured against the examples of the previous
-    record, `before`.
+    Numbers are of the rows `texts` of the split, None for all. `before` are the examples of the
+    previous record, against which change is measured.
     """
 
     def __init__(
@@ -297,7 +285,8 @@ class HeadStatsHook:
         self.seconds = 0.0
         self.statistics = HeadStatistics()
         self.pooling = HeadStatistics(POOLING_MEASURES)
-        self.examples = Examples(before=before)
+        self.examples = Examples()
+        self.before = before
         self._stack = ExitStack()
         self._stack.enter_context(observe(model, self._measure, HEADED))
         self._stack.enter_context(observe(model, self._measure_pooling, ScoredAttention))
@@ -322,17 +311,14 @@ class HeadStatsHook:
         for first in range(0, len(self._measured), chunk):
             rows = self._measured[first : first + chunk]
             mask = None if padding is None else padding[rows]
-            values = self.statistics.update(
-                layer, call.weights(rows), mask, self._tokens.rows(rows)
-            )
-            self.examples.update(layer, self._rows[rows], values, lengths[rows])
+            tokens = self._tokens.rows(rows)
+            values = self.statistics.update(layer, call.weights(rows), mask, tokens)
+            self.examples.update(layer, self._rows[rows], lengths[rows], values)
         self.seconds += now(call.like.device) - start
 
     def _measure_pooling(self, layer: str, call: AttentionCall) -> None:
-        start = now(call.like.device)
         if self._measured:
             self.pooling.update(layer, call.weights(self._measured))
-        self.seconds += now(call.like.device) - start
 
 
 def record_probes(
@@ -342,13 +328,13 @@ def record_probes(
     subjects: ProbeSet,
     hook: HeadStatsHook | None = None,
 ) -> list[ProbeOutput]:
-    """Record the probes as the model reads them now, and the numbers and examples that a hook saw, if any."""
-    outputs = [
-        run_probe(model, probe, subjects.labels, subjects.objective) for probe in subjects.probes
-    ]
+    """Record the probes as the model reads them now, with the numbers and examples of a hook."""
+    labels, objective = subjects.labels, subjects.objective
+    outputs = [run_probe(model, probe, labels, objective) for probe in subjects.probes]
     if outputs and hook is not None:
         arrays = head_report(outputs, hook.statistics.summary())
-        recorder.write(step, arrays | example_arrays(hook.examples, subjects.text_of))
+        examples = example_arrays(hook.examples, hook.before, subjects.text_of)
+        recorder.write(step, arrays | examples)
     elif outputs:
         recorder.write(step, head_report(outputs))
     return outputs
@@ -366,10 +352,12 @@ def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
                 writer.add_scalar(f"heads/layer_{number}/head_{head}/{name}", mean, step)
 
 
-def write_output(writer: SummaryWriter, name: str, output: ProbeOutput, step: int) -> None:
-    """Write a probe's text and prediction."""
+def write_output(
+    writer: SummaryWriter, name: str, output: ProbeOutput, max_tokens: int, step: int
+) -> None:
+    """Write a probe's text, its first tokens, and the prediction."""
     text = output.text
-    markdown = probe_markdown(
-        text.text, text.tokens, text.label, output.prediction, output.probabilities
-    )
+    tokens = text.tokens[:max_tokens]
+    shares = output.probabilities
+    markdown = probe_markdown(text.text, tokens, text.label, output.prediction, shares)
     writer.add_text(name, markdown, step)

@@ -1,12 +1,14 @@
-"""What a head looks at, read off its maps, and the numbers of many texts: means for each head, texts that stand out.
+"""What heads attend to, read off their maps: measures, texts that stand out, roles.
 
-Each measure is a mean over the queries of a text, padding left out. a_ij is the weight that query i gives to key j, n
-the number of tokens of a text, which stand before its padding. Keys that are padding have weight 0, as every layer here
-gives them. Masses and shares lie in [0, 1]. Shape letters: B texts, H heads, Q queries, T positions, N texts in all.
+Each measure is a mean over the queries of a text, padding left out. a_ij is the weight that query i
+gives to key j, n the number of tokens of a text, which stand before its padding. Keys that are
+padding have weight 0, as every layer here gives them. Masses and shares lie in [0, 1].
+
+Shape letters: B texts, H heads, Q queries, T positions, N texts in all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,39 +19,18 @@ Maps = Float[Tensor, "B H Q T"]  # Q is T, but for a pooling, whose one query is
 Padding = Bool[Tensor, "B T"] | None
 PerText = Float[Tensor, "B H"]
 
-AGREEMENT = 0.9  # Voita et al. 2019, section 5.1: a head is positional if so often its maximum is at one offset
-NOTICEABLE = (
-    1.001  # times 1/n: a row whose maximum is not above it looks at all keys alike, rounding aside
-)
+AGREEMENT = 0.9  # Voita et al. 2019, section 5.1: the share of maxima at one offset
+NOTICEABLE = 1.001  # times 1/n: a row whose maximum is lower is uniform, rounding aside
 
 
-@dataclass(frozen=True)
-class Tokens:
+class Tokens(NamedTuple):
     """What the tokens of some texts are, for the measures that ask."""
 
-    token_ids: Int[Tensor, "B T"]  # id of each token; anything at padding
+    token_ids: Int[Tensor, "B T"]  # anything at padding
     separators: Bool[Tensor, "B T"]  # True at tokens such as [SEP]
-    # For pairs, the text that each token is of, 0 or 1, and -1 at special tokens; None for single texts
+    # Of pairs the text that each token is of, 0 or 1, and -1 at special tokens; None for single
+    # texts
     texts: Int[Tensor, "B T"] | None = None
-
-    @classmethod
-    def of(cls, token_ids: Int[Tensor, "B T"], separator_ids: Sequence[int]) -> "Tokens":
-        """Return the tokens of a batch, given the ids that separate."""
-        return cls(token_ids, torch.isin(token_ids, token_ids.new_tensor(list(separator_ids))))
-
-    @classmethod
-    def of_pairs(
-        cls, token_ids: Int[Tensor, "B T"], separator_ids: Sequence[int], special_ids: Sequence[int]
-    ) -> "Tokens":
-        """Return the tokens of a batch of pairs, `[CLS] A [SEP] B [SEP]`, `<s> A </s></s> B </s>` and the like.
-
-        The first separator ends the first text. The ids say so where the token types do not: those of RoBERTa are 0 in
-        both texts. `special_ids` are all that the tokenizer adds to the texts, separators among them.
-        """
-        tokens = cls.of(token_ids, separator_ids)
-        is_special = torch.isin(token_ids, token_ids.new_tensor(list(special_ids)))
-        texts = (tokens.separators.cumsum(dim=-1) > 0).long()
-        return replace(tokens, texts=texts.masked_fill(is_special, -1))
 
     def rows(self, rows: slice | list[int]) -> "Tokens":
         """Return the tokens of some of the texts."""
@@ -57,8 +38,29 @@ class Tokens:
         return Tokens(self.token_ids[rows], self.separators[rows], texts)
 
 
+class SpecialTokens(NamedTuple):
+    """Ids that are no words: `separators` such as [SEP], and all that are `fixed`, [CLS] too."""
+
+    separators: tuple[int, ...]
+    fixed: tuple[int, ...]
+
+    def tokens_of(self, token_ids: Int[Tensor, "B T"], pairs: bool) -> Tokens:
+        """Return the tokens of a batch; of pairs also the text that each is of.
+
+        The first separator ends the first text, in `[CLS] A [SEP] B [SEP]`, `<s> A </s></s> B </s>`
+        and the like. The ids say so where the token types do not: those of RoBERTa are 0 in both
+        texts.
+        """
+        separators = torch.isin(token_ids, token_ids.new_tensor(self.separators))
+        if not pairs:
+            return Tokens(token_ids, separators)
+        texts = (separators.cumsum(dim=-1) > 0).long()
+        is_special = torch.isin(token_ids, token_ids.new_tensor(self.fixed))
+        return Tokens(token_ids, separators, texts.masked_fill(is_special, -1))
+
+
 def entropy(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i -sum_j a_ij ln a_ij in nats: 0 if each query looks at one key, ln n if at all alike.
+    """Return mean_i -sum_j a_ij ln a_ij in nats: 0 for one key a query, ln n for uniform rows.
 
     Clark et al. 2019, What Does BERT Look At?, section 3.3.
     """
@@ -67,130 +69,121 @@ def entropy(maps: Maps, padding: Padding = None) -> PerText:
 
 def row_entropy(maps: Maps) -> Float[Tensor, "B H Q"]:
     """Return -sum_j a_ij ln a_ij of each query."""
-    # 0 ln 0 is 0: the logarithm is taken of the smallest number instead. torch.special.entr takes twice as long.
+    # 0 ln 0 is 0: the smallest number's logarithm stands in. torch.special.entr takes twice as
+    # long.
     return maps.clamp_min(torch.finfo(maps.dtype).tiny).log_().mul_(maps).sum(dim=-1).neg_()
 
 
 def entropy_share(maps: Maps, padding: Padding = None) -> PerText:
-    """Return entropy / ln n, what is left of a text's length: 0 if sharp, 1 if uniform. A text of one token has 0."""
+    """Return entropy / ln n, for texts of any length: 0 if sharp, 1 if uniform."""
     return share_of_entropy(entropy(maps, padding), padding, maps.shape[-1])
 
 
 def share_of_entropy(nats: PerText, padding: Padding, length: int) -> PerText:
     """Return nats / ln n, for texts of n tokens; n is `length` where there is no padding."""
-    n = (
-        nats.new_full(nats.shape[:1], length)
-        if padding is None
-        else (~padding).sum(dim=-1).to(nats.dtype)
-    )
-    # Of one token the entropy is 0, whatever it is divided by.
-    return nats / n.clamp(min=2).log()[:, None]
+    n = nats.new_full(nats.shape[:1], length)
+    if padding is not None:
+        n = (~padding).sum(dim=-1).to(nats.dtype)
+    return nats / n.clamp(min=2).log()[:, None]  # of one token the entropy is 0
 
 
 def mean_distance(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i sum_j a_ij |i - j| in tokens: how far a head looks."""
+    """Return mean_i sum_j a_ij |i - j| in tokens: how far a head attends."""
     position = torch.arange(maps.shape[-1], device=maps.device, dtype=maps.dtype)
     distance = (position[:, None] - position).abs()  # [T, T]
     return mean_over_queries(torch.linalg.vecdot(maps, distance), padding)
 
 
 def self_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i a_ii: how much each token looks at itself (the diagonal of Kovaleva et al. 2019, section 4.1)."""
+    """Return mean_i a_ii: how much each token attends to itself (Kovaleva et al. 2019, 4.1)."""
     return mean_over_queries(maps.diagonal(dim1=-2, dim2=-1), padding)
 
 
 def previous_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return the mean over i >= 1 of a_i,i-1: how much a token looks at the one before; the first has none.
-
-    Clark et al. 2019, section 3.1.
-    """
-    return mean_over_queries(
-        maps.diagonal(offset=-1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:]
-    )
+    """Return the mean over i >= 1 of a_i,i-1: the token before (Clark et al. 2019, 3.1)."""
+    return _mass_at(maps, padding, -1)
 
 
 def next_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return the mean over i < n - 1 of a_i,i+1: how much a token looks at the one after; the last has none."""
-    return mean_over_queries(
-        maps.diagonal(offset=1, dim1=-2, dim2=-1), None if padding is None else padding[:, 1:]
-    )
+    """Return the mean over i < n - 1 of a_i,i+1: the token after."""
+    return _mass_at(maps, padding, 1)
+
+
+def _mass_at(maps: Maps, padding: Padding, offset: int) -> PerText:
+    """Return the mean weight on the token before (-1) or after (1), where there is one."""
+    values = maps.diagonal(offset=offset, dim1=-2, dim2=-1)  # [B, H, T - 1]
+    return mean_over_queries(values, None if padding is None else padding[:, 1:])
 
 
 def first_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i a_i0: how much all look at the first token, [CLS] (vertical in Kovaleva et al. 2019, 4.1)."""
+    """Return mean_i a_i0: the first token, [CLS] (vertical in Kovaleva et al. 2019, 4.1)."""
     return mean_over_queries(maps[..., 0], padding)
 
 
 def last_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i a_i,n-1: how much all look at the last token that is not padding, most often [SEP]."""
+    """Return mean_i a_i,n-1: the last token that is not padding, most often [SEP]."""
     if padding is None:
         return mean_over_queries(maps[..., -1], None)
-    texts, last = (
-        torch.arange(len(maps), device=maps.device),
-        ((~padding).sum(dim=-1) - 1).clamp(min=0),
-    )
+    last = ((~padding).sum(dim=-1) - 1).clamp(min=0)  # [B]
+    texts = torch.arange(len(maps), device=maps.device)
     return mean_over_queries(maps[texts, :, :, last], padding)
 
 
 def separator_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
-    """Return mean_i sum_j a_ij [j separates]: how much all look at separators, a no-op by Clark et al. 2019, 3.2."""
+    """Return mean_i sum_j a_ij [j separates], a no-op by Clark et al. 2019, section 3.2."""
     separators = tokens.separators.to(maps.dtype)[:, None, None]  # [B, 1, 1, T]
     return mean_over_queries(torch.linalg.vecdot(maps, separators), padding)
 
 
 def same_token_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
-    """Return mean_i sum_{j != i} a_ij [id_j = id_i]: how much each token looks at where it stands once more."""
+    """Return mean_i sum_{j != i} a_ij [id_j = id_i]: other places of the same token."""
     same = (tokens.token_ids[:, :, None] == tokens.token_ids[:, None]).to(maps.dtype)  # [B, T, T]
     same.diagonal(dim1=1, dim2=2).zero_()
     return mean_over_queries(torch.linalg.vecdot(maps, same[:, None]), padding)
 
 
 def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
-    """Return mean_i sum_j a_ij [i and j are of different texts of the pair]: how much a head looks across.
+    """Return mean_i sum_j a_ij [i and j are of different texts of the pair].
 
-    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are of neither text. So 1 if
-    each token looks at the other text alone; if all keys are looked at alike, 2 n_A n_B / ((n_A + n_B) n) with n the
-    tokens of both texts and the special ones, about a half. A pair in which a text has no token has 0. Our own;
-    `headscope.record.pairs.quadrants` has both directions apart.
-
-    Raises:
-        ValueError: if it is not known which text each token is of.
+    The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are of
+    neither text. So 1 if each token attends to the other text alone; for uniform weights 2 n_A n_B
+    / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
+    which a text has no token has 0. Our own; `headscope.record.pairs.quadrants` has both directions
+    apart.
     """
-    if tokens.texts is None:
-        raise ValueError(
-            "crossing is a measure of pairs: Tokens.of_pairs says which text each token is of"
-        )
-    across = (tokens.texts[:, :, None] + tokens.texts[:, None] == 1).to(
-        maps.dtype
+    assert tokens.texts is not None, "crossing is a measure of pairs"
+    is_across = (
+        tokens.texts[:, :, None] + tokens.texts[:, None] == 1
     )  # [B, T, T]: 0 and 1, never -1
     outside = tokens.texts < 0 if padding is None else (tokens.texts < 0) | padding
-    return mean_over_queries(torch.linalg.vecdot(maps, across[:, None]), outside)
+    across = torch.linalg.vecdot(maps, is_across.to(maps.dtype)[:, None])
+    return mean_over_queries(across, outside)
 
 
 def position_only(maps: Maps, padding: Padding = None) -> PerText:
-    """Return 1 for texts where the place alone tells what a query looks at most, else 0; the mean is a share of texts.
+    """Return 1 for texts where the place alone tells which key has the largest weight, else 0.
 
-    It is 1 if one rule gives the largest weight for 90 % of the queries that it applies to: the first token, the last
-    token, or a fixed offset j - i = o, which must apply to at least half of the queries. Uniform rows count as misses.
-    (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks 90 % for the offsets -1 and +1.) Takes
-    three times as long as `mean_distance`.
+    It is 1 if one rule gives the largest weight for 90 % of the queries that it applies to: the
+    first token, the last token, or a fixed offset j - i = o, which must apply to at least half of
+    the queries. Uniform rows count as misses. (Voita et al. 2019, Analyzing Multi-Head
+    Self-Attention, section 5.1, asks 90 % for the offsets -1 and +1.) Takes three times as long as
+    `mean_distance`.
     """
     B, H, Q, T = maps.shape
     n = maps.new_full((B,), T) if padding is None else (~padding).sum(dim=-1).to(maps.dtype)  # [B]
     largest, key = maps.max(dim=-1)  # [B, H, Q] each
     counts = largest * n[:, None, None] > NOTICEABLE
-    counts = counts if padding is None else counts & ~padding[:, None]
+    if padding is not None:
+        counts = counts & ~padding[:, None]
     offset = key - torch.arange(Q, device=maps.device) + T - 1  # 0 .. 2T - 2
     votes = maps.new_zeros(B, H, 2 * T - 1).scatter_add_(-1, offset, counts.to(maps.dtype))
-    queries = (
-        n[:, None] - torch.arange(1 - T, T, device=maps.device).abs()
-    )  # [B, 2T - 1], those with a token there
+    # [B, 2T - 1]: the queries that have a token at that offset
+    queries = n[:, None] - torch.arange(1 - T, T, device=maps.device).abs()
     by_offset = (votes >= AGREEMENT * queries[:, None]) & (2 * queries >= n[:, None])[:, None]
     needed = AGREEMENT * n[:, None]
-    by_place = [
-        (counts & (key == place)).sum(-1) >= needed for place in (0, n[:, None, None] - 1)
-    ]  # [B, H] each
-    return (by_offset.any(-1) | by_place[0] | by_place[1]).to(maps.dtype)
+    at_first = (counts & (key == 0)).sum(-1) >= needed  # [B, H]
+    at_last = (counts & (key == n[:, None, None] - 1)).sum(-1) >= needed
+    return (by_offset.any(-1) | at_first | at_last).to(maps.dtype)
 
 
 def mean_over_queries(
@@ -208,7 +201,7 @@ TokenMeasure = Callable[[Maps, Padding, Tokens], PerText]
 # layer -> measure -> (mean of each head, standard error of each head)
 Summary = dict[str, dict[str, tuple[list[float], list[float]]]]
 
-# Cheap enough for every record.
+# Cheap enough for every record; entropy before its share, which is made of it.
 MEASURES: dict[str, Measure] = {
     "entropy": entropy,
     "mean_distance": mean_distance,
@@ -219,16 +212,15 @@ MEASURES: dict[str, Measure] = {
     "last": last_mass,
     "entropy_share": entropy_share,
 }
-# Where the tokens are known; cheap too.
-TOKEN_MEASURES: dict[str, TokenMeasure] = {"separator": separator_mass}
-# Where the texts are pairs.
+TOKEN_MEASURES: dict[str, TokenMeasure] = {"separator": separator_mass}  # cheap too
 PAIR_MEASURES: dict[str, TokenMeasure] = {"crossing": crossing_mass}
-# For now and then, such as the end of a run: the first alone takes two thirds as long as all of MEASURES.
+# For now and then, such as the end of a run: the first alone takes two thirds as long as all of
+# MEASURES.
 RARE_MEASURES: dict[str, Measure] = {"position_only": position_only}
 RARE_TOKEN_MEASURES: dict[str, TokenMeasure] = {"same_token": same_token_mass}
-# What can be said of a pooling, which has one query, no token of the text.
 POOLING_MEASURES: dict[str, Measure] = {"entropy": entropy, "first": first_mass}
-# Those that lie between 0 and 1 whatever the text's length, so that a change of one can be held against another's.
+# Those that lie between 0 and 1 whatever the text's length, so that a change of one can be held
+# against another's.
 SHARES = (
     "entropy_share",
     "self",
@@ -243,9 +235,10 @@ SHARES = (
 
 
 class HeadStatistics:
-    """Collect the measures of many texts: one mean and standard error for each layer, head and measure.
+    """Collect the measures of many texts: a mean and standard error for each layer and head.
 
-    By default those that are cheap; `token_measures`, and those of pairs, are taken where an update brings tokens.
+    By default those that are cheap; `token_measures`, and those of pairs, are taken where an update
+    brings tokens.
     """
 
     def __init__(
@@ -253,32 +246,31 @@ class HeadStatistics:
         measures: Mapping[str, Measure] = MEASURES,
         token_measures: Mapping[str, TokenMeasure] = TOKEN_MEASURES,
     ) -> None:
-        self.measures, self.token_measures = measures, token_measures
+        self.measures = measures
+        self.token_measures = token_measures
         self._values: dict[str, dict[str, list[PerText]]] = {}
 
     def update(
         self, layer: str, maps: Maps, padding: Padding = None, tokens: Tokens | None = None
     ) -> dict[str, PerText]:
-        """Count the maps of one layer and some texts in, and return their numbers by measure."""
-        found: dict[str, PerText] = {}
+        """Add the maps of one layer for some texts, and return their numbers by measure."""
+        values: dict[str, PerText] = {}
         for name, measure in self.measures.items():
-            if (
-                measure is entropy_share and "entropy" in found
-            ):  # spares the logarithms, half of all the work
-                found[name] = share_of_entropy(found["entropy"], padding, maps.shape[-1])
+            if name == "entropy_share":  # spares the logarithms, half of all the work
+                values[name] = share_of_entropy(values["entropy"], padding, maps.shape[-1])
             else:
-                found[name] = measure(maps, padding)
+                values[name] = measure(maps, padding)
         if tokens is not None:
             chosen = {**self.token_measures, **({} if tokens.texts is None else PAIR_MEASURES)}
-            found |= {name: measure(maps, padding, tokens) for name, measure in chosen.items()}
+            values |= {name: measure(maps, padding, tokens) for name, measure in chosen.items()}
         # One transfer, however many measures there are.
-        values = dict(zip(found, torch.stack(list(found.values())).cpu(), strict=True))
+        values = dict(zip(values, torch.stack(list(values.values())).cpu(), strict=True))
         for name, value in values.items():
             self._values.setdefault(layer, {}).setdefault(name, []).append(value)
         return values
 
     def summary(self) -> Summary:
-        """Return layer -> measure -> (mean of each head, standard error of each head) over the texts."""
+        """Return layer -> measure -> (means, standard errors), one of each per head."""
         return {
             layer: {name: mean_and_error(torch.cat(parts)) for name, parts in measures.items()}
             for layer, measures in self._values.items()
@@ -286,163 +278,126 @@ class HeadStatistics:
 
 
 def mean_and_error(values: Float[Tensor, "N H"]) -> tuple[list[float], list[float]]:
-    """Return, for each head, the mean over N texts and its standard error s / sqrt(N); 0 where N is 1."""
+    """Return each head's mean over N texts and its standard error s / sqrt(N); 0 where N is 1."""
     values = values.double()
-    texts = len(values)
-    errors = values.std(dim=0) / texts**0.5 if texts > 1 else torch.zeros_like(values[0])
+    N = len(values)
+    errors = values.std(dim=0) / N**0.5 if N > 1 else torch.zeros_like(values[0])
     return values.mean(dim=0).tolist(), errors.tolist()
 
 
-class TopTexts:
-    """Keep, for each head, the `count` texts of the highest score out of a stream of texts."""
+# Texts that stand out
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._scores: Float[Tensor, "K H"] | None = None
-        self._texts: Int[Tensor, "K H"] | None = None
-
-    def update(self, texts: Int[Tensor, " B"], scores: PerText) -> None:
-        """Let some more texts, each known by a number, compete. Of equal scores the one that came first stays."""
-        numbers = texts[:, None].expand_as(scores)
-        if self._scores is not None and self._texts is not None:
-            scores, numbers = torch.cat([self._scores, scores]), torch.cat([self._texts, numbers])
-        scores, order = scores.sort(dim=0, descending=True, stable=True)
-        self._scores, self._texts = scores[: self.count], numbers.gather(0, order)[: self.count]
-
-    def best(self) -> list[list[tuple[int, float]]]:
-        """Return for each head its texts and their scores, highest first; no heads before the first update."""
-        if self._scores is None or self._texts is None:
-            return []
-        heads = zip(self._texts.T.tolist(), self._scores.T.tolist(), strict=True)
-        return [list(zip(texts, scores, strict=True)) for texts, scores in heads]
+NUM_EXAMPLES = 5  # for each head
+Ranking = tuple[Int[Tensor, "n H"], Float[Tensor, "n H"]]  # rows of texts and scores, highest first
 
 
 class Examples:
-    """Find for each head the texts where it is focused most sharply, and where it changed most since the last record.
+    """Find, for each head, the texts where it is focused most and where it changed most."""
 
-    Focus is 1 - entropy_share. Change is the root mean square, over the measures in `SHARES`, of the differences
-    between a text's numbers in two records: between 0 and 1. entropy and mean_distance, which have units and grow with
-    the text, are left out, and so are measures and texts that one of the records lacks.
-
-    Args:
-        count: texts for each head.
-        before: the examples of the previous record, which hold the numbers of all its texts.
-
-    Attributes:
-        focused: layer -> the texts of highest focus; `focused[layer].best()[head]`.
-        changed: layer -> the texts of greatest change; empty without a previous record.
-    """
-
-    def __init__(self, count: int = 5, before: "Examples | None" = None) -> None:
-        self.count, self._before = count, {} if before is None else before._joined()
-        self.focused: dict[str, TopTexts] = {}
-        self.changed: dict[str, TopTexts] = {}
-        self._texts: dict[str, list[Int[Tensor, " B"]]] = {}
-        self._shares: dict[str, dict[str, list[PerText]]] = {}
+    def __init__(self) -> None:
+        # layer -> rows, lengths and shares of some texts
+        self._parts: dict[str, list[tuple[Tensor, Tensor, dict[str, PerText]]]] = {}
 
     def update(
         self,
         layer: str,
-        texts: Int[Tensor, " B"],
+        rows: Int[Tensor, " B"],
+        lengths: Int[Tensor, " B"],
         values: Mapping[str, PerText],
-        lengths: Int[Tensor, " B"] | None = None,
     ) -> None:
-        """Look at the numbers of some texts, which HeadStatistics.update returned.
-
-        Each text is known by a number, the same one in every record, such as its row in the split. If the texts'
-        lengths are given, those of one or two tokens, where any head is focused, do not compete.
-        """
+        """Note the numbers of some texts; a text has the same row in every record."""
         shares = {name: values[name] for name in SHARES if name in values}
-        self._texts.setdefault(layer, []).append(texts)
-        for name, value in shares.items():
-            self._shares.setdefault(layer, {}).setdefault(name, []).append(value)
-        wanted = torch.ones_like(texts, dtype=torch.bool) if lengths is None else lengths > 2
-        focus = 1 - values["entropy_share"]
-        self.focused.setdefault(layer, TopTexts(self.count)).update(texts[wanted], focus[wanted])
-        if layer in self._before:
-            known, change = _change(texts, shares, *self._before[layer])
-            self.changed.setdefault(layer, TopTexts(self.count)).update(texts[known], change[known])
+        self._parts.setdefault(layer, []).append((rows, lengths, shares))
 
-    def _joined(self) -> dict[str, tuple[Int[Tensor, " N"], dict[str, Float[Tensor, "N H"]]]]:
-        """Return the numbers of all texts, layer by layer, in the order of the texts' numbers."""
-        joined = {}
-        for layer, parts in self._texts.items():
-            texts, order = torch.cat(parts).sort()
-            joined[layer] = (
-                texts,
-                {name: torch.cat(values)[order] for name, values in self._shares[layer].items()},
+    def focused(self) -> dict[str, Ranking]:
+        """Rank by 1 - entropy_share the texts of 3 or more tokens: in two any head is focused."""
+        rankings = {}
+        for layer, parts in self._parts.items():
+            longer = [(rows, 1 - shares["entropy_share"], n > 2) for rows, n, shares in parts]
+            rankings[layer] = _highest(
+                [(rows[is_in], focus[is_in]) for rows, focus, is_in in longer]
             )
-        return joined
+        return rankings
+
+    def changed(self, before: "Examples") -> dict[str, Ranking]:
+        """Rank the texts of both records by how much each head changed since the one before.
+
+        Change is the root mean square, over the measures in `SHARES`, of the differences of a
+        text's numbers: between 0 and 1. entropy and mean_distance, which have units and grow with
+        the text, are left out.
+        """
+        rankings = {}
+        for layer, earlier in before._parts.items():
+            known_rows, order = torch.cat([rows for rows, _, _ in earlier]).sort()
+            known = {
+                name: torch.cat([part[2][name] for part in earlier])[order]
+                for name in earlier[0][2]
+            }
+            changes = []
+            for rows, _, shares in self._parts.get(layer, []):
+                place = torch.searchsorted(known_rows, rows).clamp(max=len(known_rows) - 1)
+                both = [name for name in shares if name in known]
+                differences = torch.stack([shares[name] - known[name][place] for name in both])
+                change = differences.square().mean(dim=0).sqrt()  # [M, B, H] -> [B, H]
+                is_in = known_rows[place] == rows
+                changes.append((rows[is_in], change[is_in]))
+            if changes:
+                rankings[layer] = _highest(changes)
+        return rankings
 
 
-def _change(
-    texts: Int[Tensor, " B"],
-    now: Mapping[str, PerText],
-    known_texts: Int[Tensor, " N"],
-    before: Mapping[str, Float[Tensor, "N H"]],
-) -> tuple[Bool[Tensor, " B"], PerText]:
-    """Return which texts the previous record has, and how much each changed; of others the change means nothing."""
-    place = torch.searchsorted(known_texts, texts).clamp(max=len(known_texts) - 1)
-    both = [name for name in now if name in before]
-    differences = torch.stack([now[name] - before[name][place] for name in both])  # [M, B, H]
-    return known_texts[place] == texts, differences.square().mean(dim=0).sqrt()
+def _highest(parts: list[tuple[Tensor, Tensor]]) -> Ranking:
+    """Return the texts of the highest scores; of equal scores the one that came first."""
+    rows, scores = (torch.cat(part) for part in zip(*parts, strict=True))
+    scores, order = scores.sort(dim=0, descending=True, stable=True)
+    return rows[order[:NUM_EXAMPLES]], scores[:NUM_EXAMPLES]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A role, and when a head has it: where `measure` is at least `least`."""
+# Roles
 
-    role: str
-    measure: str
-    least: float
-
-
-# In this order: the more a rule says, the earlier it comes. A head that rests on [CLS] may look far and wide otherwise.
+# A head has the first role whose measure is large enough. The more a rule says, the earlier it
+# comes: a head that rests on [CLS] may attend far and wide otherwise.
 RULES = (
-    Rule("first-token sink", "first", 0.4),
-    Rule("separator sink", "separator", 0.4),
-    Rule("same token", "same_token", 0.4),
-    Rule("previous token", "previous", 0.4),
-    Rule("next token", "next", 0.4),
-    Rule("itself", "self", 0.4),
-    Rule("last token", "last", 0.4),
-    Rule(
-        "across texts", "crossing", 0.6
-    ),  # of two texts as long as each other about 0.45 is by chance
-    Rule("position only", "position_only", 0.9),
-    Rule("broad", "entropy_share", 0.9),
-    Rule("focused", "focus", 0.7),  # 1 - entropy_share
+    ("first-token sink", "first", 0.4),
+    ("separator sink", "separator", 0.4),
+    ("same token", "same_token", 0.4),
+    ("previous token", "previous", 0.4),
+    ("next token", "next", 0.4),
+    ("itself", "self", 0.4),
+    ("last token", "last", 0.4),
+    ("across texts", "crossing", 0.6),  # uniform weights over texts of one length give about 0.45
+    ("position only", "position_only", 0.9),
+    ("broad", "entropy_share", 0.9),
+    ("focused", "focus", 0.7),  # 1 - entropy_share
 )
 NO_PATTERN = "no clear pattern"
 
 
 def role(numbers: Mapping[str, float]) -> tuple[str, float]:
-    """Return what a head seems to do, by its numbers (measure -> mean), and the number by which it is called so.
+    """Return what a head seems to do by its numbers, measure -> mean, and the deciding number.
 
-    Where no rule holds, the number is the one nearest to its rule. Measures that are missing are passed over.
+    Where no rule holds, the number is the one nearest to its rule. Measures that are missing are
+    passed over.
     """
-    known = {
-        **numbers,
-        **({"focus": 1 - numbers["entropy_share"]} if "entropy_share" in numbers else {}),
-    }
-    rules = [rule for rule in RULES if rule.measure in known]
-    for rule in rules:
-        if known[rule.measure] >= rule.least:
-            return rule.role, known[rule.measure]
-    nearest = max(rules, key=lambda rule: known[rule.measure] / rule.least, default=None)
-    return NO_PATTERN, known[nearest.measure] if nearest else 0.0
+    known = dict(numbers)
+    if "entropy_share" in known:
+        known["focus"] = 1 - known["entropy_share"]
+    rules = [(name, known[measure], least) for name, measure, least in RULES if measure in known]
+    for name, number, least in rules:
+        if number >= least:
+            return name, number
+    nearest = max(rules, key=lambda rule: rule[1] / rule[2], default=(NO_PATTERN, 0.0, 0.0))
+    return NO_PATTERN, nearest[1]
 
 
 def role_arrays(summary: Summary) -> dict[str, np.ndarray]:
-    """Return the role of every head and its score as the record keeps them, [L, H]; empty where there is no head."""
+    """Return every head's role and score as the record keeps them, [L, H], "" for no head."""
     layers = list(summary.values())
-    if not layers:
-        return {}
-    heads = [len(next(iter(measures.values()))[0]) for measures in layers]
+    heads = [len(means) for means, _ in (next(iter(measures.values())) for measures in layers)]
     names = np.full((len(layers), max(heads)), "", dtype="<U20")
     scores = np.full(names.shape, np.nan, dtype=np.float32)
     for layer, measures in enumerate(layers):
         for head in range(heads[layer]):
-            found = role({name: means[head] for name, (means, _) in measures.items()})
-            names[layer, head], scores[layer, head] = found
+            numbers = {name: means[head] for name, (means, _) in measures.items()}
+            names[layer, head], scores[layer, head] = role(numbers)
     return {"roles": names, "roles/score": scores}

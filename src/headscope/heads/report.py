@@ -1,9 +1,10 @@
 """One step of a record: model and texts in, arrays out that are named as in docs/record-format.md.
 
-`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_study` adds what is measured once.
-The recorder stores these arrays, and a page embeds them.
+`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_study` adds
+what is measured once. The recorder stores these arrays, and a page embeds them.
 
-Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes, n example texts.
+Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes, n
+example texts.
 """
 
 import re
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,30 +29,18 @@ from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
+from headscope.heads import contributions, measures
 from headscope.heads.capture import (
     HEADED,
+    Change,
     device_of,
     eval_mode,
     headed_layers,
-    intervene_layers,
+    intervene,
     logits_of,
     observe,
 )
-from headscope.heads.contributions import (
-    class_direction,
-    has_contributions,
-    integrated_gradients,
-    logit_contributions,
-)
-from headscope.heads.measures import (
-    MEASURES,
-    PAIR_MEASURES,
-    TOKEN_MEASURES,
-    Examples,
-    HeadStatistics,
-    Summary,
-    role_arrays,
-)
+from headscope.heads.measures import Examples, Summary, role_arrays
 from headscope.heads.study import Study
 from headscope.heads.transformers_models import transformers_models
 from headscope.model.objective import ONE_CLASS, Answer, Objective
@@ -64,10 +54,8 @@ from headscope.record.schema import (
     Text,
     encodable,
     label_text,
-    levels_of,
-    weights_from,
 )
-from headscope.record.writer import HeadRecorder
+from headscope.record.writer import HeadRecorder, rounded
 from headscope.tab.page import PageText
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
@@ -76,8 +64,7 @@ MAX_EXAMPLE = 160  # characters of an example's text that are kept
 MIB = 2**20
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """A text that is shown, and the same text as a batch of its own, without padding."""
 
     text: Text
@@ -93,8 +80,8 @@ class ProbeOutput:
         layers: names of the attention layers that have heads, in the order in which they ran.
         probabilities: class -> probability.
         answer: the predicted class, or classes.
-        arrays: named as in docs/record-format.md, without text_t/; each map in full, as layer_l/weights.
-        contributions: of every part of the model to the prediction; None where there is no such sum.
+        arrays: named as in docs/record-format.md, without text_t/; whole maps, as layer_l/weights.
+        contributions: of every part of the model to the prediction; None where it is no sum.
     """
 
     text: Text
@@ -118,7 +105,7 @@ class ProbeOutput:
 def choose_probes(
     data: TextDataModule, config: InspectionConfig, model: nn.Module, objective: Objective
 ) -> list[Probe]:
-    """Return the configured texts, or texts of the validation split: the classes in turn, long but not too long."""
+    """Return the configured texts, or long validation texts that fit, the classes in turn."""
     readout = readout_position(model)
 
     def probe(texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
@@ -142,7 +129,7 @@ def choose_probes(
 
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
-    """Return the rows, each class's first before any class's second; a row without a class comes last."""
+    """Return each class's first row before any class's second; rows without a class last."""
     if labels.ndim == 1:
         members = [labels == label for label in np.unique(labels)]
     else:
@@ -160,12 +147,12 @@ def make_probe(
     evidence: EvidenceVocabulary | None = None,
     readout: int | None = None,
 ) -> Probe:
-    """Encode a text or pair, cut as the tokenizer cuts and to max_tokens; for `readout` see `readout_position`."""
+    """Encode a text or pair, cut as the tokenizer cuts and to max_tokens."""
     if max_tokens is not None:
         limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
         tokenizer = copied(tokenizer)
         tokenizer.enable_truncation(limit)
-    encoding = tokenizer.encode(*texts)
+    encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
     special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
     segments = encoding.sequence_ids if len(texts) == 2 else None
     tokens = shown_tokens(tokenizer, encoding, texts)
@@ -199,63 +186,62 @@ def run_probe(
         label: contributions are to the prediction against this label; None: to the likeliest class.
         with_ablations: also the probabilities without each head: a forward pass for each.
     """
-    maps: dict[str, np.ndarray] = {}
-    norms: dict[str, np.ndarray] = {}
-    pooled: list[np.ndarray] = []
-    differences = [0.0]
-    layers = headed_layers(model)
-
-    def keep(name: str, call: AttentionCall) -> None:
-        maps[name] = call.weights()[0].cpu().numpy().astype(np.float32)
-        differences.append(call.difference())
-        layer = layers.get(name)
-        if call.values is not None and isinstance(layer, HeadedAttention):
-            norms[name] = value_norms(layer, call.values)[0].cpu().numpy()
-
-    def keep_pooling(name: str, call: AttentionCall) -> None:
-        pooled.append(call.weights()[0, 0, 0].cpu().numpy().astype(np.float32))
-
     batch = moved(probe.batch, device_of(model))
-    with (
-        torch.no_grad(),
-        eval_mode(model),
-        observe(model, keep, HEADED),
-        observe(model, keep_pooling, ScoredAttention),
-    ):
-        logits = model(*batch.inputs).float().cpu()
+    logits, layers, arrays = _observed(model, batch, probe.text)
     probabilities = objective.probabilities(logits / temperature)  # [1, C]
     (answer,) = objective.names(objective.predicted(probabilities), classes)
-    arrays: Arrays = {
-        "probabilities": probabilities[0].numpy().astype(np.float32),
-        "check": np.array(max(differences), dtype=np.float32),
-    }
-    for number, (name, weights) in enumerate(maps.items()):
-        arrays[f"layer_{number}/weights"] = weights
-        if name in norms:
-            arrays[f"layer_{number}/value_norms"] = norms[name]
-        if probe.text.segments is not None:
-            shares = quadrants(weights, probe.text.segments)
-            arrays[f"layer_{number}/quadrants"] = shares.astype(np.float32)
-    if pooled:
-        arrays["pooling"] = pooled[0]
     predicted = _indicator(answer, classes)
+    arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
         arrays["given"] = predicted.numpy().astype(np.uint8)
     likeliest = int(logits[0].argmax())
     name = classes[likeliest]
-    direction = class_direction(logits[0].double(), objective)
+    direction = contributions.class_direction(logits[0].double(), objective)
     if label is not None:
         name = f"{label_text(answer)} against {label_text(label)}"
         direction = predicted - _indicator(label, classes)
-    contributions = _contributions(model, batch, direction, name, probe.text.tokens)
-    if contributions is not None:
-        arrays |= contributions.arrays()
+    contributed = _contributions(model, batch, direction, name, probe.text.tokens)
+    if contributed is not None:
+        arrays |= contributed.arrays()
         if label is None:
             arrays["nats/class"] = np.array(likeliest, dtype=np.int32)
     if with_ablations:
         arrays |= ablate_each_head(model, probe, objective, temperature)
     by_class = dict(zip(classes, probabilities[0].tolist(), strict=True))
-    return ProbeOutput(probe.text, list(maps), by_class, answer, arrays, contributions)
+    return ProbeOutput(probe.text, layers, by_class, answer, arrays, contributed)
+
+
+def _observed(
+    model: nn.Module, batch: Batch, text: Text
+) -> tuple[Float[Tensor, "1 C"], list[str], Arrays]:
+    """Return the logits, the names of the layers, and the arrays of their maps."""
+    arrays: Arrays = {}
+    names: list[str] = []
+    differences = [0.0]
+
+    def keep(name: str, call: AttentionCall) -> None:
+        if name not in names:
+            names.append(name)
+        layer = f"layer_{names.index(name)}"
+        weights = call.weights()[0].cpu().numpy().astype(np.float32)
+        arrays[f"{layer}/weights"] = weights
+        differences.append(call.difference())
+        module = headed.get(name)
+        if isinstance(module, HeadedAttention) and call.values is not None:
+            arrays[f"{layer}/value_norms"] = value_norms(module, call.values)[0].cpu().numpy()
+        if text.segments is not None:
+            arrays[f"{layer}/quadrants"] = quadrants(weights, text.segments).astype(np.float32)
+
+    def keep_pooling(name: str, call: AttentionCall) -> None:
+        arrays["pooling"] = call.weights()[0, 0, 0].cpu().numpy().astype(np.float32)
+
+    headed = headed_layers(model)
+    maps = observe(model, keep, HEADED)
+    poolings = observe(model, keep_pooling, ScoredAttention)
+    with torch.no_grad(), eval_mode(model), maps, poolings:
+        logits = model(*batch.inputs).float().cpu()
+    arrays["check"] = np.array(max(differences), dtype=np.float32)
+    return logits, names, arrays
 
 
 def _indicator(answer: Answer, classes: Sequence[str]) -> Float[Tensor, " C"]:
@@ -264,12 +250,12 @@ def _indicator(answer: Answer, classes: Sequence[str]) -> Float[Tensor, " C"]:
     return torch.tensor([name in names for name in classes]).double()
 
 
-@torch.no_grad()
 def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K"]:
-    """Return || W^O_h v_hk ||: the length of what key k adds to a query's vector for each unit of its weight.
+    """Return || W^O_h v_hk ||: the length of what key k adds to a query per unit of weight.
 
-    Times the weight, that is how much the key really adds: a head may look at a token whose value is next to nothing
-    (Kobayashi et al. 2020, Attention is Not Only a Weight, section 3). In float32.
+    Times the weight, that is how much the key really adds: a head may attend to a token whose value
+    is next to nothing (Kobayashi et al. 2020, Attention is Not Only a Weight, section 3). In
+    float32.
     """
     weight = layer.output_projection.weight.float()
     columns = weight.unflatten(1, (layer.num_heads, -1))  # [D, H, E]
@@ -282,22 +268,23 @@ def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Flo
 def _contributions(
     model: nn.Module, batch: Batch, direction: Float[Tensor, " C"], name: str, tokens: Sequence[str]
 ) -> Contributions | None:
-    """Return what every part contributes to logits @ direction: exactly where it is a sum, else by gates."""
-    if has_contributions(model):
-        return logit_contributions(model, *batch.inputs)[0].along(direction, name, tokens)
+    """Return the contributions to logits @ direction: exact where they are a sum, else by gates."""
+    if contributions.has_contributions(model):
+        return contributions.logit_contributions(model, *batch.inputs)[0].along(
+            direction, name, tokens
+        )
     if not transformers_models(model) or not headed_layers(model):
         return None
-    gates = integrated_gradients(model, batch, direction)
-    heads = stack_layers([values.numpy() for values in gates.heads], 0.0)
-    by_key = np.zeros(
-        (*heads.shape, 0)
-    )  # not known; nor are feed-forward blocks, so `none` has them
-    none = np.zeros(len(heads))
-    return Contributions(name, tokens, heads, by_key.astype(np.int32), by_key, none, gates.none)
+    gates = contributions.integrated_gradients(model, batch, direction)
+    heads = stack_layers([of_layer.numpy() for of_layer in gates.heads], 0.0)
+    by_key = np.zeros((*heads.shape, 0))  # unknown; so are feed-forward blocks: `none` has them
+    feedforward = np.zeros(len(heads))
+    keys = by_key.astype(np.int32)
+    return Contributions(name, tokens, heads, keys, by_key, feedforward, gates.none)
 
 
 def stack_layers(layers: Sequence[np.ndarray], fill: float = np.nan) -> np.ndarray:
-    """Stack the arrays [H, ...] of layers into [L, H, ...], filled up where a layer has fewer heads."""
+    """Stack the layers' [H, ...] into [L, H, ...], filled up where a layer has fewer heads."""
     H = max(map(len, layers))
     rest = [(0, 0)] * (layers[0].ndim - 1)
     padded = [np.pad(it, [(0, H - len(it)), *rest], constant_values=fill) for it in layers]
@@ -309,40 +296,36 @@ def ablate_each_head(
 ) -> Arrays:
     """Return each class's probability with a head or a layer ablated to zero, in float32.
 
-    without/heads [L, H, C]: one head, NaN where a layer has fewer heads. without/layers [L, C]: all heads of a layer.
+    without/heads [L, H, C]: one head, NaN where a layer has fewer heads. without/layers [L, C]: all
+    heads of a layer.
     """
 
-    def without(name: str, heads: slice) -> Float[np.ndarray, " C"]:
-        def zero(outputs: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
-            outputs = outputs.clone()
-            outputs[:, heads] = 0
-            return outputs
-
-        with intervene_layers(model, {name: zero}):
+    def without(name: str, *heads: int) -> Float[np.ndarray, " C"]:
+        ablated: dict[tuple[str, int], Change] = {(name, head): "zero" for head in heads}
+        with intervene(model, ablated):
             logits = logits_of(model, probe.batch).float().cpu()
         return objective.probabilities(logits / temperature)[0].numpy()
 
+    whole = []
+    single = []
     with torch.no_grad(), eval_mode(model):
-        layers = headed_layers(model)
-        whole = np.stack([without(name, slice(None)) for name in layers])
-        H = max(layer.num_heads for layer in layers.values())
-        heads = np.full((len(layers), H, whole.shape[1]), np.nan, dtype=np.float32)
-        for number, (name, layer) in enumerate(layers.items()):
-            for head in range(layer.num_heads):
-                heads[number, head] = without(name, slice(head, head + 1))
-    return {"without/heads": heads, "without/layers": whole}
+        for name, layer in headed_layers(model).items():
+            heads = range(layer.num_heads)
+            whole.append(without(name, *heads))
+            single.append(np.stack([without(name, head) for head in heads]))  # [H, C]
+    return {"without/heads": stack_layers(single), "without/layers": np.stack(whole)}
 
 
 def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
-    """Return the output for the first tokens alone; quadrants and contributions stay those of the whole text."""
+    """Return the output for its first tokens; quadrants and contributions stay the whole's."""
     text = output.text
     if len(text.tokens) <= tokens:
         return output
     arrays = {}
     for name, array in output.arrays.items():
         _, *dims = TEXT_ARRAYS[re.sub(r"^layer_\d+", "layer_l", name)].split()
-        # A copy, so that the whole maps can be let go.
-        arrays[name] = array[tuple(slice(tokens if dim == "T" else None) for dim in dims)].copy()
+        first = tuple(slice(tokens if dim == "T" else None) for dim in dims)
+        arrays[name] = array[first].copy()  # so that the whole maps can be let go
     cut = replace(
         text,
         tokens=text.tokens[:tokens],
@@ -354,23 +337,23 @@ def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
 
 
 def number_arrays(summary: Summary) -> Arrays:
-    """Return numbers/<measure>/mean and error [L, H] in float64, NaN where there is no such head or measure."""
+    """Return numbers/<measure>/mean and error [L, H], NaN for no such head or measure."""
     arrays: Arrays = {}
-    for measure in dict.fromkeys(name for measures in summary.values() for name in measures):
+    for measure in dict.fromkeys(name for of_layer in summary.values() for name in of_layer):
         both = []
-        for measures in summary.values():
-            (means, _), *_ = measures.values()
+        for of_layer in summary.values():
+            (means, _), *_ = of_layer.values()
             missing = np.full((2, len(means)), np.nan)
-            both.append(np.array(measures.get(measure, missing)).T)  # [H, 2]
-        arrays[f"numbers/{measure}/mean"], arrays[f"numbers/{measure}/error"] = stack_layers(
-            both
-        ).transpose(2, 0, 1)
+            both.append(np.array(of_layer.get(measure, missing)).T)  # [H, 2]
+        stacked = stack_layers(both)  # [L, H, 2]
+        arrays[f"numbers/{measure}/mean"] = stacked[..., 0]
+        arrays[f"numbers/{measure}/error"] = stacked[..., 1]
     return arrays
 
 
 def text_summary(output: ProbeOutput) -> Summary:
     """Return the measures of every head over this one text."""
-    statistics = HeadStatistics()
+    statistics = measures.HeadStatistics()
     for name, weights in zip(output.layers, output.maps, strict=True):
         statistics.update(name, torch.from_numpy(weights)[None])  # [1, H, T, T]
     return statistics.summary()
@@ -379,44 +362,52 @@ def text_summary(output: ProbeOutput) -> Summary:
 def text_numbers(output: ProbeOutput) -> Arrays:
     """Return numbers/<measure>/mean [L, H] of this one text.
 
-    Of a pair also what goes from one text to the other, and each head's contribution where there is one.
+    Of a pair also what goes from one text to the other, and each head's contribution where there is
+    one.
     """
     numbers = number_arrays(text_summary(output))
-    found = {name: array for name, array in numbers.items() if name.endswith("/mean")}
+    means = {name: array for name, array in numbers.items() if name.endswith("/mean")}
     if output.text.segments is not None:
         crossing = [between(weights, output.text.segments) for weights in output.maps]
-        found["numbers/between/mean"] = stack_layers(crossing)
+        means["numbers/between/mean"] = stack_layers(crossing)
     if output.contributions is not None:
-        found["numbers/nats/mean"] = output.contributions.heads
-    return found
+        means["numbers/nats/mean"] = output.contributions.heads
+    return means
 
 
 def head_report(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
-    """Return one step: the arrays of every text and, where they were measured, numbers and role of every head."""
-    texts = {
+    """Return one step: the arrays of every text, and every head's numbers and role if given."""
+    arrays = {
         f"text_{place}/{name}": array
         for place, output in enumerate(outputs)
         for name, array in output.arrays.items()
     }
-    return texts | number_arrays(summary or {}) | role_arrays(summary or {})
+    if summary is not None:
+        arrays |= number_arrays(summary) | role_arrays(summary)
+    return arrays
 
 
-def example_arrays(examples: Examples, text_of: Callable[[int], str]) -> Arrays:
-    """Return the texts that stand out: rows and scores [L, H, n], filled up with -1 and NaN, and the texts by row."""
+def example_arrays(
+    examples: Examples, before: Examples | None, text_of: Callable[[int], str]
+) -> Arrays:
+    """Return the texts that stand out, and for each head their rows and scores [L, H, n]."""
     arrays: Arrays = {}
-    for kind, layers in (("focused", examples.focused), ("changed", examples.changed)):
+    rankings = {"focused": examples.focused()}
+    if before is not None:
+        rankings["changed"] = examples.changed(before)
+    all_rows = [np.zeros(0, dtype=np.int32)]
+    for kind, layers in rankings.items():
         if layers:
-            best = [np.array(layer.best()) for layer in layers.values()]  # [H, n, (row, score)]
-            rows, scores = np.moveaxis(
-                stack_layers([it.reshape(len(it), -1, 2) for it in best]), -1, 0
+            rows, scores = zip(*layers.values(), strict=True)  # [n, H] of each layer
+            stacked = stack_layers([of_layer.T.numpy() for of_layer in rows], -1.0).astype(np.int32)
+            arrays[f"examples/{kind}/rows"] = stacked
+            arrays[f"examples/{kind}/scores"] = stack_layers(
+                [each.T.float().numpy() for each in scores]
             )
-            arrays[f"examples/{kind}/rows"] = np.nan_to_num(rows, nan=-1).astype(np.int32)
-            arrays[f"examples/{kind}/scores"] = scores.astype(np.float32)
-    ranked = [rows.ravel() for name, rows in arrays.items() if name.endswith("rows")]
-    rows = np.unique(np.concatenate([np.zeros(0, dtype=np.int32), *ranked]))
-    rows = rows[rows >= 0]
-    texts = [encodable(text_of(int(row))[:MAX_EXAMPLE]) for row in rows]
-    arrays["examples/rows"] = rows
+            all_rows.append(stacked[stacked >= 0])
+    shown = np.unique(np.concatenate(all_rows))
+    texts = [encodable(text_of(int(row))[:MAX_EXAMPLE]) for row in shown]
+    arrays["examples/rows"] = shown
     arrays["examples/texts"] = np.array(texts, dtype=f"<U{MAX_EXAMPLE}")
     return arrays
 
@@ -443,10 +434,10 @@ def new_recorder(
 
 def beyond_the_usual(study: Study) -> Summary:
     """Return a study's numbers without those that every record has."""
-    usual = {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
+    usual = {*measures.MEASURES, *measures.TOKEN_MEASURES, *measures.PAIR_MEASURES}
     return {
-        layer: {name: values for name, values in measures.items() if name not in usual}
-        for layer, measures in study.numbers.items()
+        layer: {name: values for name, values in of_layer.items() if name not in usual}
+        for layer, of_layer in study.numbers.items()
     }
 
 
@@ -463,7 +454,7 @@ def record_study(
     probes: Sequence[Probe],
     objective: Objective,
 ) -> bool:
-    """Add a study, and the probes' probabilities without each head, to the best step; False if it was thinned out."""
+    """Add a study and the probes without each head to the best step; False if it was dropped."""
     arrays = study_arrays(study)
     for place, probe in enumerate(probes):
         ablations = ablate_each_head(model, probe, objective)
@@ -476,21 +467,20 @@ def record_study(
 
 
 def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:
-    """Return what a page shows of a text: its arrays, those of its step, and notes on where all this comes from.
+    """Return what a page shows of a text: its arrays, those of its step, and notes.
 
-    Weights are exact in float32 where they are few; else they are rounded to one byte, as in a record.
+    Weights are exact in float32 where they are few; else they are rounded to one byte, as in a
+    record.
     """
     arrays = dict(output.arrays)
     rounding = 0.0
     if sum(weights.size for weights in output.maps) > MAX_EXACT:
-        for number, weights in enumerate(output.maps):
-            del arrays[f"layer_{number}/weights"]
-            levels, scales = levels_of(weights)
-            arrays |= {f"layer_{number}/levels": levels, f"layer_{number}/scales": scales}
-            rounding = max(rounding, float(np.abs(weights_from(levels, scales) - weights).max()))
+        for number in range(len(output.layers)):
+            parts, difference = rounded(arrays.pop(f"layer_{number}/weights"))
+            arrays |= {f"layer_{number}/{name}": values for name, values in parts.items()}
+            rounding = max(rounding, difference)
     arrays["rounding"] = np.array(rounding, dtype=np.float32)
-    measures, others = split_measures(step)
-    contributions = output.contributions
-    answer = None if contributions is None else contributions.answer
-    all_notes = notes_of(contributions) | dict(notes)
-    return PageText(output.text, arrays, measures, all_notes, answer, others)
+    of_heads, others = split_measures(step)
+    answer = None if output.contributions is None else output.contributions.answer
+    all_notes = notes_of(output.contributions) | dict(notes)
+    return PageText(output.text, arrays, of_heads, all_notes, answer, others)

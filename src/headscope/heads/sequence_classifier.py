@@ -1,14 +1,14 @@
-"""A sequence classifier of Hugging Face's transformers, called as headscope's own models are.
+"""A sequence classifier of transformers, called as headscope's own models are.
 
-Everything in this folder calls a model with token ids, a key padding mask and segment ids, and gets logits [B, C].
-`SequenceClassifier` puts a transformers model behind that call and makes batches with the model's tokenizer. It imports
-nothing of transformers: the model and the tokenizer are handed in.
+Everything in this folder calls a model with token ids, a key padding mask and segment ids, and gets
+logits [B, C]. `SequenceClassifier` puts a transformers model behind that call and makes batches
+with the model's tokenizer. It imports nothing of transformers: model and tokenizer are handed in.
 
 Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,25 +16,30 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from headscope.data.batching import Batch
+from headscope.data.batching import Batch, moved
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import DataError
 from headscope.heads.capture import device_of, eval_mode
+from headscope.heads.measures import SpecialTokens
 from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
-from headscope.heads.study import SpecialTokens, Study, doubling_samples, quick_study
+from headscope.heads.study import Study, doubling_samples, quick_study
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.schema import Text
 
 TextOrPair = str | tuple[str, str]
 NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
+TOKENS_PER_BATCH = 2048  # padding included
 FIRST_SAMPLE = 100  # texts, of those over which heads are ablated
 EXPECTED = "expected two classes or more, as BertForSequenceClassification has"
+TokenIds = Int[Tensor, "B T"]
+Padding = Bool[Tensor, "B T"] | None
 
 
 class SequenceClassifier(nn.Module):
     """Call `model` as headscope's models are called.
 
-    The texts are encoded as the tokenizer alone would, cut to what the model can read, and padded on the right.
+    The texts are encoded as the tokenizer alone would, cut to what the model can read, and padded
+    on the right.
 
     Args:
         model: such as BertForSequenceClassification, with two classes or more.
@@ -56,76 +61,68 @@ class SequenceClassifier(nn.Module):
         self.model = model
         self.tokenizer = tokenizer
         config: Any = getattr(model, "config", None)
-        names: Mapping[int, str] | None = getattr(config, "id2label", None)
-        if not names or len(names) < 2 or getattr(config, "problem_type", None) == "regression":
-            raise ValueError(f"{type(model).__name__}: {EXPECTED}, got {len(names or ())}")
+        names: dict[int, str] = getattr(config, "id2label", None) or {}
+        if len(names) < 2 or getattr(config, "problem_type", None) == "regression":
+            raise ValueError(f"{type(model).__name__}: {EXPECTED}, got {len(names)}")
         self.labels = [str(names[number]) for number in sorted(names)]
         is_multi_label = config.problem_type == "multi_label_classification"
         self.objective: Objective = MultiLabel() if is_multi_label else ONE_CLASS
         empty = tokenizer("")["input_ids"]
         self.special = SpecialTokens(tuple(empty[1:]), tuple(empty))
         self.max_tokens = min(max_tokens, _max_tokens(model, tokenizer))
-        # Some tokenizers know the segments of a pair and pass none to the model, which then takes them for zeros.
+        self._pad: int | None = getattr(config, "pad_token_id", None)
+        # Some tokenizers know the segments of a pair and pass none to the model, which takes zeros.
         accepts_segments = "token_type_ids" in inspect.signature(model.forward).parameters
         self._has_segments = accepts_segments and "token_type_ids" in tokenizer.model_input_names
 
     def forward(
         self,
-        token_ids: Int[Tensor, "B T"],
-        key_padding_mask: Bool[Tensor, "B T"] | None = None,
-        segment_ids: Int[Tensor, "B T"] | None = None,
+        token_ids: TokenIds,
+        key_padding_mask: Padding = None,
+        segment_ids: TokenIds | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits; the mask is True at padding."""
         output = self._run(token_ids, key_padding_mask, segment_ids)
         logits: Tensor | None = getattr(output, "logits", None)
         if logits is None or logits.shape != (len(token_ids), len(self.labels)):
+            C = len(self.labels)
             raise ValueError(
-                f"{type(self.model).__name__}: {EXPECTED}, got no logits for {len(self.labels)} classes"
+                f"{type(self.model).__name__}: {EXPECTED}, got no logits for {C} classes"
             )
         return logits
 
     def _run(
-        self,
-        token_ids: Int[Tensor, "B T"],
-        key_padding_mask: Bool[Tensor, "B T"] | None,
-        segment_ids: Int[Tensor, "B T"] | None,
-        **options: bool,
+        self, token_ids: TokenIds, padding: Padding, segment_ids: TokenIds | None, **options: Any
     ) -> Any:
-        mask = torch.ones_like(token_ids)
-        if key_padding_mask is not None:
-            mask = (~key_padding_mask).long()
+        mask = torch.ones_like(token_ids) if padding is None else (~padding).long()
         if segment_ids is not None and self._has_segments:
-            options["token_type_ids"] = segment_ids  # type: ignore[assignment]
+            options["token_type_ids"] = segment_ids
         return self.model(input_ids=token_ids, attention_mask=mask, **options)
 
     def probe(self, text: TextOrPair, label: str | None = None) -> Probe:
-        """Return an encoded text or pair; its tokens are shown as the piece of the text that each is made of."""
+        """Return an encoded text or pair, each token as the piece of text that it is made of."""
         texts = (text,) if isinstance(text, str) else tuple(text)
         encoded = self._encode([text], return_special_tokens_mask=True)
-        (ids,) = encoded["input_ids"]
         (mask,) = encoded["special_tokens_mask"]
         if encoded.encodings:  # of a tokenizer in Rust
             segments = list(encoded.encodings[0].sequence_ids)
             tokens = shown_tokens(self.tokenizer.backend_tokenizer, encoded.encodings[0], texts)
         else:
             types = zip(mask, encoded["token_type_ids"][0], strict=True)
-            segments = [None if special else kind for special, kind in types]
+            segments = [None if is_special else kind for is_special, kind in types]
+            ids = encoded["input_ids"][0]
             tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids)]
-        special = [place for place, is_special in enumerate(mask) if is_special]
         batch = self._batch(encoded, [0], torch.tensor([-1]))
-        pair_segments = segments if len(texts) == 2 else None
-        return Probe(
-            Text(
-                "text",
-                tokens,
-                JOIN.join(texts),
-                label,
-                pair_segments,
-                special,
-                self._readout(batch),
-            ),
-            batch,
+        shown = Text(
+            name="text",
+            tokens=tokens,
+            text=JOIN.join(texts),
+            label=label,
+            segments=segments if len(texts) == 2 else None,
+            special=[place for place, is_special in enumerate(mask) if is_special],
+            readout=self._readout(batch),
         )
+        return Probe(shown, batch)
 
     def output(self, probe: Probe) -> ProbeOutput:
         """Return what the model makes of a text, with the probabilities without each head."""
@@ -137,45 +134,36 @@ class SequenceClassifier(nn.Module):
         return len(longer["input_ids"][0]) > self.max_tokens
 
     def _readout(self, batch: Batch) -> int | None:
-        """Return the position that the logits are read from, where it is one: 0 for [CLS], the last of a GPT.
+        """Return the position that the logits are read from: 0 for [CLS], the last of a GPT.
 
-        That is the one position of the last hidden state which the logits have a gradient for.
+        That is the position of the last hidden state with a gradient; None where it is not one.
         """
-        device = device_of(self)
-        segments = None if batch.segment_ids is None else batch.segment_ids.to(device)
-        ids = batch.token_ids.to(device)
+        inputs = moved(batch, device_of(self)).inputs
         try:
             with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
-                output = self._run(ids, None, segments, output_hidden_states=True)
-                last = output.hidden_states[-1]
-                (gradient,) = torch.autograd.grad(
-                    output.logits.double().sum(), last, allow_unused=True
-                )
+                output = self._run(*inputs, output_hidden_states=True)
+                logits = output.logits.double().sum()
+                (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
         except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
-            return None
-        if gradient is None:
             return None
         positions = (gradient[0] != 0).any(dim=-1).nonzero()[:, 0].tolist()
         return positions[0] if len(positions) == 1 else None
 
-    def batches(
-        self, texts: Sequence[TextOrPair], labels: Sequence[Any] = (), tokens_per_batch: int = 2048
-    ) -> list[Batch]:
-        """Return batches of texts of like length; at most `tokens_per_batch` positions each, padding included.
+    def batches(self, texts: Sequence[TextOrPair], labels: Sequence[Any] = ()) -> list[Batch]:
+        """Return batches of texts of like length.
 
         Args:
             texts: all of them single texts, or all pairs.
-            labels: of each text its class, a name or a number; where a text may have several classes, a list of them.
-                None if they are not known.
-            tokens_per_batch: see above.
+            labels: of each text its class, a name or a number; where a text may have several
+                classes, a list of them. None if they are not known.
 
         Raises:
-            DataError: for a label that the model does not know, or another number of labels than of texts.
+            DataError: for a label that the model does not know, or another number of labels than of
+                texts.
         """
         if labels and len(labels) != len(texts):
-            raise DataError(
-                f"labels: expected one for each of {len(texts)} texts, got {len(labels)}"
-            )
+            N = len(texts)
+            raise DataError(f"labels: expected one for each of {N} texts, got {len(labels)}")
         encoded = self._encode(texts)
         classes = self._classes(labels) if labels else torch.full((len(texts),), -1)
         lengths = [len(ids) for ids in encoded["input_ids"]]
@@ -183,27 +171,22 @@ class SequenceClassifier(nn.Module):
         for row in sorted(range(len(texts)), key=lambda row: lengths[row]):
             size = (len(groups[-1]) + 1) * lengths[row] if groups else 0
             # Without an id for padding the model takes one text at a time.
-            if not groups or self._pad is None or size > tokens_per_batch:
+            if not groups or self._pad is None or size > TOKENS_PER_BATCH:
                 groups.append([])
             groups[-1].append(row)
         return [self._batch(encoded, rows, classes) for rows in groups]
 
-    @property
-    def _pad(self) -> int | None:
-        pad: int | None = getattr(self.model.config, "pad_token_id", None)
-        return pad
-
     def _batch(self, encoded: Any, rows: list[int], classes: Int[Tensor, "N *C"]) -> Batch:
-        def padded(name: str, value: int) -> Tensor:
+        def padded(name: str, value: int) -> TokenIds:
             values = [torch.tensor(encoded[name][row]) for row in rows]
             return pad_sequence(values, batch_first=True, padding_value=value)
 
         token_ids = padded("input_ids", self._pad or 0)
         lengths = torch.tensor([len(encoded["input_ids"][row]) for row in rows])
-        padding = torch.arange(token_ids.shape[1]) >= lengths[:, None]
+        padding = torch.arange(token_ids.shape[1]) >= lengths[:, None]  # [B, T]
         return Batch(
             token_ids,
-            padding if bool(padding.any()) else None,
+            padding if padding.any() else None,
             padded("token_type_ids", 0) if encoded["is_pair"] else None,
             classes[rows],
             torch.tensor(rows),
@@ -218,16 +201,13 @@ class SequenceClassifier(nn.Module):
         return classes
 
     def _number(self, label: Any) -> int:
-        if isinstance(label, str) and label in self.labels:
-            return self.labels.index(label)
-        try:
-            number = -1 if isinstance(label, float) else int(label)
-        except (TypeError, ValueError):
-            number = -1
-        if not 0 <= number < len(self.labels):
+        number = label
+        if isinstance(label, str):
+            number = self.labels.index(label) if label in self.labels else None
+        if number not in range(len(self.labels)):
             names = ", ".join(self.labels[:20])
             raise DataError(f"labels: expected {names}, or a number from 0 on, got {label!r}")
-        return number
+        return int(number)
 
     def _encode(
         self, texts: Sequence[TextOrPair], max_length: int | None = None, **options: bool
@@ -249,7 +229,7 @@ class SequenceClassifier(nn.Module):
 
 
 def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
-    """Return how many tokens the model can read: as many as it has positions for, and as its tokenizer allows."""
+    """Return how many tokens the model can read, by its positions and its tokenizer."""
     limits = [NO_LIMIT, getattr(tokenizer, "model_max_length", NO_LIMIT)]
     for name, table in model.named_modules():
         is_positions = name.endswith(("position_embeddings", "embed_positions", "wpe"))
@@ -263,14 +243,15 @@ def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
 def study_texts(
     classifier: SequenceClassifier, texts: Sequence[TextOrPair], labels: Sequence[Any]
 ) -> Study:
-    """Return which heads matter over labelled texts: measures, ablation effects, gates and similarity.
+    """Return which heads matter over labelled texts: measures, ablation effects and gates.
 
-    Every head is ablated on FIRST_SAMPLE of the texts, drawn always the same; heads whose effect is inconclusive are
-    ablated on further ones. `headscope.heads.study.study` also measures what takes much longer.
+    Every head is ablated on FIRST_SAMPLE of the texts, drawn always the same; heads whose effect is
+    inconclusive are ablated on further ones. `headscope.heads.study.study` also measures what takes
+    much longer.
     """
     classifier.batches(texts, labels)  # raises its errors before anything is measured
     samples = [
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
-        for rows in doubling_samples(len(texts), FIRST_SAMPLE, 0, max_samples=len(texts))
+        for rows in doubling_samples(len(texts), FIRST_SAMPLE, seed=0)
     ]
     return quick_study(classifier, samples, classifier.special, classifier.objective)

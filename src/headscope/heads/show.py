@@ -1,4 +1,4 @@
-"""What every head of a classifier does with one text, as an object with the numbers and as a page: `headscope.show`.
+"""What every head of a classifier does with one text: an object with numbers and a page.
 
 Shape letters: L layers, H heads, T tokens, C classes.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
-from headscope.heads.ablation import headline as headline_of
+from headscope.heads.ablation import headline
 from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.report import (
     ProbeOutput,
@@ -26,7 +26,8 @@ from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, 
 from headscope.heads.study import Study
 from headscope.tab.page import page, write_page
 
-# The frame may run the page's one script and save what it offers for saving. It cannot reach the notebook around it.
+# The frame may run the page's one script and save what it offers for saving. It cannot reach the
+# notebook around it.
 FRAME = (
     '<iframe title="Attention heads" sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
     'style="width: 100%; height: 860px; border: 0; background: white"></iframe>'
@@ -35,14 +36,15 @@ FRAME = (
 
 @dataclass(frozen=True, eq=False)
 class HeadView:
-    """What every head does with a text: in a notebook the page, and `print` gives a summary of a line.
+    """What every head does with a text: in a notebook the page, by `print` a summary of a line.
 
     Attributes:
         tokens: of the text, as a person reads them.
         maps: layer name -> weights [H, T, T]; each row sums to 1.
         probabilities: class -> probability.
-        contributions: each head's contribution to the prediction [L, H], in nats: see `headscope.heads.contributions`.
-            None for a model of headscope's that does not read out at [CLS], whose logits are no such sum.
+        contributions: each head's contribution to the prediction [L, H], in nats: see
+            `headscope.heads.contributions`. None for a model of headscope's that does not read out
+            at [CLS], whose logits are no such sum.
         without_heads: each class's probability with that head ablated [L, H, C].
         without_layers: the same with all heads of that layer ablated [L, C].
         numbers: layer name -> measure -> (of each head, its standard error), of this text alone.
@@ -68,17 +70,16 @@ class HeadView:
     @property
     def roles(self) -> list[list[str]]:
         """The role of each head of each layer in this text: see `headscope.heads.measures`."""
-        heads = [len(measures["self"][0]) for measures in self.numbers.values()]
         roles = role_arrays(self.numbers)["roles"].tolist()
-        return [row[:count] for row, count in zip(roles, heads, strict=True)]
+        return [[role for role in of_layer if role] for of_layer in roles]
 
     def __str__(self) -> str:
         """Return the probabilities and, if that was measured, which heads matter."""
         shares = ", ".join(f"{name} {share:.3f}" for name, share in self.probabilities.items())
-        headline = "give labelled texts to measure which heads matter"
+        matter = "give labelled texts to measure which heads matter"
         if self.study is not None:
-            headline = headline_of(self.study.effects)
-        return f"{len(self.tokens)} tokens; {shares}; {headline}"
+            matter = headline(self.study.effects)
+        return f"{len(self.tokens)} tokens; {shares}; {matter}"
 
     def save(self, path: str | Path) -> Path:
         """Write the page into one HTML file, which needs neither a server nor a network."""
@@ -102,23 +103,27 @@ def show(
     labels: Sequence[Any] | None = None,
     max_tokens: int = 128,
 ) -> HeadView:
-    """Show what every head of a transformers sequence classifier does with a text; last in a notebook's cell, its page.
+    """Show what every head of a transformers sequence classifier does with a text.
 
         headscope.show(model, tokenizer, "a film that knows what it wants")
-        headscope.show(model, tokenizer, text, texts=some_texts, labels=their_classes)  # which heads matter, too
+        headscope.show(model, tokenizer, text, texts=some_texts, labels=their_classes)
 
-    Nothing is fetched, and the model is left as it was. For a run that headscope trained: `run.show(text)`.
+    Last in a notebook's cell, it is the page. With labelled texts it says which heads matter, too.
+    Nothing is fetched, and the model is left as it was. For a run that headscope trained:
+    `run.show(text)`.
 
     Args:
         model: such as BertForSequenceClassification, with two classes or more.
         tokenizer: the model's own.
         text: what is shown.
         text_pair: the second text, for a model of pairs.
-        texts: labelled texts, or pairs (text, text_pair), over which every head is ablated in turn. That takes a
-            forward pass over all of them for each head; 300 are enough for a first answer.
-        labels: the class of each of them, a name or a number; a list of them where a text may have several.
-        max_tokens: a longer text is cut, for the model too, and the page says so. The page grows with the square of
-            this: 12 x 12 heads take 3 MiB at 128 tokens, 12 at 256.
+        texts: labelled texts, or pairs (text, text_pair), over which every head is ablated in turn.
+            That takes a forward pass over all of them for each head; 300 are enough for a first
+            answer.
+        labels: the class of each of them, a name or a number; a list of them where a text may have
+            several.
+        max_tokens: a longer text is cut, for the model too, and the page says so. The page grows
+            with the square of this: 12 x 12 heads take 3 MiB at 128 tokens, 12 at 256.
 
     Raises:
         ValueError: if the model is no sequence classifier, or texts come without labels.
@@ -126,16 +131,16 @@ def show(
     """
     if not text.strip():
         raise ValueError("text: expected a text, got an empty one")
-    if (texts is None) != (labels is None):
-        raise ValueError("texts, labels: expected both or neither, got one")
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
-    given = text if text_pair is None else (text, text_pair)
     study = None
     if texts is not None and labels is not None:
         study = study_texts(classifier, texts, labels)
+    elif texts is not None or labels is not None:
+        raise ValueError("texts, labels: expected both or neither, got one")
+    shown = text if text_pair is None else (text, text_pair)
     notes = {"model": f"{type(model).__name__} {getattr(model, 'name_or_path', '')}".strip()}
-    output = classifier.output(classifier.probe(given))
-    if classifier.is_cut(given):
+    output = classifier.output(classifier.probe(shown))
+    if classifier.is_cut(shown):
         count = len(output.text.tokens)
         notes["shown"] = f"the first {count} tokens, which are all that the model was given"
     return head_view(output, study, notes)
@@ -150,7 +155,7 @@ def head_view(
     if study is not None:
         step |= study_arrays(study)
     layers = [f"layer {number}" for number in range(len(output.layers))]
-    shown = page_text(output, step, notes or {})
+    text = page_text(output, step, notes or {})
     return HeadView(
         tokens=output.text.tokens,
         maps=dict(zip(output.layers, output.maps, strict=True)),
@@ -160,5 +165,5 @@ def head_view(
         without_layers=output.arrays["without/layers"],
         numbers=summary,
         study=study,
-        html=page("Attention heads", layers, list(output.probabilities), [shown]),
+        html=page("Attention heads", layers, list(output.probabilities), [text]),
     )

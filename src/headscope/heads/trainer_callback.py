@@ -1,10 +1,8 @@
-"""A callback for transformers.Trainer that records every head of a sequence classifier while it is fine-tuned.
+"""A callback for transformers.Trainer that records every head while a classifier is fine-tuned.
 
 Imported only when it is asked for, since transformers is an optional dependency.
 """
 
-import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,29 +34,32 @@ except ImportError as error:
 class HeadsCallback(TrainerCallback):
     """Record every head while transformers.Trainer trains, for TensorBoard's Heads tab.
 
-        callback = headscope.HeadsCallback(tokenizer, ["a film that knows what it wants"], texts, labels)
+        callback = headscope.HeadsCallback(tokenizer, ["a film that knows"], texts, labels)
         trainer = Trainer(model, args, train_dataset=..., callbacks=[callback])
         trainer.train()
 
-    The maps of the shown texts, and the numbers of every head, are recorded at step 0, at every evaluation and at the
-    end. Then, if you give labelled texts, every head is ablated in turn, so that the tab opens with the heads that
-    matter; with `load_best_model_at_end` those of the best model. That takes a forward pass over the labelled texts
-    for each head. The training is the same, to the last digit, as without the callback.
+    The maps of the shown texts, and the numbers of every head, are recorded at step 0, at every
+    evaluation and at the end. Then, if you give labelled texts, every head is ablated in turn, so
+    that the tab opens with the heads that matter; with `load_best_model_at_end` those of the best
+    model. That takes a forward pass over the labelled texts for each head. The training is the
+    same, to the last digit, as without the callback.
 
-    Not for weights that are spread over processes (DeepSpeed's stage 3, FSDP): a forward pass of one alone would hang.
+    Not for weights that are spread over processes (DeepSpeed's stage 3, FSDP): a forward pass of
+    one alone would hang.
 
     Args:
         tokenizer: the model's own.
         shown: texts, or pairs (text, text_pair), whose maps are recorded; a few.
-        texts: labelled texts, on which heads are ablated; 400 are enough for a first answer. The other numbers are of
-            the first 100. If None: those of the shown texts, and no effects.
+        texts: labelled texts, on which heads are ablated; 400 are enough for a first answer. The
+            other numbers are of the first 100. If None: those of the shown texts, and no effects.
         labels: the class of each of them, a name or a number.
-        folder: of the record. If None: the Trainer's TensorBoard folder where it has one, else its output_dir.
+        folder: of the record. If None: the Trainer's output_dir.
         max_tokens: longer texts are cut.
 
     Attributes:
         recorder: writes the record; made when training begins, in the first process alone.
-        study: what depends on each head, known when training has ended; None if no labelled texts were given.
+        study: what depends on each head, known when training has ended; None without labelled
+            texts.
     """
 
     def __init__(
@@ -82,13 +83,12 @@ class HeadsCallback(TrainerCallback):
         self.max_tokens = max_tokens
         self.recorder: HeadRecorder
         self.study: Study | None = None
-        self._created = time.time()
         self._is_recording = False
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any
     ) -> None:
-        """Encode the texts, create the record, and record step 0, which a resumed training has already."""
+        """Encode the texts, and record step 0, which a resumed training has already."""
         self._is_recording = bool(state.is_world_process_zero)
         if not self._is_recording:
             return
@@ -97,15 +97,15 @@ class HeadsCallback(TrainerCallback):
         self._classifier = classifier
         self._batches = classifier.batches(self.texts[:FIRST_SAMPLE])
         probes = [classifier.probe(text) for text in self.shown]
-        self._subjects = ProbeSet(
-            probes, classifier.labels, classifier.special, self._text_of, classifier.objective
-        )
-        folder = _tensorboard_folder(args, self._created) if self.folder is None else self.folder
+        names = classifier.labels
+        objective = classifier.objective
+        self._subjects = ProbeSet(probes, names, classifier.special, self._text_of, objective)
+        folder = Path(self.folder or args.output_dir)
         count = min(FIRST_SAMPLE, len(self.texts))
         which = "of the labelled" if self.labels else "shown"
         notes = {"dropout": "off", "numbers": f"over {count} {which} texts"}
         config = InspectionConfig(max_tokens=self.max_tokens)
-        self.recorder = new_recorder(Path(folder), probes, classifier.labels, config, notes)
+        self.recorder = new_recorder(folder, probes, names, config, notes)
         write_marker(folder)
         self._hook: HeadStatsHook | None = None
         self._last_step = state.global_step
@@ -128,12 +128,10 @@ class HeadsCallback(TrainerCallback):
         if state.global_step != self._last_step and best_step == state.global_step:
             self._record(state.global_step)
         if self.labels:
-            classifier = self._classifier
-            self.study = study_texts(classifier, self.texts, self.labels)
+            model = self._classifier
+            self.study = study_texts(model, self.texts, self.labels)
             probes = self._subjects.probes
-            record_study(
-                self.recorder, best_step, self.study, classifier, probes, classifier.objective
-            )
+            record_study(self.recorder, best_step, self.study, model, probes, model.objective)
 
     def _record(self, step: int) -> None:
         """Measure the texts, as the model is now, and record maps and numbers."""
@@ -152,19 +150,3 @@ class HeadsCallback(TrainerCallback):
     def _text_of(self, row: int) -> str:
         text = self.texts[row]
         return text if isinstance(text, str) else JOIN.join(text)
-
-
-def _tensorboard_folder(args: Any, created: float) -> Path:
-    """Return the folder that the Trainer's TensorBoard callback writes to; output_dir if there is none.
-
-    transformers 4 names it in the arguments. From 5 on the callback makes up a name when training begins: it is the
-    one with the newest event file since the callback was `created`.
-    """
-    given = os.environ.get("TENSORBOARD_LOGGING_DIR") or getattr(args, "logging_dir", None)
-    if given:
-        return Path(given).expanduser()
-    files = Path(args.output_dir).glob("runs/**/events.out.tfevents.*")
-    newest = max(files, key=lambda path: path.stat().st_mtime, default=None)
-    if newest is None or newest.stat().st_mtime < created:
-        return Path(args.output_dir)
-    return newest.parent

@@ -1,25 +1,30 @@
-"""Observing the attention of transformers' models at the speed of their fused kernel, and intervening on it.
+"""Observing transformers' attention at the speed of its fused kernel, and intervening on it.
 
-Models call attention through a registry (AttentionInterface): a function gets queries, keys, values and a mask, and
-returns the head outputs. While a model is observed, the functions that it may call are wrapped, so its output stays
-equal to the last digit and its settings are untouched. For those who ask, the weights are computed beside it:
+Models call attention through a registry (AttentionInterface): a function gets queries, keys, values
+and a mask, and returns the head outputs. While a model is observed, the functions that it may call
+are wrapped, so its output stays equal to the last digit and its settings are untouched. For those
+who ask, the weights are computed beside it:
 
-    softmax(scale Q K^T + bias + mask)      where the model uses "sdpa"
-    what its own function returned          where it uses "eager", which may do more, such as a softcap or sinks
+    softmax(scale Q K^T + bias + mask)      where the model uses "sdpa" what its own function
+    returned          where it uses "eager", which may do more, such as a softcap or sinks
 
-Models that do not use the registry, such as DeBERTa, are asked for `output_attentions`: maps alone, no interventions.
-While they are observed they use their own eager code, so that their output is equal up to rounding.
+Models that do not use the registry, such as DeBERTa, are asked for `output_attentions`: maps alone,
+no interventions. While they are observed they use their own eager code, so that their output is
+equal up to rounding.
 
-Layers are named by their module. One that runs several times in a forward pass, as ALBERT's does, has a name for each
-run: `attention`, `attention#1`, `attention#2`.
+Layers are named by their module. One that runs several times in a forward pass, as ALBERT's does,
+has a name for each run: `attention`, `attention#1`, `attention#2`.
 
-Shape letters: B texts, H heads, G heads of keys and values where several queries share one, Q queries, K keys, E width.
+Shape letters: B texts, H heads, G heads of keys and values where several queries share one, Q
+queries, K keys, E width.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from dataclasses import dataclass, field
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -31,18 +36,22 @@ from headscope.attention.multi_head import Intervention
 
 Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
+Queries = Float[Tensor, "B H Q E"]
+Keys = Float[Tensor, "B G K E"]  # values too
+HeadOutputs = Float[Tensor, "B Q H E"]
 KNOWN = ("sdpa", "eager")
+EAGER = "eager_attention_forward"  # of a model's file
 MAPS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 
 
 def is_transformers(module: nn.Module) -> bool:
-    """Return whether a module is a model of transformers; false where transformers is not even imported."""
+    """Return whether a module is a model of transformers."""
     library = sys.modules.get("transformers.modeling_utils")
     return library is not None and isinstance(module, library.PreTrainedModel)
 
 
 def transformers_models(model: nn.Module) -> dict[str, Any]:
-    """Return transformers' models in a module, or the module itself, by name; none that is a part of another."""
+    """Return transformers' models in a module, or itself, by name; none is a part of another."""
     models: dict[str, Any] = {}
     for name, module in model.named_modules():
         is_inner = any(not outer or name.startswith(f"{outer}.") for outer in models)
@@ -57,27 +66,26 @@ def observe_transformers(
     observer: Observer | None = None,
     interventions: Mapping[str, Intervention] | None = None,
 ) -> Iterator[None]:
-    """Show the observer every call of an attention layer of transformers' models, and change some head outputs.
-
-    Afterwards everything is as it was.
+    """Show the observer every attention call of transformers' models, and change some head outputs.
 
     Raises:
-        ValueError: for a model whose attention cannot be observed or changed; the message names its class.
+        ValueError: for a model whose attention cannot be observed or changed; the message names its
+            class.
     """
     with ExitStack() as stack:
         for prefix, inner in transformers_models(model).items():
-            names = {
-                module: f"{prefix}.{name}".strip(".") for name, module in inner.named_modules()
-            }
             if inner._can_set_attn_implementation():
+                names = {
+                    module: f"{prefix}.{name}".strip(".") for name, module in inner.named_modules()
+                }
                 _wrap_functions(stack, inner, _Watch(names, observer, interventions or {}))
             elif interventions:
                 raise ValueError(
-                    f"{type(inner).__name__}: does not use transformers' AttentionInterface, so its heads"
-                    " cannot be ablated"
+                    f"{type(inner).__name__}: does not use transformers' AttentionInterface, so its"
+                    " heads cannot be ablated"
                 )
             elif observer is not None:
-                _ask_for_maps(stack, inner, names[inner], observer)
+                _ask_for_maps(stack, inner, prefix, observer)
         yield
 
 
@@ -88,33 +96,28 @@ def _wrap_functions(stack: ExitStack, model: Any, watch: "_Watch") -> None:
     used = {part.config._attn_implementation for part in model.modules() if is_transformers(part)}
     if unknown := used.difference(KNOWN):
         raise ValueError(
-            f'{type(model).__name__}: expected the attention "sdpa" or "eager", got {unknown.pop()!r};'
-            ' call model.set_attn_implementation("sdpa") first'
+            f'{type(model).__name__}: expected the attention "sdpa" or "eager", got'
+            f' {unknown.pop()!r}; call model.set_attn_implementation("sdpa") first'
         )
     sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
     AttentionInterface.register("sdpa", watch.wrap(sdpa))
     stack.callback(AttentionInterface.register, "sdpa", sdpa)
     for file in {sys.modules[type(module).__module__] for module in model.modules()}:
-        if (eager := getattr(file, "eager_attention_forward", None)) is not None:
-            file.eager_attention_forward = watch.wrap(eager)  # type: ignore[attr-defined]
-            stack.callback(setattr, file, "eager_attention_forward", eager)
+        if (eager := getattr(file, EAGER, None)) is not None:
+            setattr(file, EAGER, watch.wrap(eager))
+            stack.callback(setattr, file, EAGER, eager)
     stack.callback(model.register_forward_pre_hook(watch.start).remove)
     stack.callback(model.register_forward_hook(watch.check).remove)
 
 
+@dataclass
 class _Watch:
     """Shows the calls of a model's attention layers to an observer, and changes head outputs."""
 
-    def __init__(
-        self,
-        names: Mapping[nn.Module, str],
-        observer: Observer | None,
-        interventions: Mapping[str, Intervention],
-    ) -> None:
-        self.names = names
-        self.observer = observer
-        self.interventions = interventions
-        self.runs: dict[nn.Module, int] = {}  # of each layer, in this forward pass
+    names: Mapping[nn.Module, str]
+    observer: Observer | None
+    interventions: Mapping[str, Intervention]
+    runs: Counter[nn.Module] = field(default_factory=Counter)  # of layers, in this forward pass
 
     def start(self, *_: Any) -> None:
         self.runs.clear()
@@ -130,17 +133,18 @@ class _Watch:
         @wraps(function)
         def attention(
             module: nn.Module,
-            query: Float[Tensor, "B H Q E"],
-            key: Float[Tensor, "B G K E"],
-            value: Float[Tensor, "B G K E"],
+            query: Queries,
+            key: Keys,
+            value: Keys,
             attention_mask: Tensor | None,
             **options: Any,
-        ) -> tuple[Float[Tensor, "B Q H E"], Tensor | None]:
+        ) -> tuple[HeadOutputs, Tensor | None]:
             inputs = (module, query, key, value, attention_mask)
             head_outputs, weights = function(*inputs, **options)
             if module not in self.names:
                 return head_outputs, weights
-            run = self.runs[module] = self.runs.get(module, -1) + 1
+            run = self.runs[module]
+            self.runs[module] += 1
             name = self.names[module] + (f"#{run}" if run else "")
             if self.observer is not None:
                 with torch.no_grad():
@@ -156,11 +160,11 @@ class _Watch:
 
 def _attention_call(
     module: nn.Module,
-    query: Float[Tensor, "B H Q E"],
-    key: Float[Tensor, "B G K E"],
-    value: Float[Tensor, "B G K E"],
+    query: Queries,
+    key: Keys,
+    value: Keys,
     mask: Tensor | None,
-    head_outputs: Float[Tensor, "B Q H E"],
+    head_outputs: HeadOutputs,
     weights: Float[Tensor, "B H Q K"] | None,
     options: Mapping[str, Any],
 ) -> AttentionCall:
@@ -171,7 +175,7 @@ def _attention_call(
 
     def compute(rows: Rows, precision: torch.dtype) -> Tensor:
         if weights is not None:
-            return weights[rows].to(precision)
+            return _rows(weights, rows, precision)
         scale = options.get("scaling")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         scores = (query[rows].to(precision) * scale) @ keys[rows].to(precision).transpose(-2, -1)
@@ -183,9 +187,8 @@ def _attention_call(
         is_causal = options.get("is_causal")
         if is_causal is None:
             is_causal = getattr(module, "is_causal", True)
-        return masked_softmax(
-            scores, causal_mask(Q, K, scores.device) if is_causal and Q > 1 else None
-        )
+        causal = causal_mask(Q, K, scores.device) if is_causal and Q > 1 else None
+        return masked_softmax(scores, causal)
 
     def compare(weights: Float[Tensor, "B H Q K"]) -> Tensor:
         return (weights @ values.to(weights.dtype) - head_outputs.transpose(1, 2)).abs().max()
@@ -208,9 +211,10 @@ def _padding(mask: Tensor | None, B: int, K: int) -> Bool[Tensor, "B K"] | None:
 
 
 def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer) -> None:
-    """Ask a model outside the registry for its maps at each forward pass, until the stack is closed."""
+    """Ask a model outside the registry for its maps at each forward pass."""
     for part in filter(is_transformers, model.modules()):
-        # Falcon would add the mask that it made for sdpa to its eager scores, where it hides nothing.
+        # Falcon would add the mask that it made for sdpa to its eager scores, where it hides
+        # nothing.
         used = part.config._attn_implementation
         stack.callback(setattr, part.config, "_attn_implementation_internal", used)
         part.config._attn_implementation_internal = "eager"
@@ -218,7 +222,7 @@ def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer)
     def ask(_: Any, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return args, options | {"output_attentions": True, "return_dict": True}
 
-    def tell(_: Any, args: Any, options: dict[str, Any], output: Any) -> None:
+    def show(_: Any, args: Any, options: dict[str, Any], output: Any) -> None:
         maps = {
             f"{prefix}.{name}.{number}".strip("."): weights
             for name in MAPS
@@ -226,15 +230,18 @@ def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer)
         }
         if not maps or not all(isinstance(each, Tensor) for each in maps.values()):
             raise ValueError(
-                f"{type(model).__name__}: does not use transformers' AttentionInterface and returned no"
-                " attention maps"
+                f"{type(model).__name__}: does not use transformers' AttentionInterface and"
+                " returned no attention maps"
             )
-        mask = options.get("attention_mask")
+        mask: Tensor | None = options.get("attention_mask")
         for name, weights in maps.items():
-            is_of_keys = mask is not None and mask.shape == weights.shape[::3]
-            padding = mask == 0 if is_of_keys else None
-            compute = lambda rows, precision, weights=weights: weights[rows].to(precision)  # noqa: E731
-            observer(name, AttentionCall(tuple(weights.shape), padding, weights, compute))
+            B, H, Q, K = weights.shape
+            padding = mask.eq(0) if mask is not None and mask.shape == (B, K) else None
+            observer(name, AttentionCall((B, H, Q, K), padding, weights, partial(_rows, weights)))
 
     stack.callback(model.register_forward_pre_hook(ask, with_kwargs=True).remove)
-    stack.callback(model.register_forward_hook(tell, with_kwargs=True).remove)
+    stack.callback(model.register_forward_hook(show, with_kwargs=True).remove)
+
+
+def _rows(weights: Tensor, rows: Rows, precision: torch.dtype) -> Tensor:
+    return weights[rows].to(precision)
