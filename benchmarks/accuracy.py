@@ -125,7 +125,7 @@ def trained(folder: Path, seeds: int, *overrides: str) -> list[Path]:
     place = [
         f"outputs_dir='{folder.parent}'",
         f"name='{folder.name}'",
-        f"seeds={seeds}",
+        f"seed=range({seeds})",
         "trainer.progress=false",
     ]
     command = [

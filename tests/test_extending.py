@@ -24,8 +24,8 @@ from headscope.extension import is_import_path
 from headscope.model.classifier import build_attention
 from headscope.model.pooling import build_pooling
 from headscope.run import load_config
-from headscope.settings import problems
 from headscope.training.train import train
+from headscope.validation import check
 
 PAGE = Path(__file__).parents[1] / "docs/extending.md"
 Write = Callable[[str], None]
@@ -134,7 +134,7 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
         "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
     )
     config = configured(tmp_path)
-    assert list(problems(config)) == []
+    check(config)
     folder = train(config).folder
     with pytest.raises(
         RunError,
@@ -182,7 +182,7 @@ def test_an_own_attention_is_read_head_by_head(package: Write) -> None:
     ("name", "message"),
     [
         ("nowhere", "cannot be imported: AttributeError"),
-        ("number", "is of type int; takes a class or a function"),
+        ("number", "expected a class or a function, got a int"),
         ("Plain", "expected a subclass of headscope.HeadedAttention"),
         (
             "Lacking",
@@ -256,19 +256,18 @@ def test_what_is_wrong_with_a_tokenizer_is_said(
 def test_a_package_that_is_not_there_is_named_before_anything_is_loaded(package: Write) -> None:
     package("raise SystemExit('the check must not run this')")
     own = TrainConfig(model=ModelConfig(attention="my_package.A", pooling="my_package.B"))
-    assert list(problems(own)) == []
+    check(own)
     lost = TrainConfig(
         data=DataConfig(path="gone:load"),
         tokenizer=TokenizerConfig(kind="gone.x"),
         model=ModelConfig(attention="gone.A"),
     )
-    found = list(problems(lost))
-    assert [line.split(":")[0] for line in found] == [
-        "data.path",
-        "tokenizer.kind",
-        "model.attention",
-    ]
-    assert all("there is no module 'gone'" in line for line in found)
+    with pytest.raises(ConfigError) as refused:
+        check(lost)
+    lines = str(refused.value).splitlines()
+    keys = [line.split(":")[0] for line in lines]
+    assert keys == ["model.attention", "tokenizer.kind", "data.path"]
+    assert all("expected an installed module gone" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -279,5 +278,5 @@ def test_what_is_no_import_path(value: object) -> None:
 
 
 def test_a_misspelled_choice_is_still_refused() -> None:
-    (found,) = problems(ModelConfig(attention="multihead"))
-    assert "takes one of multi_head, shared_projection" in found
+    with pytest.raises(ValueError, match="expected one of multi_head, shared_projection"):
+        ModelConfig(attention="multihead")

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "headscope"
 FOUNDATION = {
-    "settings",
+    "validation",
     "errors",
     "files",
     "signals",

@@ -169,7 +169,7 @@ def once(
 
 
 def from_checkpoint(
-    folder: Path, family: str = "bert", rows: Rows | None = None, model: ModelConfig | None = None
+    folder: Path, family: str = "bert", rows: Rows | None = None, **model: Any
 ) -> TrainConfig:
     """Return a configuration of a run of one epoch that begins with a tiny checkpoint in `folder / "checkpoint"`."""
     config = configured(folder, rows, max_epochs=1)
@@ -177,7 +177,7 @@ def from_checkpoint(
         folder / "checkpoint", family, [row["text"] for row in rows or reviews()]
     )
     return replace(
-        config, model=replace(model or ModelConfig(), path=str(checkpoint), evidence=False)
+        config, model=ModelConfig(**{"path": str(checkpoint), "evidence": False, **model})
     )
 
 

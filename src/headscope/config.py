@@ -1,33 +1,55 @@
-"""The settings of a training: what each key means, its default, and which values it takes.
+"""The settings of a training run: default, bounds and meaning of each key, and conflicts of keys.
 
-Texts, tokenizer, network, optimizer, trainer and inspection, joined in `TrainConfig`; those of the other commands are
-in command_config.py. Free of torch and lightning, so that `--help` and mistakes are answered at once: values by
-`settings.check`, unknown keys by `cli`.
+The classes are pydantic dataclasses: a wrong value raises when an object is created. Values that
+are changed later, and the files that a configuration names, are checked by `check`. Nothing here
+imports torch, so that `--help` and mistakes are answered at once.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict
+from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
-from headscope.errors import shown
-from headscope.extension import OrImportPath, is_import_path, missing_package
-from headscope.settings import setting
+import yaml
+from pydantic import Field, Strict
+from pydantic.dataclasses import dataclass
+
+from headscope.errors import ConfigError, RunError
+from headscope.extension import IMPORT_PATH_KEYS, is_import_path
+from headscope.files import TRY_ANOTHER, read_text, reading
+from headscope.validation import (
+    MOST,
+    STRICT,
+    Conflicts,
+    Settings,
+    flatten,
+    literal,
+    message,
+    validate,
+)
 
 EMBEDDED = "licenses"
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
-SEGMENTERS = ("sudachi",)
 TOKENIZERS = ("words", "bpe", "wordpiece", "unigram")
-POSITIONS = ("learned", "sinusoidal", "rotary")
 ATTENTIONS = ("multi_head", "shared_projection")
 POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
-PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed")
-ACCELERATORS = ("auto", "cpu", "gpu", "mps")
-METRICS = ("macro_f1", "accuracy", "loss")
+Position = Literal["learned", "sinusoidal", "rotary"]
+POSITIONS = get_args(Position)
+Accelerator = Literal["auto", "cpu", "gpu", "mps"]
+Metric = Literal["macro_f1", "accuracy", "loss"]
+METRICS = get_args(Metric)
 LESS_IS_BETTER = ("loss",)
-MAX_SEED = 2**32 - 1  # that numpy takes
-Conflicts = Iterator[tuple[str, str]]  # (key, sentence)
+INTERPOLATION = re.compile(r"(?<!\\)\$\{")  # of OmegaConf, where it is not escaped
+Integer = Annotated[int, Strict()]  # true is no 1
+Count = Annotated[Integer, Field(ge=1, le=MOST)]
+Seed = Annotated[Integer, Field(ge=0, lt=2**32)]  # numpy's seeds
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(gt=0, lt=0.5)]
 
 
 def is_local(path: str) -> bool:
@@ -39,502 +61,512 @@ def is_local(path: str) -> bool:
 
 
 def expanded(path: str) -> Path:
-    """Return a path with the home folder in the place of "~"; that of a user who is not there stays as it is."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
+    """Return a path with "~" replaced by the home directory, if that user exists."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises otherwise
 
 
 def absolute(path: str) -> str:
-    """Return a path on this machine as it is from any folder; what is none, such as a Hub id, stays as it is."""
+    """Return a local path as an absolute one; a Hub id stays as it is."""
     if path == EMBEDDED or not is_local(path):
         return path
-    found = str(expanded(path).absolute())
-    return (
-        path if re.search("[\ud800-\udfff]", found) else found
-    )  # below a folder whose name is no UTF-8
+    result = str(expanded(path).absolute())
+    return path if re.search("[\ud800-\udfff]", result) else result  # below a name that is no UTF-8
 
 
 def is_encoding(name: str) -> bool:
-    """Tell whether Python knows an encoding of text by this name."""
+    """Tell whether Python knows a text encoding by this name."""
     try:
         return "a".encode(name).decode(name) == "a"
     except (LookupError, ValueError):
         return False
 
 
-def form_conflicts(encoding: str, separator: str | None, keys: str) -> Conflicts:
-    """Yield what cannot be the form of a file of rows; `keys` is what stands before the keys on the command line."""
+def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Conflicts:
+    """Yield what cannot be the format of a file of rows; `prefix` stands before the keys."""
     if not is_encoding(encoding):
-        takes = "takes the name of an encoding, such as utf-8, utf-16, cp1252 or shift_jis"
-        yield "encoding", f"got '{shown(encoding)}', {takes}"
+        yield "encoding", "a text encoding, such as utf-8, utf-16, cp1252 or shift_jis"
     if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
-        takes = f"takes one sign, such as \"{keys}separator=';'\" or, for a tab, \"{keys}separator='\\t'\""
-        yield "separator", f"got {separator[:60]!r}, {takes}"
+        example = f"\"{prefix}separator=';'\" or, for a tab, \"{prefix}separator='\\t'\""
+        yield "separator", "one character", f"give {example}"
 
 
-@dataclass
-class DataConfig:
-    """Where texts and labels come from, and how they are cut into splits and batches."""
+@dataclass(config=STRICT)
+class DataConfig(Settings):
+    """Where texts and labels come from, and how they are split and batched."""
 
-    path: str = setting(
-        EMBEDDED,
-        "'licenses' (embedded), a Hub id, a folder, a csv, tsv, json, jsonl, parquet or txt file, or the import path "
-        "of a loader, my_package:load",
+    path: str = Field(
+        default=EMBEDDED,
+        description="'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, "
+        "parquet or txt file, or the import path of a loader, my_package:load",
     )
-    name: str | None = setting(None, "configuration of a Hub data set that has several")
-    revision: str | None = setting(None, "branch, tag or commit of a Hub data set")
-    validation_path: str | None = setting(None, "a separate file for validation, if path is a file")
-    test_path: str | None = setting(None, "a separate file for the test, if path is a file")
-    encoding: str = setting(
-        "utf-8", "what the bytes of files of text mean, such as cp1252 or shift_jis"
+    name: str | None = Field(
+        default=None, description="configuration of a Hub dataset that has several"
     )
-    separator: str | None = setting(
-        None, "what stands between the cells of a csv or tsv file; null: comma or tab"
+    revision: str | None = Field(default=None, description="branch, tag or commit of a Hub dataset")
+    validation_path: str | None = Field(
+        default=None, description="file of the validation split, if path is a file"
     )
-    text_column: str = setting("text", "column with the text")
-    text_pair_column: str | None = setting(None, "column with the second text of a pair")
-    label_column: str = setting("label", "column with the label: integers, strings or a ClassLabel")
-    multi_label: bool = setting(
-        False, "a text has any number of labels: lists of them, or strings that are split"
+    test_path: str | None = Field(
+        default=None, description="file of the test split, if path is a file"
     )
-    label_separator: str = setting(
-        ";", "with multi_label: what stands between labels; an empty string has no label"
+    encoding: str = Field(default="utf-8", description="text encoding, such as cp1252 or shift_jis")
+    separator: str | None = Field(
+        default=None, description="column delimiter of csv or tsv files; null: comma or tab"
     )
-    train_split: str = setting("train", "split to train on")
-    validation_split: str | None = setting(
-        "validation", "split to choose by; cut from train where the source has none"
+    text_column: str = Field(default="text", description="column with the text")
+    text_pair_column: str | None = Field(
+        default=None, description="column with the second text of a pair"
     )
-    test_split: str | None = setting(
-        "test", "split to report on; cut from train where the source has none"
+    label_column: str = Field(
+        default="label", description="column with the label: integers, strings or a ClassLabel"
     )
-    validation_share: float = setting(
-        0.1, "share of train that is cut off for validation", above=0, below=0.5
+    multi_label: bool = Field(
+        default=False,
+        description="a text has any number of labels: lists, or strings that are split",
     )
-    test_share: float = setting(
-        0.1, "share of train that is cut off for the test", above=0, below=0.5
+    label_separator: str = Field(
+        default=";",
+        description="delimiter of labels with multi_label; an empty string has no label",
     )
-    split_seed: int = setting(
-        0,
-        "seed of those cuts; apart from `seed`, so that runs can be compared",
-        minimum=0,
-        maximum=MAX_SEED,
+    train_split: str = Field(default="train", description="split to train on")
+    validation_split: str | None = Field(
+        default="validation",
+        description="split for model selection; cut from train if there is none",
     )
-    limit: int | None = setting(
-        None, "keep at most so many texts of each split, drawn by split_seed", minimum=1
+    test_split: str | None = Field(
+        default="test", description="split to report on; cut from train if there is none"
     )
-    drop_empty: bool = setting(
-        False,
-        "drop rows whose text or label is empty or null, and say how many, instead of refusing them",
+    validation_share: Share = Field(
+        default=0.1, description="share of train cut off for validation"
     )
-    max_length: int = setting(
-        256, "longest text in tokens; the rest is cut off", minimum=4, maximum=1_000_000
+    test_share: Share = Field(default=0.1, description="share of train cut off for the test split")
+    split_seed: Seed = Field(
+        default=0,
+        description="seed of these cuts; not that of the run, so that runs can be compared",
     )
-    tokens_per_batch: int = setting(2048, "positions of a batch, padding included", minimum=1)
-    cache_dir: str | None = setting(
-        None, "where tokenizers and token ids are kept; the user's cache folder by default"
+    limit: Count | None = Field(
+        default=None, description="maximum number of texts per split, drawn by split_seed"
+    )
+    drop_empty: bool = Field(
+        default=False,
+        description="drop rows with an empty text or label instead of raising an error",
+    )
+    max_length: Integer = Field(
+        default=256,
+        ge=4,
+        le=1_000_000,
+        description="maximum tokens per text; longer ones are truncated",
+    )
+    tokens_per_batch: Count = Field(default=2048, description="tokens per batch, padding included")
+    cache_dir: str | None = Field(
+        default=None,
+        description="cache of tokenizers and token ids; null: the user's cache directory",
     )
 
     def file_of(self, split: str) -> str:
-        """Return what a split is read from, to name it in a message: its own file, or the path of the whole source."""
+        """Return what a split is read from: its own file, or the path of the whole source."""
         files = {
             self.validation_split or "validation": self.validation_path,
             self.test_split or "test": self.test_path,
         }
         return files.get(split) or self.path
 
-    def absent(self) -> Conflicts:
-        """Yield what is not there."""
-        if is_import_path(self.path, ":"):
-            yield from missing_package("path", self.path)
+    def absent(self) -> Iterator[str]:
+        """Yield a message for each file that does not exist."""
         for key in ("path", "validation_path", "test_path"):
             path = getattr(self, key)
             if path and path != EMBEDDED and is_local(path) and not expanded(path).exists():
-                takes = "takes a file or folder that exists (or a Hub id such as fancyzhx/ag_news)"
-                yield key, f"got '{shown(path, 200)}', {takes}"
+                expected = "a file or directory that exists"
+                yield message(f"data.{key}", expected, path, "or a Hub id: fancyzhx/ag_news")
             elif key != "path" and path is not None and not expanded(self.path).is_file():
-                yield (
-                    key,
-                    f"got {path!r}, but data.path={self.path!r} is no file; give both as files or neither",
-                )
+                expected = f"null, as data.path={self.path} is not a file"
+                yield message(f"data.{key}", expected, path, "give both as files")
 
     def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
+        """Yield values that exclude each other."""
         if not self.path:
-            yield "path", "is missing; give it as data.path=<file, folder or Hub id>"
+            yield "path", "a file, directory or Hub id", "give it as data.path=..."
         if self.tokens_per_batch < self.max_length:
-            takes = f"takes at least data.max_length={self.max_length}: one text must fit"
-            yield "tokens_per_batch", f"got {self.tokens_per_batch}, {takes}"
-        named = [
-            split for split in (self.train_split, self.validation_split, self.test_split) if split
-        ]
-        if len(set(named)) < len(named):
-            yield (
-                "test_split",
-                f"train, validation and test must be three splits, got {', '.join(named)}",
-            )
+            yield "tokens_per_batch", f"at least data.max_length={self.max_length}"
+        splits = [self.train_split, self.validation_split, self.test_split]
+        for key, others in (("validation_split", splits[:1]), ("test_split", splits[:2])):
+            if getattr(self, key) in others:
+                yield key, "a split of its own: train, validation and test must differ"
         if self.label_separator == "":
-            yield "label_separator", "is empty; takes what stands between two labels, such as ';'"
-        yield from form_conflicts(self.encoding, self.separator, "data.")
-        taken: dict[str, str] = {}
+            yield "label_separator", "what separates two labels, such as ';'"
+        yield from format_conflicts(self.encoding, self.separator, "data.")
+        columns: dict[str | None, str] = {}
         for key in ("text_column", "text_pair_column", "label_column"):
             column = getattr(self, key)
-            if column in taken:
-                yield (
-                    key,
-                    f"got {column!r}, which is data.{taken[column]} too; takes a column of its own",
-                )
-            elif column is not None:
-                taken[column] = key
+            if column is not None and column in columns:
+                yield key, f"another column than data.{columns[column]}"
+            columns[column] = key
 
 
-@dataclass
-class TokenizerConfig:
+@dataclass(config=STRICT)
+class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: str = setting(
-        "words",
-        "whole words, byte-level BPE, WordPiece, Unigram, or an import path",
-        choices=OrImportPath(TOKENIZERS),
+    kind: str = Field(
+        default="words",
+        examples=[*TOKENIZERS],
+        description="whole words, byte-level BPE, WordPiece, Unigram, or an import path",
     )
-    vocab_size: int = setting(
-        8000,
-        "words or pieces with a vector of their own, special tokens included",
-        minimum=300,
-        maximum=10_000_000,
+    vocab_size: Integer = Field(
+        default=8000,
+        ge=300,
+        le=10_000_000,
+        description="size of the vocabulary, special tokens included",
     )
-    min_frequency: int = setting(
-        2, "how often a word or piece must occur to be kept (not Unigram)", minimum=1
+    min_frequency: Count = Field(
+        default=2, description="minimum frequency of a word or piece (not with unigram)"
     )
-    lowercase: bool = setting(True, "lower-case texts after NFKC")
-    segmenter: str | None = setting(
-        None,
-        "what finds words in Japanese, with kind=words: sudachi (pip install 'headscope[japanese]'); null: characters",
-        choices=SEGMENTERS,
+    lowercase: bool = Field(default=True, description="lower-case texts after NFKC normalization")
+    segmenter: Literal["sudachi"] | None = Field(
+        default=None,
+        description="finds Japanese words with kind=words (pip install 'headscope[japanese]'); "
+        "null: characters",
     )
-
-    def absent(self) -> Conflicts:
-        """Yield what is not there."""
-        yield from missing_package("kind", self.kind)
 
     def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
+        """Yield values that exclude each other."""
+        yield from choice_conflicts(self, "kind")
         if self.segmenter is not None and self.kind != "words":
-            yield (
-                "segmenter",
-                f"got {self.segmenter!r}, takes null with tokenizer.kind={self.kind}: it finds words",
-            )
+            yield "segmenter", f"null with tokenizer.kind={self.kind}"
 
 
-@dataclass
-class ModelConfig:
-    """A Transformer encoder with a classification head: pre-norm from scratch, or that of a checkpoint."""
+@dataclass(config=STRICT)
+class ModelConfig(Settings):
+    """A Transformer encoder with a classification head: pre-norm, or a checkpoint's."""
 
-    d_model: int = setting(128, "width of every token's vector", minimum=1, maximum=65_536)
-    num_heads: int = setting(4, "attention heads in each layer; must divide d_model", minimum=1)
-    num_layers: int = setting(2, "encoder blocks", minimum=1, maximum=1000)
-    feedforward_size: int = setting(
-        512, "width of the hidden layer between two attention layers", minimum=1, maximum=1_000_000
+    d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
+    num_heads: Count = Field(
+        default=4, description="attention heads per layer; must divide d_model"
     )
-    attention: str = setting(
-        "multi_head",
-        "multi_head; shared_projection: the embedding is cut into heads, which share one projection; or an import path",
-        choices=OrImportPath(ATTENTIONS),
+    num_layers: Integer = Field(default=2, ge=1, le=1000, description="number of encoder blocks")
+    feedforward_size: Integer = Field(
+        default=512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
     )
-    num_kv_heads: int | None = setting(
-        None,
-        "heads of keys and values; fewer than num_heads share them: grouped-query attention, 1 for multi-query",
-        minimum=1,
+    attention: str = Field(
+        default="multi_head",
+        examples=[*ATTENTIONS],
+        description="multi_head; shared_projection: heads are slices of the embedding and share "
+        "one projection; or an import path",
     )
-    causal: bool = setting(False, "let no token look at a later one")
-    window: int | None = setting(
-        None, "let a token look at so many tokens on either side alone", minimum=1
+    num_kv_heads: Count | None = Field(
+        default=None,
+        description="heads of keys and values; fewer than num_heads: grouped-query attention, "
+        "1: multi-query",
     )
-    positions: str = setting("rotary", "how a token's place enters", choices=POSITIONS)
-    pooling: str = setting(
-        "first",
-        "which vector is the text's; first: that of [CLS], which tokens reach through heads alone; pooler: BERT's "
-        "layer behind it; with the others tokens pass the heads by: mean, max, a learned query from additive on, or an "
-        "import path",
-        choices=OrImportPath(POOLINGS),
+    causal: bool = Field(default=False, description="mask later tokens")
+    window: Count | None = Field(
+        default=None, description="mask tokens further away than this, on either side"
     )
-    dropout: float = setting(
-        0.1, "dropout on embeddings, on blocks' branches and before the head", minimum=0, below=1
+    positions: Position = Field(default="rotary", description="position encoding")
+    pooling: str = Field(
+        default="first",
+        examples=[*POOLINGS],
+        description="first: [CLS], which tokens reach through heads alone; pooler: BERT's layer "
+        "after it; with the others tokens bypass attention: mean, max, a learned query from "
+        "additive on, "
+        "or an import path",
     )
-    attention_dropout: float = setting(
-        0.0,
-        "dropout on attention weights; above 0 it turns the fused kernel off on a CPU",
-        minimum=0,
-        below=1,
+    dropout: Fraction = Field(
+        default=0.1,
+        description="dropout of embeddings, residual branches and the classification head",
     )
-    evidence: bool = setting(
-        True,
-        "each token carries what its word, its pair with the word before and its letters say about the classes, "
-        "counted in the training texts",
+    attention_dropout: Fraction = Field(
+        default=0.0,
+        description="dropout of attention weights; above 0 disables the fused CPU kernel",
     )
-    evidence_dropout: float = setting(
-        0.3, "share of n-grams left out at each training step", minimum=0, below=1
+    evidence: bool = Field(
+        default=True,
+        description="each token carries counted evidence: log-count ratios of the classes for its "
+        "word, its word pair and its character n-grams, from the training split",
     )
-    path: str | None = setting(
-        None,
-        "checkpoint of BERT's family: a folder or a Hub id, which decides about all sizes; null: from scratch",
+    evidence_dropout: Fraction = Field(
+        default=0.3, description="share of n-grams dropped at each training step"
     )
-    revision: str | None = setting(
-        None, "with path: branch, tag or commit of a Hub id; null for its main branch"
+    path: str | None = Field(
+        default=None,
+        description="checkpoint of BERT's family, a directory or a Hub id, which decides all "
+        "sizes; null: from scratch",
     )
-    frozen_layers: int | None = setting(
-        None,
-        "with path: embeddings and so many of the first blocks do not learn; null: all learn",
-        minimum=0,
+    revision: str | None = Field(
+        default=None, description="branch, tag or commit of path on the Hub; null: the main branch"
     )
-
-    def absent(self) -> Conflicts:
-        """Yield what is not there."""
-        yield from missing_package("attention", self.attention)
-        yield from missing_package("pooling", self.pooling)
+    frozen_layers: Annotated[Integer, Field(ge=0)] | None = Field(
+        default=None,
+        description="with path: freeze the embeddings and the first N blocks; null: train all",
+    )
 
     def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
+        """Yield values that exclude each other."""
+        yield from choice_conflicts(self, "attention")
+        yield from choice_conflicts(self, "pooling")
         if self.path is not None:
-            yield from self._conflicts_with_checkpoint()
+            yield from self._checkpoint_conflicts()
             return
-        if self.frozen_layers is not None:
-            yield (
-                "frozen_layers",
-                f"got {self.frozen_layers}, takes null without model.path: nothing is trained yet",
-            )
-        if self.revision is not None:
-            yield (
-                "revision",
-                f"got {self.revision!r}, takes null without model.path: nothing is loaded",
-            )
+        for key in ("frozen_layers", "revision"):
+            if getattr(self, key) is not None:
+                yield key, "null without model.path"
         if self.causal and self.pooling in ("first", "pooler"):
             yield (
                 "causal",
-                f"got true with model.pooling={self.pooling}: [CLS] stands first and would see no token",
+                f"false with model.pooling={self.pooling}: [CLS] comes first and sees no token",
             )
-        if self.num_heads < 1 or self.d_model < 1:
-            return
-        width = self.d_model // self.num_heads
         if self.d_model % self.num_heads:
-            yield (
-                "num_heads",
-                f"got {self.num_heads}, takes a divisor of model.d_model={self.d_model}",
-            )
-        elif self.positions == "rotary" and width % 2:
-            yield (
-                "positions",
-                f"rotary turns pairs of numbers: d_model / num_heads must be even, and it is {width}",
-            )
-        if self.num_kv_heads is not None and self.attention == "shared_projection":
-            yield (
-                "num_kv_heads",
-                "the heads of model.attention=shared_projection share their projections already",
-            )
-        elif (
-            self.num_kv_heads is not None
-            and self.num_kv_heads >= 1
-            and self.num_heads % self.num_kv_heads
-        ):
-            yield (
-                "num_kv_heads",
-                f"got {self.num_kv_heads}, takes a divisor of model.num_heads={self.num_heads}",
-            )
+            yield "num_heads", f"a divisor of model.d_model={self.d_model}"
+        elif self.positions == "rotary" and self.d_model // self.num_heads % 2:
+            yield "positions", "learned or sinusoidal with an odd d_model / num_heads"
         if self.positions == "sinusoidal" and self.d_model % 2:
-            yield "positions", f"sinusoidal needs an even model.d_model, got {self.d_model}"
+            yield "positions", "learned or rotary with an odd model.d_model"
+        if self.num_kv_heads is not None and self.attention == "shared_projection":
+            yield "num_kv_heads", "null with model.attention=shared_projection"
+        elif self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
+            yield "num_kv_heads", f"a divisor of model.num_heads={self.num_heads}"
 
-    def _conflicts_with_checkpoint(self) -> Conflicts:
-        """Yield what a checkpoint does not go with. Its sizes are known only when it is read."""
+    def _checkpoint_conflicts(self) -> Conflicts:
+        """Yield what does not go with a checkpoint, whose sizes are known only when it is read."""
         if not self.path:
-            example = "a folder, or a Hub id such as google-bert/bert-base-uncased"
-            yield "path", f"is missing; give it as model.path=... ({example})"
-        plain = {
-            "attention": "multi_head",
-            "num_kv_heads": None,
-            "causal": False,
-            "window": None,
-            "evidence": False,
-        }
-        for key, value in plain.items():
-            if getattr(self, key) != value:
-                yield (
-                    key,
-                    f"got {getattr(self, key)!r}, but model.path was trained with {value!r}; leave it out",
-                )
+            yield "path", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
+        defaults = {"attention": "multi_head", "causal": False, "evidence": False}
+        for key, default in {**defaults, "num_kv_heads": None, "window": None}.items():
+            if getattr(self, key) != default:
+                yield key, f"{literal(default)} with model.path", "leave it out"
 
 
-@dataclass
-class OptimizerConfig:
-    """AdamW with warm-up and cosine decay, and what shapes the loss."""
+@dataclass(config=STRICT)
+class OptimizerConfig(Settings):
+    """AdamW with warm-up and cosine decay, and the loss."""
 
-    learning_rate: float = setting(5e-4, "peak learning rate; with model.path about 1e-4", above=0)
-    final_share: float = setting(
-        0.0, "learning rate at the end, as a share of the peak", minimum=0, maximum=1
+    learning_rate: float = Field(
+        default=5e-4, gt=0, description="peak learning rate; with model.path about 1e-4"
     )
-    warmup_share: float = setting(
-        0.1, "share of all steps in which the learning rate rises", minimum=0, maximum=1
+    final_share: float = Field(
+        default=0.0, ge=0, le=1, description="final learning rate as a share of the peak"
     )
-    weight_decay: float = setting(
-        0.01, "decay of matrices and tables; biases, norms and vectors have none", minimum=0
+    warmup_share: float = Field(
+        default=0.1, ge=0, le=1, description="share of the steps for warm-up"
     )
-    layer_decay: float = setting(
-        1.0,
-        "learning rate of a layer as a share of that of the layer above; 1 for all alike",
-        above=0,
-        maximum=1,
+    weight_decay: float = Field(
+        default=0.01,
+        ge=0,
+        description="weight decay of matrices and tables; none for biases and norms",
     )
-    evidence_rate: float = setting(
-        5e-2, "learning rate of the weights of n-grams, which are not decayed", above=0
+    layer_decay: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="learning rate of a layer as a share of that of the next one",
     )
-    beta1: float = setting(0.9, "AdamW: memory of the gradient", minimum=0, below=1)
-    beta2: float = setting(0.98, "AdamW: memory of its square", minimum=0, below=1)
-    gradient_clip: float = setting(1.0, "largest norm of the gradient; 0 for no limit", minimum=0)
-    label_smoothing: float = setting(
-        0.0,
-        "share of the target spread over all classes, or over yes and no with data.multi_label",
-        minimum=0,
-        below=1,
+    evidence_rate: float = Field(
+        default=5e-2,
+        gt=0,
+        description="learning rate of the weights of n-grams, which do not decay",
     )
-    class_weights: str = setting(
-        "balanced",
-        "balanced: rare classes weigh as much as frequent ones; with data.multi_label, having a class as much as not",
-        choices=("none", "balanced"),
+    beta1: Fraction = Field(default=0.9, description="AdamW: decay of the first moment")
+    beta2: Fraction = Field(default=0.98, description="AdamW: decay of the second moment")
+    gradient_clip: float = Field(
+        default=1.0, ge=0, description="maximum gradient norm; 0: no clipping"
+    )
+    label_smoothing: Fraction = Field(
+        default=0.0,
+        description="share of the target spread over all classes (multi_label: yes and no)",
+    )
+    class_weights: Literal["none", "balanced"] = Field(
+        default="balanced",
+        description="balanced: classes are weighted by inverse frequency (multi_label: presence "
+        "and absence of a class weigh the same)",
     )
 
 
-@dataclass
-class TrainerConfig:
-    """How long, on what, and by which rules training goes on and ends."""
+@dataclass(config=STRICT)
+class TrainerConfig(Settings):
+    """How long and on which devices to train."""
 
-    accelerator: str = setting("auto", "where to train", choices=ACCELERATORS)
-    devices: int = setting(
-        1, "how many of them on each machine; a batch of every step for each", minimum=1
+    accelerator: Accelerator = Field(default="auto", description="where to train")
+    devices: Count = Field(
+        default=1, description="devices per machine; each takes a batch per step"
     )
-    num_nodes: int = setting(
-        1, "machines; above 1 torchrun or srun starts the command on each", minimum=1
+    num_nodes: Count = Field(
+        default=1, description="machines; above 1 start the command on each by torchrun or srun"
     )
-    precision: str = setting(
-        "auto",
-        "auto: bf16-mixed on a GPU that has instructions for it, 32-true elsewhere",
-        choices=PRECISIONS,
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
+        default="auto", description="auto: bf16-mixed on a GPU that supports it, else 32-true"
     )
-    max_epochs: int = setting(4, "passes over the training texts", minimum=1)
-    max_steps: int | None = setting(None, "stop after so many optimizer steps", minimum=1)
-    accumulate: int = setting(1, "batches per optimizer step", minimum=1)
-    ema_decay: float | None = setting(
-        None, "decay of the weights' moving average, which is validated and kept, such as 0.99; null for none",
-        above=0, below=1,
-    )  # fmt: skip
-    patience: int | None = setting(
-        None, "stop after so many validations without a better macro-F1; null for never", minimum=1
+    max_epochs: Count = Field(default=4, description="maximum number of epochs")
+    max_steps: Count | None = Field(default=None, description="maximum number of optimizer steps")
+    accumulate: Count = Field(default=1, description="batches per optimizer step")
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="decay of the moving average of the weights, which is validated and saved, "
+        "such as 0.99; null: none",
     )
-    progress: bool = setting(True, "show a progress bar with the time left")
-
-
-@dataclass
-class InspectionConfig:
-    """Maps and numbers of every head, at step 0 and at each validation."""
-
-    enabled: bool = setting(True, "record attention while training")
-    num_probes: int = setting(
-        4, "texts of the validation split whose maps are shown", minimum=0, maximum=64
+    patience: Count | None = Field(
+        default=None, description="stop after N validations without a better macro-F1; null: never"
     )
-    probes: list[str] = setting([], "texts of your own to show instead; a list of strings")
-    max_tokens: int = setting(
-        64,
-        "probes are chosen among texts of at most so many tokens; of longer ones that you give, the largest weights "
-        "of each query and an overview are kept, and pictures show the beginning",
-        minimum=2,
-    )
-    numbers: bool = setting(True, "numbers of every head over texts of the validation split")
-    texts: int | None = setting(
-        300, "how many validation texts, drawn once, give these numbers; null: all", minimum=1
-    )
-    every: int | None = setting(
-        None, "record maps every so many steps too; null: at validations alone", minimum=1
-    )
-    budget: int = setting(
-        256, "MiB of recorded maps; near it, recorded steps are thinned out evenly", minimum=1
-    )
-    precision: str = setting(
-        "uint8",
-        "how weights are kept: bytes with a scale for each row, or float16",
-        choices=("uint8", "float16"),
-    )
-    causes: int = setting(
-        100,
-        "validation texts on which, at the end, each head is switched off in turn; 0: none",
-        minimum=0,
-    )
-    most_wrong: int | None = setting(
-        20,
-        "so many of the misclassified test texts, those of the highest loss, are shown with all heads in "
-        "most_wrong.html; 0 or null for none",
-        minimum=0,
-        maximum=200,
-    )
-    font: str | None = setting(
-        None, "font file for the names of classes in pictures; null: the first known one installed"
-    )
+    progress: bool = Field(default=True, description="show a progress bar")
 
 
-@dataclass
-class SweepConfig:
-    """By what the jobs of a sweep, or the trials of a search, are compared."""
+@dataclass(config=STRICT)
+class InspectionConfig(Settings):
+    """Attention maps and measures of every head, at step 0 and at each validation."""
 
-    metric: str = setting(
-        "macro_f1",
-        "validation score by which configurations are compared; never of the test split",
-        choices=METRICS,
+    enabled: bool = Field(default=True, description="record attention during training")
+    num_probes: Integer = Field(
+        default=4, ge=0, le=64, description="number of probe texts from the validation split"
+    )
+    probes: list[str] = Field(
+        default=[], description="your own probe texts instead, a list of strings"
+    )
+    max_tokens: Integer = Field(
+        default=64,
+        ge=2,
+        le=MOST,
+        description="probe texts have at most N tokens; of longer ones that you give, the largest "
+        "weights of each query and an overview are recorded",
+    )
+    numbers: bool = Field(
+        default=True, description="measure every head over texts of the validation split"
+    )
+    texts: Count | None = Field(
+        default=300, description="number of validation texts to measure on, drawn once; null: all"
+    )
+    every: Count | None = Field(
+        default=None, description="record maps every N steps too; null: at validations alone"
+    )
+    budget: Count = Field(
+        default=256,
+        description="MiB of recorded maps; near the limit, steps are thinned out evenly",
+    )
+    precision: Literal["uint8", "float16"] = Field(
+        default="uint8", description="type of recorded weights; uint8 with a scale per row"
+    )
+    causes: Annotated[Integer, Field(ge=0, le=MOST)] = Field(
+        default=100,
+        description="validation texts on which each head is ablated at the end; 0: none",
+    )
+    most_wrong: Annotated[Integer, Field(ge=0, le=200)] | None = Field(
+        default=20,
+        description="number of misclassified test texts, by loss, shown in most_wrong.html; 0 or "
+        "null: none",
+    )
+    font: str | None = Field(
+        default=None,
+        description="font file for class names in pictures; null: the first known one installed",
     )
 
 
-@dataclass
-class TrainConfig:
-    """Everything that decides a run. The resolved form is kept in the run folder as config.yaml."""
+@dataclass(config=STRICT)
+class SweepConfig(Settings):
+    """How the jobs of a sweep, or the trials of a search, are compared."""
 
-    name: str | None = setting(
-        None, "folder of the run below outputs_dir; null: named by the data and the time"
+    metric: Metric = Field(
+        default="macro_f1",
+        description="validation score that ranks configurations; never a test score",
     )
-    outputs_dir: str = setting("outputs", "where runs land")
-    resume: str | None = setting(
-        None, "run folder to continue, with its settings but for keys on the command line"
+
+
+@dataclass(config=STRICT)
+class TrainConfig(Settings):
+    """Everything that decides a run; saved in the run folder as config.yaml."""
+
+    name: str | None = Field(
+        default=None,
+        description="run folder below outputs_dir; null: named by the data and the time",
     )
-    seed: int = setting(
-        0, "seed of weights, dropout and order of batches", minimum=0, maximum=MAX_SEED
+    outputs_dir: str = Field(default="outputs", description="parent of the run folders")
+    resume: str | None = Field(
+        default=None,
+        description="run folder to resume, with its settings but for keys that you give",
     )
-    baseline: bool = setting(True, "score TF-IDF + logistic regression on the same split")
-    sweep: SweepConfig = setting(SweepConfig, "comparison")
-    data: DataConfig = setting(DataConfig, "texts")
-    tokenizer: TokenizerConfig = setting(TokenizerConfig, "tokenizer")
-    model: ModelConfig = setting(ModelConfig, "network")
-    optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer")
-    trainer: TrainerConfig = setting(TrainerConfig, "trainer")
-    inspection: InspectionConfig = setting(InspectionConfig, "attention heads")
+    seed: Seed = Field(default=0, description="seed of weights, dropout and the order of batches")
+    baseline: bool = Field(
+        default=True, description="score TF-IDF + logistic regression on the same split"
+    )
+    sweep: SweepConfig = Field(default_factory=SweepConfig, description="comparison")
+    data: DataConfig = Field(default_factory=DataConfig, description="texts")
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="tokenizer")
+    model: ModelConfig = Field(default_factory=ModelConfig, description="network")
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="optimizer")
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="trainer")
+    inspection: InspectionConfig = Field(
+        default_factory=InspectionConfig, description="attention heads"
+    )
 
     def conflicts(self) -> Conflicts:
-        """Yield what no single key can say."""
-        if self.name is not None:
-            path = Path(self.name)
-            if (
-                not path.name
-                or path.is_absolute()
-                or ".." in path.parts
-                or not self.name.isprintable()
-            ):
-                yield (
-                    "name",
-                    f"got {shown(repr(self.name), 200)}, takes the name of a folder below outputs_dir",
-                )
-            elif any(len(os.fsencode(part)) > 255 for part in path.parts):
-                yield "name", f"got {shown(repr(self.name), 200)}, takes at most 255 bytes"
+        """Yield values that exclude each other."""
+        if self.name is None:
+            return
+        path = Path(self.name)
+        is_below = path.name and not path.is_absolute() and ".." not in path.parts
+        if not is_below or not self.name.isprintable():
+            yield "name", "the name of a folder below outputs_dir"
+        elif any(len(os.fsencode(part)) > 255 for part in path.parts):
+            yield "name", "at most 255 bytes"
 
-    def absent(self) -> Conflicts:
-        """Yield what is not there."""
+    def absent(self) -> Iterator[str]:
+        """Yield a message for each file, checkpoint or package that is not on this machine."""
+        yield from self.data.absent()
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
-            yield "resume", f"got {self.resume!r}, takes a run folder with a config.yaml in it"
-        path = self.model.path  # of no interest to a resumed run, which has weights of its own
-        if path and self.resume is None and not Path(path).expanduser().is_dir() and is_local(path):
-            example = "or a Hub id such as google-bert/bert-base-uncased"
-            yield "model.path", f"got {path!r}, takes a folder that exists ({example})"
+            yield message("resume", "a run folder with a config.yaml", self.resume)
+        path = self.model.path  # a resumed run has weights of its own
+        if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
+            remedy = "or a Hub id: google-bert/bert-base-uncased"
+            yield message("model.path", "a directory that exists", path, remedy)
+        for key, separators in IMPORT_PATH_KEYS.items():
+            value = attrgetter(key)(self)
+            package = re.split("[.:]", value)[0]
+            if is_import_path(value, separators) and find_spec(package) is None:
+                yield message(
+                    key, f"an installed module {package}", value, "or put it on PYTHONPATH"
+                )
+
+
+def choice_conflicts(group: Settings, key: str) -> Conflicts:
+    """Yield `key` if it is neither one of its choices nor an import path."""
+    choices = group.__pydantic_fields__[key].examples  # type: ignore[attr-defined]
+    if getattr(group, key) not in choices and not is_import_path(getattr(group, key)):
+        yield key, f"one of {', '.join(choices)} or an import path"
+
+
+# config.yaml of a run. In OmegaConf's YAML, which Hydra reads too, "${" is written as "\${".
+
+
+def to_yaml(config: Any) -> str:
+    """Return the settings as YAML in which no text is an interpolation."""
+    text = json.dumps(asdict(config)).replace("${", r"\\${")
+    return yaml.safe_dump(json.loads(text), allow_unicode=True, sort_keys=False)
+
+
+def read_config(path: Path) -> TrainConfig:
+    """Return the settings in a run's config.yaml, checked. Files that they name may be gone.
+
+    Nothing in it is resolved: an interpolation could read this machine's environment.
+
+    Raises:
+        RunError: if there is none, or a key or value does not fit this version.
+    """
+    folder = path.parent
+    if not folder.is_dir() or not path.exists():
+        raise RunError(f"run={folder}: expected a run folder, found no {path.name} in it")
+    text = read_text(path, 2**20)
+    with reading(path):
+        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if not isinstance(content, dict):
+            raise ValueError("expected keys with their values")
+        if "inspection" not in content:  # the last group; others may be younger than the file
+            raise ValueError("is truncated: it has no inspection")
+    try:
+        config = validate(TrainConfig, content)
+        for key, value in flatten(asdict(config)).items():
+            if INTERPOLATION.search(str(value)):
+                raise ConfigError(message(key, "no interpolation, which is not resolved", value))
+        return validate(TrainConfig, json.loads(json.dumps(asdict(config)).replace(r"\\${", "${")))
+    except ConfigError as error:
+        lines = str(error).replace("\n", "; ")
+        raise RunError(
+            f"run={folder}: {path.name} does not fit this version of headscope: {lines}; "
+            f"{TRY_ANOTHER}"
+        ) from None

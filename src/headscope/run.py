@@ -27,20 +27,19 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from omegaconf import OmegaConf
 from pydantic import Field, TypeAdapter
 from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.config import TrainConfig, absolute
+from headscope.config import TrainConfig, absolute, read_config, to_yaml
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
@@ -60,7 +59,7 @@ from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
 from headscope.record.contributions import Contributions
 from headscope.record.schema import label_text
-from headscope.settings import described, read_config, structured
+from headscope.validation import flatten
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView
@@ -356,7 +355,7 @@ def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
     Raises:
         RunError: if it is missing, does not fit this version, or names code that is not allowed.
     """
-    config: TrainConfig = read_config(folder / CONFIG, TrainConfig)
+    config = read_config(folder / CONFIG)
     check_allowed(config, folder, allow_code)
     return config
 
@@ -567,7 +566,7 @@ def save_config(folder: Path, config: TrainConfig) -> None:
         model=with_absolute(config.model, "path"),
         inspection=with_absolute(config.inspection, "font"),
     )
-    write_atomic(folder / CONFIG, lambda path: OmegaConf.save(structured(config), path))
+    write_atomic(folder / CONFIG, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
@@ -614,5 +613,5 @@ def flat(config: TrainConfig) -> dict[str, Any]:
     kinds = (bool, int, float, str)
     return {
         key: value if isinstance(value, kinds) else str(value)
-        for key, value, _ in described(config)
+        for key, value in flatten(asdict(config)).items()
     }

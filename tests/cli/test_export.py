@@ -25,7 +25,7 @@ from headscope.cli.predict import Texts
 from headscope.config import DataConfig, ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.tokenizer import pretrained_tokenizer
-from headscope.errors import RunError
+from headscope.errors import ConfigError, RunError
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.options import ExportConfig
@@ -39,8 +39,8 @@ from headscope.run import (
     save_weights,
     split_logits,
 )
-from headscope.settings import problems
 from headscope.training.train import starting_point
+from headscope.validation import check
 
 LABELS = ["bad", "so-so", "Größe 東"]
 WORDS = "the film was lovely and quite warm a book about rain it so they say warmest day in years nobody knows why"
@@ -301,12 +301,16 @@ def test_what_transformers_lacks_raises_an_error(tmp_path: Path) -> None:
 def test_an_output_must_be_new_or_empty(tmp_path: Path) -> None:
     run = write_run(tmp_path, "bert")
     (tmp_path / "empty").mkdir()
-    (faults,) = problems(ExportConfig(str(run), str(run)))
-    assert faults.startswith(f"output: got '{run}'")
+    given = {
+        name: ExportConfig(str(run), str(tmp_path / name))
+        for name in ("run", "run/config.yaml", "empty", "a/new")
+    }
+    for name in ("run", "run/config.yaml"):
+        with pytest.raises(ConfigError, match="output: expected a folder that does not exist"):
+            check(given[name])
     for name in ("empty", "a/new"):
-        config = ExportConfig(str(run), str(tmp_path / name))
-        assert not list(problems(config))
-        assert (export(config) / "model.safetensors").is_file()
+        check(given[name])
+        assert (export(given[name]) / "model.safetensors").is_file()
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"^output=\S+: cannot be written: .*(Not a dir|exists)"):
         export(ExportConfig(str(run), str(tmp_path / "file/below")))

@@ -14,7 +14,7 @@ from headscope.cli.inspect_model import load_classifier
 from headscope.errors import ConfigError
 from headscope.options import InspectConfig
 from headscope.record.reader import read_index, read_step
-from headscope.settings import problems
+from headscope.validation import validate
 
 
 def saved(folder: Path, model: Any = None, **options: Any) -> Path:
@@ -65,19 +65,24 @@ def test_without_transformers_it_says_what_to_install(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"model": "a", "run": ".", "text": "x"}, "model: got 'a' and run=.; takes one of the two"),
+        (
+            {"model": "a", "run": ".", "text": "x"},
+            "model: expected null with run=., got 'a'; give one of the two",
+        ),
         (
             {"text": "x"},
-            "run: is missing; give it as run=outputs/..., or a classifier of transformers as model=...",
+            "run: expected a run folder, got null; or give a classifier of transformers as model=...",
         ),
         (
             {"model": "a"},
-            "text: is missing; give a text, or labelled texts to rank the heads: data.path=...",
+            "text: expected a text, got null; or give labelled texts to rank the heads: data.path=...",
         ),
     ],
 )
 def test_what_does_not_go_together_is_said(options: dict[str, Any], said: str) -> None:
-    assert list(problems(InspectConfig(**options))) == [said]
+    with pytest.raises(ConfigError) as refused:
+        validate(InspectConfig, options)
+    assert str(refused.value) == said
 
 
 def inspect(folder: Path, *keys: str) -> str:

@@ -22,7 +22,7 @@ from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.rows import Row
 from headscope.data.tokenizer import train_tokenizer
-from headscope.errors import DataError, RunError
+from headscope.errors import ConfigError, DataError, RunError
 from headscope.options import PredictConfig
 from headscope.run import (
     build_model,
@@ -32,7 +32,7 @@ from headscope.run import (
     save_vocabulary,
     save_weights,
 )
-from headscope.settings import problems
+from headscope.validation import check
 
 LABELS = ["good", "bad", "so so"]
 SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"
@@ -218,7 +218,11 @@ def test_weights_that_give_no_numbers_are_named(run: Path, tmp_path: Path) -> No
 def test_what_output_may_not_be(run: Path, tmp_path: Path) -> None:
     def refusal(output: Path, **options: bool) -> str:
         source = str(tmp_path / "in.jsonl")
-        return "\n".join(problems(PredictConfig(str(run), source, str(output), **options)))  # type: ignore[arg-type]
+        try:
+            check(PredictConfig(str(run), source, str(output), **options))
+        except ConfigError as error:
+            return str(error)
+        return ""
 
     written(tmp_path / "in.jsonl", [{"text": "a"}])
     (tmp_path / "old.csv").write_text("kept")
@@ -226,13 +230,11 @@ def test_what_output_may_not_be(run: Path, tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "empty.csv").touch()
     os.mkfifo(tmp_path / "pipe.csv")
-    assert "which is there already; takes another name, or overwrite=true" in refusal(
-        tmp_path / "old.csv"
-    )
+    assert "expected a file that does not exist" in refusal(tmp_path / "old.csv")
     for name in ("in.jsonl", "link.jsonl"):
-        assert "which is the input; takes another name" in refusal(tmp_path / name, overwrite=True)
+        assert "expected another file than the input" in refusal(tmp_path / name, overwrite=True)
     for name in ("folder.csv", "pipe.csv"):
-        assert "which is no file" in refusal(tmp_path / name, overwrite=True)
+        assert "expected the name of a file" in refusal(tmp_path / name, overwrite=True)
     assert refusal(tmp_path / "old.csv", overwrite=True) == refusal(tmp_path / "empty.csv") == ""
 
 

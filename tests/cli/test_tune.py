@@ -86,9 +86,9 @@ def test_the_ready_space_is_one_that_every_trial_can_be_trained_with() -> None:
         ("model.num_heads", "[1,2],[3]", "space=.*: while parsing a block mapping"),
         ("model.num_heads", "interval(4, 1)", "model.num_heads: interval"),
         ("model.num_heads", "range(4, 4)", "model.num_heads: range"),
-        ("model.heads", "1,2", "space: model.heads: Key 'heads' not in"),
+        ("model.heads", "1,2", "space: model.heads: unknown key"),
         ("model.num_heads", "a,b", "space: model.num_heads: .*'a'"),
-        ("model", "tiny,small", "space: model is a group; takes single keys"),
+        ("model", "tiny,small", "space: model: expected a group of keys, got 'tiny'"),
     ],
 )
 def test_what_cannot_be_searched_is_one_line(
@@ -224,7 +224,8 @@ def test_settings_that_do_not_go_together_fail_with_their_reason(
     job = claimed(search)
     said = search.finish(job, search.run(job))
     assert (
-        "failed: model.num_heads: got 5, takes a divisor of model.d_model=12; 1 of 1 trials" in said
+        "failed: space: model.num_heads: expected a divisor of model.d_model=12, got 5; 1 of 1 trials"
+        in said
     )
     assert search.study.trials[0].state == TrialState.FAIL
     assert search.claim() is None

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from headscope.config import DataConfig, TokenizerConfig, is_local
+from headscope.config import DataConfig, TrainConfig, is_local
 from headscope.errors import ConfigError
-from headscope.settings import check, problems
+from headscope.validation import check, validate
 
 
 @pytest.mark.parametrize("path", ["imdb", "fancyzhx/ag_news", "some-org/some.name_1", "x/y"])
@@ -45,38 +45,36 @@ def test_a_folder_that_exists_is_a_path_whatever_its_name(
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"path": "none.csv"}, "path: got 'none.csv', takes a file or folder that exists"),
-        ({"path": "a.csv", "test_path": "none.csv"}, "test_path: got 'none.csv'"),
-        ({"path": "fancyzhx/ag_news", "validation_path": "a.csv"}, "validation_path: got 'a.csv'"),
         (
-            {"max_length": 512, "tokens_per_batch": 511},
-            "tokens_per_batch: got 511, takes at least data.max_length=512",
+            {"path": "none.csv"},
+            "data.path: expected a file or directory that exists, got 'none.csv'",
         ),
+        ({"path": "~nobody-of-this-name/a.csv"}, "data.path: expected a file or directory"),
+        ({"path": "a.csv", "test_path": "none.csv"}, "data.test_path: expected a file"),
         (
-            {"validation_split": "test"},
-            "test_split: train, validation and test must be three splits",
+            {"path": "org/name", "test_path": "a.csv"},
+            "data.test_path: expected null, as data.path=org",
         ),
-        ({"test_split": "train"}, "test_split: train, validation and test must be three splits"),
-        ({"text_column": "review", "label_column": "review"}, "label_column: got 'review'"),
-        ({"text_pair_column": "text"}, "text_pair_column: got 'text'"),
-        ({"text_pair_column": "label"}, "label_column: got 'label'"),
+        ({"tokens_per_batch": 255}, "data.tokens_per_batch: expected at least data.max_length=256"),
+        ({"validation_split": "train"}, "data.validation_split: expected a split of its own"),
+        ({"validation_split": "test"}, "data.test_split: expected a split of its own"),
+        (
+            {"label_column": "text"},
+            "data.label_column: expected another column than data.text_column",
+        ),
         (
             {"validation_share": 0.0},
-            "validation_share: got 0.0, takes more than 0 and less than 0.5",
+            "data.validation_share: expected a number above 0 and below 0.5",
         ),
-        ({"limit": 0}, "limit: got 0, takes at least 1"),
+        ({"limit": 0}, "data.limit: expected an integer at least 1"),
         (
-            {"encoding": "none such"},
-            "encoding: got 'none such', takes the name of an encoding, such as utf-8",
+            {"limit": True},
+            "data.limit: expected an integer at least 1 and at most 10^9 or null, got true",
         ),
-        ({"encoding": "rot13"}, "encoding: got 'rot13'"),
-        ({"separator": ""}, "separator: got '', takes one sign, such as \"data.separator=';'\""),
-        ({"separator": "::"}, "separator: got '::'"),
-        ({"separator": '"'}, "separator: got '\"'"),
-        (
-            {"path": "~nobody-of-this-name/a.csv"},
-            "path: got '~nobody-of-this-name/a.csv', takes a file or folder",
-        ),
+        ({"limit": 10**10}, "data.limit: expected an integer at least 1 and at most 10^9"),
+        ({"encoding": "rot13"}, "data.encoding: expected a text encoding, such as utf-8"),
+        ({"separator": ""}, "data.separator: expected one character, got ''; give"),
+        ({"separator": '"'}, "data.separator: expected one character"),
     ],
 )
 def test_each_mistake_is_told_by_key_and_value(
@@ -84,15 +82,17 @@ def test_each_mistake_is_told_by_key_and_value(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("text,label\n")
-    (found,) = problems(DataConfig(**settings))
-    assert found.startswith(problem)
+    with pytest.raises(ConfigError) as refused:
+        check(validate(TrainConfig, {"data": settings}))
+    assert str(refused.value).startswith(problem)
+    assert "\n" not in str(refused.value)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    with pytest.raises(
-        ConfigError, match=r"kind: got 'letters', takes one of words.*\nvocab_size: got 299"
-    ):
-        check(TokenizerConfig(kind="letters", vocab_size=299))
+def test_a_value_that_is_changed_later_is_checked_too() -> None:
+    config = TrainConfig()
+    config.data.limit = 0
+    with pytest.raises(ConfigError, match=r"^data\.limit: expected an integer"):
+        check(config)
 
 
 def test_a_split_is_named_by_its_own_file_if_it_has_one() -> None:

@@ -1,15 +1,16 @@
 """Command lines that cannot work, or hardly: one message, the right exit code, and no traceback whatever is given."""
 
 import random
+import re
 import shlex
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from hard.forked import TRAIN, Judge, Outcome, Server, real
 from hard.interrupted import training
-from headscope.cli.main import COMMANDS, _keys
+from headscope.cli.main import COMMANDS
+from headscope.validation import keys as keys_of
 
 HANDCRAFTED = [
     line
@@ -33,15 +34,17 @@ def drawn(number: int) -> list[str]:
     command = draw.choices(
         [*COMMANDS], [12 if name == "train" else 4 if name != "verify" else 1 for name in COMMANDS]
     )[0]
-    keys = {key: kind for key, kind in _keys(COMMANDS[command][1]).items() if key not in LONG_WORK}
+    entries = keys_of(COMMANDS[command].schema)
+    keys = [key for key in entries if key not in LONG_WORK]
     given = {
         key: draw.choice(HOSTILE)
-        for key in draw.sample([*keys], min(len(keys), draw.choice([1, 1, 1, 2, 3])))
+        for key in draw.sample(keys, min(len(keys), draw.choice([1, 1, 1, 2, 3])))
     }
     if command == "verify":  # all of its claims take a while, once they are reached
         given["dtype"] = draw.choice(HOSTILE)
-    for key, kind in keys.items():  # half of the numbers that are wanted are numbers
-        if key in given and {int, float} & {kind, *get_args(kind)} and draw.random() < 0.5:
+    for key in keys:  # half of the numbers that are wanted are numbers
+        is_number = re.search("'(integer|number)'", str(entries[key]))
+        if key in given and is_number and draw.random() < 0.5:
             given[key] = draw.choice(
                 [value for value in HOSTILE if value[:1] in "-0123456789" and value]
             )

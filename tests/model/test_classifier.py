@@ -9,7 +9,6 @@ from headscope.config import POOLINGS, POSITIONS, ModelConfig
 from headscope.heads.capture import capture
 from headscope.model.classifier import Encoder, TextClassifier, sinusoidal_positions
 from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
-from headscope.settings import problems
 
 VOCABULARY, CLASSES, LENGTH = 53, 3, 29
 
@@ -245,22 +244,23 @@ def test_a_model_shows_its_pooling_beside_its_heads(pooling: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_kv_heads": 4}, "num_kv_heads: got 4, takes a divisor of model.num_heads=6"),
+        ({"num_kv_heads": 4}, "expected a divisor of model.num_heads=6"),
         (
             {"num_kv_heads": 2, "attention": "shared_projection"},
-            "num_kv_heads: the heads of model.attention=shared",
+            "expected null with model.attention=shared_projection",
         ),
         (
             {"attention": "sparse"},
-            "attention: got 'sparse', takes one of multi_head, shared_projection",
+            "expected one of multi_head, shared_projection",
         ),
-        ({"window": 0}, "window: got 0, takes at least 1"),
+        ({"window": 0}, "window"),
         (
             {"pooling": "last"},
-            "pooling: got 'last', takes one of first, mean, max, pooler, additive",
+            "expected one of first, mean, max, pooler, additive",
         ),
     ],
     ids=["no divisor", "shared twice", "unknown", "no window", "no pooling"],
 )
 def test_what_cannot_work_is_refused_with_its_key(options: dict[str, object], words: str) -> None:
-    assert any(words in problem for problem in problems(config(**options)))
+    with pytest.raises(ValueError, match=words):
+        config(**options)

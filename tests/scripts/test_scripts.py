@@ -321,7 +321,7 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
     )
     (tmp_path / "soups.csv").write_text("\n".join(["text,label", *rows]))
     arguments = [f"outputs_dir={tmp_path}", "name=sweep", "data=files", f"data.path={tmp_path}/soups.csv", *quick[1:],
-                 "inspection=off", "baseline=false", "-m", "model.num_heads=2,4", "seeds=2"]  # fmt: skip
+                 "inspection=off", "baseline=false", "-m", "model.num_heads=2,4", "seed=range(2)"]  # fmt: skip
     command = [sys.executable, "-m", "headscope", "train", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while len(list(folder.glob("*/config.yaml"))) < 2:  # the second job has begun

@@ -160,7 +160,7 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
     ):
         score(folder, OtherDataConfig(path=asked))
     with pytest.raises(
-        ConfigError, match=r"data\.label_column: got 'same', which is data\.text_column too"
+        ConfigError, match=r"data\.label_column: expected another column than data\.text_column"
     ):
         score(folder, OtherDataConfig(path=path, text_column="same"))
 

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,6 @@ from headscope.run import (
     load_run,
     save_weights,
 )
-from headscope.settings import described
 from headscope.signals import Stopped
 from headscope.training.callbacks import AtomicCheckpointIO, RunCheckpoint
 from headscope.training.resume import (
@@ -42,6 +41,7 @@ from headscope.training.resume import (
     resume_point,
 )
 from headscope.training.train import train
+from headscope.validation import flatten
 from training_runs import Rows, Trained, changed, comments, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -108,7 +108,7 @@ def test_a_second_ctrl_c_ends_at_once(
     ("key", "value"),
     [
         ("model.num_heads", 2),
-        ("model.causal", True),
+        ("model.evidence", False),
         ("tokenizer.vocab_size", 400),
         ("data.text_column", "other"),
         ("data.multi_label", True),
@@ -121,7 +121,7 @@ def test_what_the_weights_were_trained_with_is_kept(
     small_config: Maker, key: str, value: object
 ) -> None:
     before = small_config()
-    old = next(old for name, old, _ in described(before) if name == key)
+    old = flatten(asdict(before))[key]
     with pytest.raises(ConfigError) as caught:
         check_kept(changed(replace(before, resume="outputs/mine"), key, value), before)
     assert str(caught.value).startswith(
@@ -134,7 +134,7 @@ def test_what_the_weights_were_trained_with_is_kept(
     [
         ("model.num_heads", 3),
         ("model.dropout", 0.3),
-        ("model.frozen_layers", 1),
+        ("model.attention_dropout", 0.3),
         ("data.tokens_per_batch", 512),
         ("data.cache_dir", None),
         ("optimizer.learning_rate", 0.5),
@@ -159,7 +159,7 @@ def test_a_file_that_was_moved_may_be_given_anew(small_config: Maker, tmp_path: 
 
 
 def test_the_rules_are_about_keys_that_there_are() -> None:
-    keys = [key for key, _, _ in described(TrainConfig())]
+    keys = [*flatten(asdict(TrainConfig()))]
     assert {*FREE, *PATHS} <= {*keys}
     assert [
         kept for kept in KEPT if not any(key == kept or key.startswith(kept) for key in keys)

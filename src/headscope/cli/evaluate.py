@@ -25,11 +25,11 @@ from headscope.errors import (
 from headscope.files import cache_folder, content_key
 from headscope.options import EvaluateConfig
 from headscope.run import Run, best_device, load_run, read_metric, save_json, split_logits
-from headscope.settings import check
 from headscope.terminal import terminal
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
+from headscope.validation import check
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:

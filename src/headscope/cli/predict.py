@@ -26,12 +26,12 @@ from torch import Tensor
 
 from headscope.data.batching import EncodedTexts, encode_texts
 from headscope.data.rows import Row, is_blank, read_rows
-from headscope.errors import DataError, RunError, listed, separator_hint
+from headscope.errors import DataError, RunError, listed, printable, separator_hint
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.options import PredictConfig
 from headscope.run import TOKENS_PER_BATCH, best_device, load_run, probabilities
-from headscope.terminal import printable, terminal
+from headscope.terminal import terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096

@@ -1,34 +1,62 @@
 """A sweep's table: one row for each job, kept as csv; the mean over seeds of each configuration, printed at the end.
 
-Hydra calls this beside the jobs (`hydra.callbacks` in configs/train.yaml). Rows are read from the jobs' folders, so it
-makes no difference which process ran a job.
+`run_sweep` hands the command line to Hydra, whose launcher runs a `Job` for each combination. Hydra calls `SweepTable`
+beside the jobs (`hydra.callbacks` in configs/train.yaml). Rows are read from the jobs' folders, so it makes no
+difference which process ran a job.
 """
 
 import csv
 import hashlib
 import json
 import math
+import os
 import re
 import statistics
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import hydra
 import yaml
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
+from headscope.cli.compose import (
+    CONFIGS,
+    CommandLine,
+    checked,
+    explain,
+    groups,
+    quote,
+    resolved,
+    store_defaults,
+    unknown_choice,
+)
 from headscope.config import METRICS as SCORES
-from headscope.errors import RunError
+from headscope.config import TrainConfig, read_config
+from headscope.errors import (
+    ConfigError,
+    RunError,
+    TrainingError,
+    UserError,
+    message_of,
+    print_error,
+    shown,
+    warnings_as_notes,
+)
 from headscope.files import read_json, write_atomic
-from headscope.terminal import terminal
+from headscope.signals import end, signals_taken
 from headscope.training.resume import JOB
+from headscope.validation import check, validate
 
 PLAN, FAILURE, METRICS, TABLE, BEST = (
     "jobs.json",
@@ -69,15 +97,141 @@ class SweepTable(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table."""
-        from headscope.training.console import (
-            show_sweep,  # heavy, and this module is read before `--help`
-        )
+        from headscope.terminal import terminal  # heavy: this module is imported before `--help`
+        from headscope.training.console import show_sweep
 
         folder = Path(config.hydra.sweep.dir)
         rows = write_table(folder)
         show_sweep(
             terminal(), folder, [averaged(group) for group in by_configuration(rows)], rows, RESULTS
         )
+
+
+def run_sweep(line: CommandLine) -> int:
+    """Run `train -m`: a job for every combination of values; return the highest exit code of the jobs."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ConfigError(
+            "-m: expected no torchrun, which starts one run; give trainer.devices=..."
+        )
+    if "--help" in line.options or "--cfg" in line.options:
+        raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
+    _check_choices(line)
+    folder = _sweep_folder(line.overrides)
+    fixed = fixed_of(line.overrides)
+    _check_same(folder, fixed)
+    store_defaults(line.schema)
+    options = [word for name, value in line.options.items() for word in (name, value) if word]
+    sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={quote(str(folder))}"]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not in Hydra's words and exit code
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="train")(Job(fixed))()
+    except Exception as error:  # of Hydra: those of the jobs are in their folders
+        if isinstance(error, UserError | BrokenPipeError):
+            raise
+        is_hydras = isinstance(error, HydraException | OmegaConfBaseException)
+        if not is_hydras and any(folder.glob(f"*/{JOB}")):
+            reason = shown(" ".join(str(error).split()) or type(error).__name__, 300)
+            remedy = "the same command again continues what is not done"
+            raise TrainingError(f"{folder}: the launcher has ended: {reason}; {remedy}") from error
+        raise ConfigError(explain(error)) from error
+    # A job may have failed here because another process was at it, which has finished it since.
+    failures = [path for path in folder.glob(f"*/{FAILURE}") if score_of(path.parent) is None]
+    return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
+
+
+def _check_choices(line: CommandLine) -> None:
+    """Raise a ConfigError for a file of a group that does not exist, before anything is written."""
+    choices = {} if "--config-dir" in line.options else groups(line.schema)
+    for entry in line.overrides:
+        value: Any = entry.value()
+        values = value.list if entry.is_choice_sweep() else [value]
+        known = choices.get(entry.key_or_group, [])
+        for name in [str(getattr(value, "text", value)) for value in values if known]:
+            if name not in known:
+                raise ConfigError(unknown_choice(entry.key_or_group, name, known))
+
+
+class Job:
+    """One job of a sweep, in whatever process Hydra's launcher starts it."""
+
+    def __init__(self, fixed: Mapping[str, str]) -> None:
+        self.fixed = fixed  # what has one value for all jobs
+
+    def __call__(self, composed: DictConfig) -> float | None:
+        """Train, unless that was done before; a failure is written down, and the sweep continues.
+
+        Return the validation score, for sweepers that search by it.
+        """
+        warnings_as_notes()  # the process may be a launcher's
+        words = list(HydraConfig.get().overrides.task)
+        folder = self._folder(composed, words)
+        if (score := score_of(folder)) is not None:
+            print(f"{folder.name}: done before")
+            return score
+        try:
+            if (folder / "config.yaml").exists():
+                config = read_config(folder / "config.yaml")
+                config.resume = str(folder)
+                check(config)
+            else:
+                overrides = OverridesParser.create().parse_overrides(words)
+                config = checked(TrainConfig, resolved(composed), overrides)
+            with signals_taken(end):
+                from headscope.training.train import train  # heavy
+            train(config)
+            return score_of(folder)
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            line = message_of(error).split("\n")[0]
+            _write_json(folder / FAILURE, {"message": line, "exit_code": print_error(error)})
+            return None
+
+    def _folder(self, composed: DictConfig, words: Sequence[str]) -> Path:
+        """Return the job's folder, named by what differs from job to job, with its overrides in it."""
+        settings = HydraConfig.get()
+        folder = Path(str(settings.sweep.dir)) / folder_name(words, self.fixed)
+        composed.outputs_dir = settings.sweep.dir
+        composed.name = folder.name
+        overrides = dict(word.split("=", 1) for word in words)
+        content = {"number": settings.job.num, "overrides": overrides, "fixed": dict(self.fixed)}
+        _write_json(folder / JOB, {**content, "metric": composed.sweep.metric})
+        (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
+        write_table(folder.parent)
+        return folder
+
+
+def _sweep_folder(overrides: Iterable[Override]) -> Path:
+    """Return the folder of a sweep, by outputs_dir and name, which all its jobs have in common."""
+    given = {
+        entry.key_or_group: entry.value() for entry in overrides if not entry.is_sweep_override()
+    }
+    if "hydra.sweep.dir" in given:
+        return Path(str(given["hydra.sweep.dir"]))
+    name = str(given.get("name") or f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
+    validate(TrainConfig, {"name": name})
+    folder = Path(str(given.get("outputs_dir", "outputs")), name)
+    if (folder / "config.yaml").exists():
+        raise ConfigError(f"name: expected a name without a run, got {name!r}; {folder} is one")
+    return folder
+
+
+def _check_same(folder: Path, fixed: Mapping[str, str]) -> None:
+    """Raise a ConfigError if the sweep was started with other settings for all jobs."""
+    for path in sorted(folder.glob(f"*/{JOB}")):
+        before = read_json(path, dict).get("fixed", fixed)
+        for key in sorted({*before, *fixed} - {"name", "outputs_dir"}):
+            is_launchers = key.startswith("hydra")  # how jobs are started may change
+            if before.get(key) != fixed.get(key) and not is_launchers:
+                was = f"{key}={before[key]}" if key in before else f"no {key}"
+                raise ConfigError(
+                    f"{folder}: this sweep was started with {was}; give the same, or another name"
+                )
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content)
+    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def fixed_of(overrides: Iterable[Override]) -> dict[str, str]:
@@ -107,7 +261,7 @@ def _write_plan(folder: Path, jobs: Sequence[Sequence[str]], fixed: Container[st
         }
         for number, overrides in enumerate(jobs)
     }
-    write_atomic(folder / PLAN, lambda path: path.write_text(json.dumps(content), encoding="utf-8"))
+    _write_json(folder / PLAN, content)
     write_table(folder)
 
 

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,11 @@ from headscope.errors import ConfigError, RunError, UserError, first_line, messa
 from headscope.files import read_json, write_atomic
 from headscope.options import TuneConfig
 from headscope.run import CONFIG, VALIDATIONS, save_config, save_json
-from headscope.settings import check, described, structured
 from headscope.signals import Stopped
 from headscope.terminal import terminal
 from headscope.training.console import show_sweep
 from headscope.training.resume import JOB, RunLock
+from headscope.validation import check, flatten, override
 
 try:
     import optuna
@@ -206,17 +206,11 @@ def trial_config(config: TuneConfig, name: str, values: Values) -> TrainConfig:
         ConfigError: for a key that is none, or a value of another type.
     """
     names = [entry.name for entry in fields(TrainConfig)]
-    kept = structured(TrainConfig(**{key: getattr(config, key) for key in names}))
-    for key, value in values.items():
-        try:
-            if isinstance(OmegaConf.select(kept, key), DictConfig):
-                raise ConfigError(
-                    f"space: {key} is a group; takes single keys, such as {key}.num_heads"
-                )
-            OmegaConf.update(kept, key, value)
-        except OmegaConfBaseException as error:
-            raise ConfigError(f"space: {key}: {first_line(error)}") from None
-    found: TrainConfig = OmegaConf.to_object(kept)  # type: ignore[assignment]
+    base = TrainConfig(**{key: getattr(config, key) for key in names})
+    try:
+        found = override(base, values)
+    except ConfigError as error:
+        raise ConfigError(f"space: {error}") from None
     found.name, found.outputs_dir = name, str(Path(config.outputs_dir) / str(config.name))
     return found
 
@@ -262,7 +256,8 @@ class Search:
 
     def _check_same(self) -> None:
         """Refuse to go on with other settings, or another space, than the search was begun with."""
-        now = {key: repr(value) for key, value, _ in described(self.config) if key not in UNFIXED}
+        settings = flatten(asdict(self.config))
+        now = {key: repr(value) for key, value in settings.items() if key not in UNFIXED}
         now |= {f"space of {key}": distribution_to_json(found) for key, found in self.space.items()}
         before = self.study.user_attrs.get("settings", now)
         for key in sorted({*before, *now}):

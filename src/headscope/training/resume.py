@@ -7,6 +7,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from filelock import FileLock, Timeout
 from headscope.config import TrainConfig, absolute, is_local
 from headscope.errors import ConfigError, RunError, UserWarningMessage, first_line, listed
 from headscope.files import PARTIAL, read_json, reading
-from headscope.settings import described
+from headscope.validation import flatten
 
 NEW_RUN = "leave it out, or start a new run"
 JOB = "job.json"  # of a job of a sweep: what was overridden, and what of it all jobs have in common
@@ -49,7 +50,9 @@ def check_kept(config: TrainConfig, before: TrainConfig) -> None:
 
 def _changed(config: TrainConfig, before: TrainConfig) -> Iterator[tuple[str, Any, Any]]:
     """Yield what must not change and has: (key, new value, old value)."""
-    for (key, new, _), (_, old, _) in zip(described(config), described(before), strict=True):
+    olds = flatten(asdict(before))
+    for key, new in flatten(asdict(config)).items():
+        old = olds[key]
         is_kept = key not in FREE and any(
             key == kept or (kept[-1] == "." and key.startswith(kept)) for kept in KEPT
         )

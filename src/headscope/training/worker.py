@@ -9,11 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from headscope.config import TrainConfig
-from headscope.errors import UserError, refused_by_machine, tell
-from headscope.settings import read_config
+from headscope.config import read_config
+from headscope.errors import UserError, print_error, refused_by_machine, warnings_as_notes
 from headscope.signals import ended_by_signals
-from headscope.terminal import warnings_as_notes
 
 
 def main() -> None:
@@ -24,7 +22,7 @@ def main() -> None:
 
         end_with_parent()
         try:
-            config = read_config(Path(sys.argv[1]), TrainConfig)
+            config = read_config(Path(sys.argv[1]))
             from headscope.training.train import train
 
             train(config)
@@ -32,7 +30,9 @@ def main() -> None:
             if not isinstance(error, UserError) and refused_by_machine(error) is None:
                 raise
             sys.exit(
-                report_error(error) if "TORCHELASTIC_ERROR_FILE" in os.environ else tell(error)
+                report_error(error)
+                if "TORCHELASTIC_ERROR_FILE" in os.environ
+                else print_error(error)
             )
 
 

@@ -1,0 +1,240 @@
+"""From words on the command line to a checked configuration.
+
+Words are `key=value` in Hydra's grammar. Hydra composes the settings of train and tune from the
+files of configs/; the other commands have no files but configs/data, so its parser is enough.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from headscope.config import INTERPOLATION, TrainConfig, read_config
+from headscope.errors import ConfigError, did_you_mean, first_line
+from headscope.training.resume import check_kept
+from headscope.validation import check, flatten, keys, override, unknown_key, validate
+
+INSTALLED = Path(__file__).parents[1] / "configs"
+CHECKOUT = Path(__file__).parents[3] / "configs"
+CONFIGS = INSTALLED if INSTALLED.is_dir() else CHECKOUT
+SHORT = {
+    "-h": "--help",
+    "-m": "--multirun",
+    "-c": "--cfg",
+    "-cd": "--config-dir",
+    "-cn": "--config-name",
+}
+MISSING = "???"  # Hydra's mark of a key that must be given
+FLAGS = ("--help", "--multirun")
+OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
+
+
+@dataclass
+class CommandLine:
+    """The words behind a command: its options, such as {"--cfg": "job"}, and its overrides."""
+
+    schema: type
+    options: dict[str, str]
+    overrides: list[Override]
+
+    @property
+    def words(self) -> list[str]:
+        """Return the overrides as they were written."""
+        return [str(entry.input_line) for entry in self.overrides]
+
+
+def parse(words: Sequence[str], schema: type) -> CommandLine:
+    """Return the options and overrides, whose keys exist."""
+    line = CommandLine(schema, {}, [])
+    remaining = iter(words)
+    for word in remaining:
+        option, sign, value = word.partition("=")
+        option = SHORT.get(option, option)
+        if option in FLAGS:
+            line.options[option] = ""
+        elif option in OPTIONS_WITH_VALUE:
+            line.options[option] = value if sign else next(remaining, "")
+        elif not word.startswith("-"):
+            line.overrides.append(parse_override(word))
+        elif (key := option.lstrip("-")) in keys(schema):
+            raise ConfigError(f"{word}: keys are given without dashes: {key}={value or '...'}")
+        else:
+            raise ConfigError(f"{word}: unknown option; settings are given as key=value")
+    if line.options.get("--cfg", "job") != "job":
+        raise ConfigError(f"--cfg: expected job, got {line.options['--cfg']!r}")
+    known = {*keys(schema), *groups(schema)}
+    for entry in line.overrides:
+        key = entry.key_or_group
+        if key not in known and not key.startswith("hydra"):
+            raise ConfigError(unknown_key(key, schema))
+    return line
+
+
+def parse_override(word: str) -> Override:
+    """Return a word as Hydra's grammar reads it; a ConfigError says which quotes it needs."""
+    key, sign, value = word.partition("=")
+    if not key or not (sign or key.startswith("~")):
+        example = '"text=two words"'
+        raise ConfigError(f"{word}: expected key=value; a text with spaces is quoted: {example}")
+    try:
+        return OverridesParser.create().parse_override(word)
+    except (HydraException, ValueError, RecursionError):
+        quoted = shlex.quote(f"{key}={quote(value)}")
+        raise ConfigError(f"{word}: Hydra cannot read the value; quote it: {quoted}") from None
+
+
+def quote(value: str) -> str:
+    """Return a text in the quotes of Hydra's grammar."""
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)  # backslashes count in front of a quote alone
+    return '"' + re.sub(r"(\\+)$", r"\1\1", escaped) + '"'
+
+
+def groups(schema: Any) -> dict[str, list[str]]:
+    """Return the groups that a command's files are chosen from, each with their names."""
+    folders = [path for path in CONFIGS.iterdir() if path.is_dir()]
+    return {
+        path.name: sorted(file.stem for file in path.glob("*.yaml"))
+        for path in sorted(folders)
+        if issubclass(schema, TrainConfig) or f"{path.name}.path" in keys(schema)
+    }
+
+
+def compose(line: CommandLine) -> dict[str, Any]:
+    """Return the settings that the words name, not yet checked."""
+    choices = groups(line.schema) if issubclass(line.schema, TrainConfig) else {}
+    for entry in line.overrides:
+        key = entry.key_or_group
+        if entry.is_sweep_override():
+            text = shlex.quote(f"{key}={quote(entry.get_value_string())}")
+            raise ConfigError(
+                f"{key}: expected one value, got {entry.get_value_string()}; as one text: {text}, "
+                f"as a list: {key}=[a,b], for a run with each value: train -m"
+            )
+        if key.startswith("hydra"):
+            raise ConfigError(f"{key}: expected `train -m` with it; a single run has no launcher")
+        if key in choices and entry.value() is None and not entry.is_delete():
+            raise ConfigError(unknown_choice(key, "null", choices[key]))
+    if not issubclass(line.schema, TrainConfig):
+        return _without_hydra(line)
+    try:
+        return resolved(_with_hydra(line))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error)) from error
+
+
+def _with_hydra(line: CommandLine) -> DictConfig:
+    store_defaults(line.schema)
+    words = line.words
+    main = CONFIGS
+    if "--config-dir" in line.options:
+        other = Path(line.options["--config-dir"]).absolute()
+        if not other.is_dir():
+            raise ConfigError(f"--config-dir: expected a directory, got {str(other)!r}")
+        if "--config-name" in line.options:  # Hydra looks for it in the main directory
+            main, other = other, main
+        words.append(f"hydra.searchpath=[{quote(f'file://{other}')}]")
+    with hydra.initialize_config_dir(str(main), version_base="1.3"):
+        return hydra.compose(line.options.get("--config-name", "train"), words)
+
+
+def store_defaults(schema: Any) -> None:
+    """Have Hydra know the defaults of a command, as the entry `schema` of configs/train.yaml."""
+    required = {"space": MISSING} if "space" in keys(schema) else {}
+    ConfigStore.instance().store("schema", asdict(schema(**required)))
+
+
+def resolved(composed: DictConfig) -> dict[str, Any]:
+    """Return what Hydra composed as a dictionary, interpolations resolved."""
+    content: Any = OmegaConf.to_container(composed, resolve=True)
+    return {key: value for key, value in content.items() if value != MISSING}
+
+
+def _without_hydra(line: CommandLine) -> dict[str, Any]:
+    choices = groups(line.schema)
+    content: dict[str, Any] = {}
+    for entry in sorted(line.overrides, key=lambda entry: "." in entry.key_or_group):
+        key, value = entry.key_or_group, entry.value()
+        if entry.is_delete() or entry.package:
+            raise ConfigError(f"{entry.input_line}: expected key=value")
+        if key in choices and value is not None:
+            value = _read_group(line, key, str(value))
+        group, _, name = key.rpartition(".")
+        if group:
+            content[group] = {**(content.get(group) or {}), name: value}
+        else:
+            content[name] = value
+    return content
+
+
+def _read_group(line: CommandLine, group: str, name: str) -> Any:
+    for folder in (Path(line.options.get("--config-dir", CONFIGS)), CONFIGS):
+        path = folder / group / f"{name}.yaml"
+        if path.is_file():
+            return yaml.safe_load(path.read_text(encoding="utf-8"))
+    raise ConfigError(unknown_choice(group, name, groups(line.schema)[group]))
+
+
+def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Override]) -> Any:
+    """Return the settings, checked; those of a resumed run come from its folder."""
+    is_resumed = content.get("resume") is not None
+    config = _resumed(content, overrides) if is_resumed else validate(schema, content)
+    check(config)
+    return config
+
+
+def _resumed(content: Mapping[str, Any], overrides: Iterable[Override]) -> TrainConfig:
+    """Return the settings of the run to resume, with the keys on the command line changed.
+
+    Whole groups (model=small) and keys that the run's weights depend on cannot be changed.
+    """
+    path = Path(str(content["resume"]), "config.yaml")
+    if not path.is_file():
+        folder = content["resume"]
+        raise ConfigError(f"resume: expected a run folder with a config.yaml, got {folder!r}")
+    before = read_config(path)
+    values = flatten(content)
+    given = {entry.key_or_group: entry for entry in overrides if not entry.is_delete()}
+    for key, entry in given.items():
+        if INTERPOLATION.search(str(entry.input_line)):
+            # Hydra has resolved it by the defaults, not by the settings of the run.
+            raise ConfigError(f"{key}: expected no interpolation with resume=..., got one")
+        if key not in values:
+            example = "change single keys, such as trainer.max_epochs=20"
+            raise ConfigError(f"{key}: expected no group with resume=..., got one; {example}")
+    config = override(before, {key: values[key] for key in given})
+    check_kept(config, before)
+    return config
+
+
+def unknown_choice(group: str, name: str, known: Sequence[str]) -> str:
+    """Return the message for a file of a group that does not exist."""
+    close = did_you_mean(name, known)
+    hint = f"; did you mean {group}={close}?" if close else ""
+    return f"{group}: expected one of {', '.join(known)}, got {name!r}{hint}"
+
+
+def explain(error: BaseException) -> str:
+    """Return one line for what Hydra or OmegaConf raises."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        if group in ("hydra/launcher", "hydra/sweeper"):
+            package = f"hydra-{name.partition('_')[0]}-{group.partition('/')[2]}"
+            return f"{group}={name}: is not installed; pip install {package} brings it"
+        return unknown_choice(group, name, sorted(error.options))
+    while not isinstance(error, OmegaConfBaseException) and error.__cause__ is not None:
+        error = error.__cause__
+    key = getattr(error, "full_key", "")
+    if key:
+        return f"{key}: {first_line(error)}"
+    return " ".join(str(error).split("\nConfig search path")[0].split())
