@@ -78,5 +78,5 @@ def test_every_key_says_what_it_means() -> None:
 
 @pytest.mark.parametrize("name", ["train", "evaluate"])
 def test_files_want_a_path_instead_of_taking_the_default_texts(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"^data.path: expected .* give it as data.path="):
+    with pytest.raises(ConfigError, match=r"^data.path: expected .* give data.path="):
         composed(name, ["data=files", *(["run=."] if name == "evaluate" else [])])

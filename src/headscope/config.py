@@ -185,7 +185,8 @@ class DataConfig(Settings):
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
         if not self.path:
-            yield "path", "a file, directory or Hub id", "give it as data.path=..."
+            remedy = "give data.path=..., or leave out every data.* key"
+            yield "path", "a file, directory or Hub id", remedy
         if self.tokens_per_batch < self.max_length:
             yield "tokens_per_batch", f"at least data.max_length={self.max_length}"
         splits = [self.train_split, self.validation_split, self.test_split]

@@ -73,8 +73,8 @@ def test_evaluate_with_keys_of_other_data_but_no_data_says_how_to_score_its_own(
     script: Command, trained: Path
 ) -> None:
     done = script("evaluate", f"run={trained}", "data.limit=10", code=2)
-    assert "data.path: is missing" in done.stderr
-    assert "leave every data.* out to score the run's own" in done.stderr
+    assert "data.path: expected a file, directory or Hub id, got ''" in done.stderr
+    assert "or leave out every data.* key" in done.stderr
 
 
 def test_evaluate_on_other_data_with_the_same_labels(
