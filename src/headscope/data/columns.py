@@ -60,12 +60,9 @@ def numbers(dataset: Dataset, column: str) -> np.ndarray:
     table = dataset.select_columns([column]).with_format("arrow")[:]
     values = table.column(column).combine_chunks()
     feature = dataset.features[column]
-    integers: np.ndarray
     if isinstance(feature, List):
-        integers = values.flatten().to_numpy().reshape(-1, feature.length)
-    else:
-        integers = values.to_numpy()
-    return integers
+        return np.array(values.flatten()).reshape(-1, feature.length)
+    return np.array(values)
 
 
 def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
