@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(
-    str(Path(__file__).parent)
-)  # whose name, tensorboard, belongs to TensorBoard's own package
+sys.path.append(str(Path(__file__).parent))  # pytest's importlib mode adds no folder
 
 from heads_browser import Opener, opening
 

@@ -182,7 +182,7 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
     tab.drawn(9)
     tab.shows(".head h2", "layer 0, head 0")
     lists(tab, [f"layer {layer}, head {head}" for layer in range(2) for head in range(3)])
-    for name in (".grid .answer-row", ".answer .contributions", ".grid .key span"):
+    for name in (".grid .answer-row", ".choose-order", ".answer .contributions", ".grid .key span"):
         tab.expect(f"{name} >> nth=0").to_be_hidden()
     tab.expect(".answer code").to_have_count(1)
     tab.looks(".head .large", expected_pixels(maps[0][0]))

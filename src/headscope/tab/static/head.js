@@ -15,7 +15,8 @@ const VIEWS = [
   ["lines", "lines"],
 ];
 const LABEL = 12; // pixels that a label takes
-const [SMALLEST_CELL, LARGEST_CELL] = [2, 48]; // pixels
+const SMALLEST_CELL = 2; // pixels
+const LARGEST_CELL = 48;
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /* The tokens along one side of the map; of a long text, the stretches. Where cells are too small

@@ -7,7 +7,8 @@ import { element, isolated } from "./dom.js";
 
 const MOST = 2000; // lines at once
 const FAINTEST = 1 / 255; // the weakest that is drawn
-const [LOW, HIGH] = [15, 30]; // pixels, a row of tokens
+const LOW = 15; // pixels of a row of tokens
+const HIGH = 30;
 
 export class Lines {
   constructor(store, onPlace, onKey) {

@@ -67,7 +67,7 @@ export function markBorder(grid, segments) {
 }
 
 /* What a token gives to the other text, mean; quadrants are A→A, A→B, B→A, B→B. */
-export function betweenOf([, toSecond, toFirst], segments) {
+function betweenOf([, toSecond, toFirst], segments) {
   const first = segments.filter((segment) => segment === 0).length;
   const second = segments.filter((segment) => segment === 1).length;
   const sum = (first && first * toSecond) + (second && second * toFirst);

@@ -11,7 +11,7 @@ const LINKED = {
   without: ["hidden", "shown"], // what is predicted with the chosen head ablated
 };
 
-export class Store {
+class Store {
   constructor(values) {
     Object.assign(this, values);
     this.listeners = [];

@@ -1,5 +1,6 @@
 /* The choice of run, text, step, comparison and colours; and the page to save. */
 
+import { headsOf, rankHeads } from "./ablation.js";
 import { askMaps, askPage, outcome, page } from "./api.js";
 import { SCALES, drawLegend } from "./colors.js";
 import { isDifference } from "./compare.js";
@@ -8,7 +9,7 @@ import { isVisible } from "./store.js";
 
 const VIEWS = [
   ["beside", "side by side"],
-  ["difference", "difference: this minus that"],
+  ["difference", "difference"],
 ];
 const STEPS = [["nearest", "nearest step"], ["first", "first step"], ["last", "last step"]];
 
@@ -123,8 +124,8 @@ export class MapControls {
     this.high = element("span", "end");
     const legend = element("span", "scale", this.low, this.legend, this.high);
     this.nodes = [this.order, labelled("Colours", this.scale), legend];
-    store.subscribe(["scale", "theme", "compare", "other", "maps"], () => this.show());
-    store.subscribe(["order"], () => this.show());
+    const shown = ["scale", "theme", "compare", "other", "maps", "order", "numbers", "bestNumbers"];
+    store.subscribe(shown, () => this.show());
     this.show();
   }
 
@@ -133,6 +134,7 @@ export class MapControls {
     const isSigned = isDifference(this.store);
     drawLegend(this.legend, isSigned, theme);
     this.order.value = order;
+    this.order.hidden = rankHeads(headsOf(this.store)) === null;
     this.scale.value = scale;
     this.scale.parentNode.hidden = isSigned;
     this.low.textContent = isSigned ? "−1" : "0";

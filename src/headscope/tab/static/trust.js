@@ -5,7 +5,7 @@ import { barLine, element, formatNumber, legible, panel } from "./dom.js";
 
 /* [mean, standard error] of comprehensiveness, the first row of a faithfulness array; or null. */
 function comprehensivenessOf(value) {
-  const [mean, error = 0] = [value?.[0] ?? []].flat();
+  const [mean, error = 0] = Array.isArray(value?.[0]) ? value[0] : [value?.[0]];
   return typeof mean === "number" ? { mean, error } : null;
 }
 
