@@ -324,10 +324,10 @@ def test_chance_alone_rarely_makes_a_head_matter() -> None:
 def test_only_heads_that_are_not_decided_are_measured_on_more_texts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first = {
-        ("a", 0): increases(0.5, 0.5, 100),
-        ("a", 1): increases(0.03, 0.3, 100),
-        ("b", 0): increases(0.0, 0.01, 100),
+    first = [increases(0.5, 0.5, 100), increases(0.03, 0.3, 100)], [increases(0.0, 0.01, 100)]
+    changes = {
+        layer: {"loss_zeroed": torch.tensor(of_heads).T}
+        for layer, of_heads in zip("ab", first, strict=True)
     }
     seen: list[Any] = []
 
@@ -339,9 +339,7 @@ def test_only_heads_that_are_not_decided_are_measured_on_more_texts(
 
     monkeypatch.setattr(ablation, "outcomes", outcomes)
     more: list[list[Batch]] = [[], [], []]
-    found = ablation_effects(
-        torch.nn.Identity(), {head: torch.tensor(values) for head, values in first.items()}, more
-    )
+    found = ablation_effects(torch.nn.Identity(), changes, more)
     assert [head for _, head in seen] == [("a", 1)]
     assert [(each.state, each.num_texts) for each in found.values()] == [
         (MATTERS, 100),

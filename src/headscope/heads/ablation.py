@@ -31,7 +31,7 @@ from headscope.heads.capture import (
     Means,
     device_of,
     eval_mode,
-    gating,
+    gate_gradients,
     headed_layers,
     intervene,
     intervene_layers,
@@ -85,9 +85,15 @@ def outcomes(
     return torch.cat(parts)
 
 
+Changes = dict[str, dict[str, Float[Tensor, "N H"]]]  # layer -> measure -> of each text
+
+
 def ablation_changes(
-    model: nn.Module, batches: Sequence[Batch], objective: Objective = ONE_CLASS
-) -> dict[str, dict[str, Float[Tensor, "N H"]]]:
+    model: nn.Module,
+    batches: Sequence[Batch],
+    objective: Objective = ONE_CLASS,
+    ablations: Mapping[str, Change] = ABLATIONS,
+) -> Changes:
     """Return each text's change of loss and accuracy without each head: layer -> measure -> [N, H].
 
     loss_zeroed and loss_averaged are loss increases in nats under zero and mean ablation (the mean
@@ -96,12 +102,12 @@ def ablation_changes(
     for each other all look idle (Michel et al. 2019, Are Sixteen Heads Really Better than One?,
     section 3.2). Takes 2 * heads + 2 forward passes.
     """
-    means = mean_outputs(model, batches)
+    means = mean_outputs(model, batches) if "mean" in ablations.values() else None
     whole = outcomes(model, batches, objective, {})
-    changes: dict[str, dict[str, Float[Tensor, "N H"]]] = {}
+    changes: Changes = {}
     for name, layer in headed_layers(model).items():
         changes[name] = {}
-        for suffix, change in ABLATIONS.items():
+        for suffix, change in ablations.items():
             of_heads = [
                 outcomes(model, batches, objective, {(name, head): change}, means) - whole
                 for head in range(layer.num_heads)
@@ -145,24 +151,15 @@ def gate_gradient(
     al. 2019, section 4.1, which goes on to normalize each layer's I to length 1; that is not done
     here). One forward and one backward pass: a cheap first-order estimate of `ablation_changes`.
     """
-    device = device_of(model)
-    layers = headed_layers(model)
-    gradients: dict[str, list[Float[Tensor, "B H"]]] = {name: [] for name in layers}
-    with eval_mode(model), torch.inference_mode(False), torch.enable_grad():
-        for batch in batches:
-            # Each text has gates of its own, so that one backward pass serves all.
-            gates = {
-                name: torch.ones(len(batch.labels), layer.num_heads, device=device).double()
-                for name, layer in layers.items()
-            }
-            gated = {name: gating(gate.requires_grad_()) for name, gate in gates.items()}
-            with intervene_layers(model, gated):
-                logits = logits_of(model, batch).double()
-            loss = objective.losses(logits, batch.labels.to(device)).sum()
-            # Not backward(): that would add to the parameters' own gradients.
-            of_gates = torch.autograd.grad(loss, list(gates.values()), materialize_grads=True)
-            for name, gradient in zip(layers, of_gates, strict=True):
-                gradients[name].append(gradient.abs().cpu())
+    gradients: dict[str, list[Tensor]] = {name: [] for name in headed_layers(model)}
+    for batch in batches:
+        # Each text has gates of its own, so that one backward pass serves all.
+        gates = torch.ones(len(batch.labels), dtype=torch.float64)
+        labels = batch.labels.to(device_of(model))
+        loss_of = partial(objective.losses, labels=labels)
+        _, of_layers = gate_gradients(model, batch, gates, loss_of)
+        for name, gradient in of_layers.items():
+            gradients[name].append(gradient.abs().cpu())
     return {
         name: {"gate_gradient": mean_and_error(torch.cat(parts))}
         for name, parts in gradients.items()
@@ -174,7 +171,7 @@ def gate_gradient(
 
 def ablation_effects(
     model: nn.Module,
-    loss_increases: Mapping[Head, Float[Tensor, " N"]],
+    changes: Changes,
     more: Sequence[Sequence[Batch]] = (),
     objective: Objective = ONE_CLASS,
 ) -> dict[Head, AblationEffect]:
@@ -182,12 +179,16 @@ def ablation_effects(
 
     Args:
         model: called as in `ablation_changes`.
-        loss_increases: of each head, without it, of each of the first texts.
+        changes: of the first texts, from `ablation_changes`.
         more: batches of further texts for each further analysis; no text may come twice.
         objective: decides about the loss.
     """
-    num_tests = len(loss_increases) * (1 + len(more))
-    values = {head: increases.double().tolist() for head, increases in loss_increases.items()}
+    values = {
+        (name, head): of_texts
+        for name, measures in changes.items()
+        for head, of_texts in enumerate(measures["loss_zeroed"].T.tolist())
+    }
+    num_tests = len(values) * (1 + len(more))
     effects = {head: ablation_effect(known, num_tests) for head, known in values.items()}
     for batches in more:
         open_heads = [head for head, effect in effects.items() if effect.state == INCONCLUSIVE]

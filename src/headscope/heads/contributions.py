@@ -24,6 +24,7 @@ width, C classes.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -35,7 +36,7 @@ from headscope.attention.functional import AttentionCall
 from headscope.attention.multi_head import HeadedAttention, Intervention
 from headscope.data.batching import Batch, moved
 from headscope.heads import capture
-from headscope.heads.capture import device_of, eval_mode, headed_layers
+from headscope.heads.capture import device_of, eval_mode
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, Objective
 from headscope.model.pooling import first_pooling
@@ -307,24 +308,17 @@ def integrated_gradients(
         batch: one text, without padding.
         direction: the factor of each class: see `class_direction`.
     """
-    device = device_of(model)
     points, weights = np.polynomial.legendre.leggauss(NUM_POINTS)
     # Behind the points stand the ends of the path, g = 0 and g = 1.
-    path = torch.tensor([*(points + 1) / 2, 0.0, 1.0], dtype=torch.float64, device=device)
-    gates = {
-        name: path[:, None].repeat(1, layer.num_heads).requires_grad_()
-        for name, layer in headed_layers(model).items()
-    }
-    gating = {name: capture.gating(gate) for name, gate in gates.items()}
-    with eval_mode(model), torch.inference_mode(False), torch.enable_grad():
-        with capture.intervene_layers(model, gating):
-            logits = capture.logits_of(
-                model, capture.repeat_batch(batch, len(path))
-            ).double() @ direction.to(device)
-        gradients = torch.autograd.grad(logits.sum(), list(gates.values()))
-    factors = torch.tensor([*weights / 2, 0.0, 0.0], dtype=torch.float64, device=device)
-    none, whole = logits.detach()[-2:].tolist()
-    return IntegratedGradients([(factors @ grad).cpu() for grad in gradients], whole, none)
+    path = torch.tensor([*(points + 1) / 2, 0.0, 1.0], dtype=torch.float64)
+    direction = direction.to(device_of(model))
+    repeated = capture.repeat_batch(batch, len(path))
+    score_of = partial(torch.matmul, other=direction)
+    logits, gradients = capture.gate_gradients(model, repeated, path, score_of)
+    factors = torch.tensor([*weights / 2, 0.0, 0.0], dtype=torch.float64).to(logits.device)
+    heads = [(factors @ gradient).cpu() for gradient in gradients.values()]
+    none, whole = logits[-2:].tolist()
+    return IntegratedGradients(heads, whole, none)
 
 
 @contextmanager

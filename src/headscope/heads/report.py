@@ -337,14 +337,10 @@ def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
 
 
 def number_arrays(summary: Summary) -> Arrays:
-    """Return numbers/<measure>/mean and error [L, H], NaN for no such head or measure."""
+    """Return numbers/<measure>/mean and error [L, H], NaN where there is no such head."""
     arrays: Arrays = {}
-    for measure in dict.fromkeys(name for of_layer in summary.values() for name in of_layer):
-        both = []
-        for of_layer in summary.values():
-            (means, _), *_ = of_layer.values()
-            missing = np.full((2, len(means)), np.nan)
-            both.append(np.array(of_layer.get(measure, missing)).T)  # [H, 2]
+    for measure in next(iter(summary.values())):
+        both = [np.array(of_layer[measure]).T for of_layer in summary.values()]  # [H, 2] each
         stacked = stack_layers(both)  # [L, H, 2]
         arrays[f"numbers/{measure}/mean"] = stacked[..., 0]
         arrays[f"numbers/{measure}/error"] = stacked[..., 1]

@@ -22,7 +22,7 @@ from headscope.errors import DataError
 from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
-from headscope.heads.study import Study, doubling_samples, quick_study
+from headscope.heads.study import Study, doubling_samples, study
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.schema import Text
 
@@ -254,4 +254,4 @@ def study_texts(
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
         for rows in doubling_samples(len(texts), FIRST_SAMPLE, seed=0)
     ]
-    return quick_study(classifier, samples, classifier.special, classifier.objective)
+    return study(classifier, samples, classifier.special, objective=classifier.objective)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
 from headscope.heads import ablation, measures
 from headscope.heads.ablation import AblationEffect, Head
-from headscope.heads.capture import HEADED, capture, eval_mode, headed_layers, logits_of
+from headscope.heads.capture import HEADED, capture, eval_mode, logits_of
 from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.faithfulness import Faithfulness, faithfulness
 from headscope.heads.measures import (
@@ -32,7 +32,6 @@ from headscope.heads.measures import (
 from headscope.model.objective import ONE_CLASS, Objective
 
 MAX_SAMPLES = 4  # at most 8 times the first sample in all
-Samples = Sequence[Sequence[Batch]]
 Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # passes batches on, and may show progress
 
 
@@ -77,9 +76,9 @@ class Study:
 
 def study(
     model: nn.Module,
-    samples: Samples,
+    samples: Sequence[Sequence[Batch]],
     special: SpecialTokens,
-    shares: Sequence[float],
+    shares: Sequence[float] = (),
     objective: Objective = ONE_CLASS,
     watch: Watch = iter,
 ) -> Study:
@@ -90,51 +89,34 @@ def study(
         samples: labelled texts, no text twice. All is measured on the first sample; heads whose
             effect is inconclusive are ablated on the further ones too.
         special: ids of tokens that are no words.
-        shares: of a text's tokens, for `faithfulness`; fewer are faster.
+        shares: of a text's tokens, for `faithfulness`; fewer are faster. Without any, attention,
+            zero ablation and gates alone are measured.
         objective: what the labels are.
         watch: sees the batches pass by in `faithfulness`, by far the longest part.
     """
     first, *more = samples
     numbers, divergence = measure_attention(model, first, special)
-    changes = ablation.ablation_changes(model, first, objective)
-    loss_increases = {
-        (name, head): increases
-        for name, of_layer in changes.items()
-        for head, increases in enumerate(of_layer["loss_zeroed"].unbind(dim=1))
-    }
-    effects = ablation.ablation_effects(model, loss_increases, more, objective)
-    for name, measured in numbers.items():
-        for measure, values in changes[name].items():
-            measured[measure] = mean_and_error(values)
+    ablations = ablation.ABLATIONS if shares else {"zeroed": ablation.ABLATIONS["zeroed"]}
+    changes = ablation.ablation_changes(model, first, objective, ablations)
+    effects = ablation.ablation_effects(model, changes, more, objective)
+    if shares:
+        for name, measured in numbers.items():
+            for measure, values in changes[name].items():
+                measured[measure] = mean_and_error(values)
     _add(numbers, ablation.mean_loss_increases(effects))
     _add(numbers, ablation.gate_gradient(model, first, objective))
     if has_contributions(model):
         of_heads = mean_contributions(model, first, objective).heads  # [N, L, H]
         for measured, values in zip(numbers.values(), of_heads.unbind(dim=1), strict=True):
             measured["nats"] = mean_and_error(values)
-    faithful = faithfulness(model, watch(first), special.fixed, shares, objective)
+    faithful = None
+    num_texts = ablation.most_texts(effects.values())
+    if shares:
+        num_texts = sum(len(batch.labels) for batch in first)
+        faithful = faithfulness(model, watch(first), special.fixed, shares, objective)
     if faithful is not None:
         _add(numbers, faithful.heads)
-    num_texts = sum(len(batch.labels) for batch in first)
     return Study(numbers, faithful, divergence, num_texts, effects)
-
-
-def quick_study(
-    model: nn.Module, samples: Samples, special: SpecialTokens, objective: Objective = ONE_CLASS
-) -> Study:
-    """Measure attention, zero ablation and gates alone; arguments as in `study`."""
-    first, *more = samples
-    numbers, divergence = measure_attention(model, first, special)
-    whole = ablation.outcomes(model, first, objective, {})
-    loss_increases = {}
-    for name, layer in headed_layers(model).items():
-        for head in range(layer.num_heads):
-            ablated = ablation.outcomes(model, first, objective, {(name, head): "zero"})
-            loss_increases[name, head] = (ablated - whole)[:, 0]
-    effects = ablation.ablation_effects(model, loss_increases, more, objective)
-    _add(numbers, ablation.mean_loss_increases(effects))
-    _add(numbers, ablation.gate_gradient(model, first, objective))
-    return Study(numbers, None, divergence, ablation.most_texts(effects.values()), effects)
 
 
 def _add(numbers: Summary, more: Summary) -> None:
