@@ -165,25 +165,16 @@ def test_without_a_head_of_the_last_layer_exactly_its_contribution_is_missing(he
     assert found.abs().min() > 1e-4
 
 
-def test_an_ablated_head_contributes_nothing() -> None:
-    model, given = classifier(torch.float64), inputs()
-    with intervene(model, {("encoder.blocks.2.attention", 1): "zero"}):
-        found = logit_contributions(model, *given)
-        assert_head_is_off = found.heads[:, 2, 1], found.tokens[:, 2, 1]  # type: ignore[index]
-        torch.testing.assert_close(found.total(), model.eval()(*given).detach())
-        assert found.heads[:, 2, 0].abs().min() > 1e-4
-        assert found.tokens[:, 2, 0].abs().max() > 1e-4  # type: ignore[index]
-    assert not any(part.any() for part in assert_head_is_off)
-
-
-def test_a_head_at_its_mean_contributes_that_and_reads_no_key() -> None:
-    model, given = classifier(torch.float64), inputs()
-    means = {"encoder.blocks.0.attention": torch.randn(H, D // H, dtype=torch.float64)}
-    with intervene(model, {("encoder.blocks.0.attention", 2): "mean"}, means):
+@pytest.mark.parametrize("change", ["zero", "mean"])
+def test_an_ablated_head_contributes_its_output_from_no_key(change: str) -> None:
+    model, given, layer = classifier(torch.float64), inputs(), "encoder.blocks.2.attention"
+    means = {layer: torch.randn(H, D // H, dtype=torch.float64)}
+    with intervene(model, {(layer, 1): change}, means):
         found = logit_contributions(model, *given)
         torch.testing.assert_close(found.total(), model.eval()(*given).detach())
-    assert found.heads[:, 0, 2].abs().max() > 1e-3
-    assert not found.tokens[:, 0, 2].any()  # type: ignore[index]
+    assert bool(found.heads[:, 2, 1].any()) == (change == "mean")
+    assert not found.tokens[:, 2, 1].any()  # type: ignore[index]
+    assert found.tokens[:, 2, 0].abs().max() > 1e-4  # type: ignore[index]
 
 
 @pytest.mark.parametrize("pooling", [name for name in POOLINGS if name != "first"])

@@ -51,12 +51,10 @@ def test_means_and_standard_errors_over_texts_of_several_batches() -> None:
         means, errors = summary[name]
         assert means == pytest.approx(each.mean(0).tolist())
         assert errors == pytest.approx((each.std(0) / math.sqrt(B)).tolist())
-
-
-def test_one_text_has_no_error() -> None:
-    statistics = HeadStatistics()
-    statistics.update("layer", maps()[:1])
-    assert statistics.summary()["layer"]["self"][1] == [0.0] * H
+    pooling = HeadStatistics(POOLING_MEASURES)  # one query, of one text
+    pooling.update("pool", torch.full((1, 1, 1, T), 1 / T))
+    means, errors = pooling.summary()["pool"]["entropy"]
+    assert (means, errors) == (pytest.approx([math.log(T)]), [0.0])
 
 
 def test_tokens_and_pairs_bring_their_measures_and_rare_ones_are_taken_if_asked() -> None:
@@ -70,12 +68,6 @@ def test_tokens_and_pairs_bring_their_measures_and_rare_ones_are_taken_if_asked(
     values = HeadStatistics().update("layer", maps(), None, pairs)
     assert set(values) == {*MEASURES, *TOKEN_MEASURES, *PAIR_MEASURES}
     assert torch.equal(values["crossing"], PAIR_MEASURES["crossing"](maps(), None, pairs))
-
-
-def test_a_pooling_has_one_query() -> None:
-    statistics = HeadStatistics(POOLING_MEASURES)
-    statistics.update("pool", torch.full((B, 1, 1, T), 1 / T))
-    assert statistics.summary()["pool"]["entropy"][0] == pytest.approx([math.log(T)])
 
 
 def test_the_share_of_entropy_is_made_of_the_entropy_with_padding_too() -> None:
@@ -228,10 +220,7 @@ def test_position_only_asks_for_nine_queries_in_ten() -> None:
     most_at_first = [0] * 18 + [7, 9]
     assert positional(looking_at(most_at_first)) == 1
     assert positional(looking_at([0] * 17 + [5, 7, 9])) == 0
-
-
-def test_an_offset_that_few_queries_can_have_is_no_rule() -> None:
-    """One query alone has a token T - 1 places further: that it looks there says nothing of the head."""
+    # One query alone has a token T - 1 places further: that is no rule.
     assert positional(looking_at([6, 4, 0, 1, 6, 2, 5])) == 0
 
 
@@ -281,23 +270,11 @@ BERT_IDS, BERT_TEXTS = [2, 5, 6, 5, 3, 6, 3, 0], [-1, 0, 0, 0, -1, 1, -1, 1]  # 
 ROBERTA_IDS, ROBERTA_TEXTS = [2, 5, 3, 3, 6, 5, 9, 3], [-1, 0, -1, -1, 1, 1, 1, -1]
 
 
-def pairs() -> tuple[Tokens, torch.Tensor]:
-    """Return the tokens of two pairs, and which of them are padding."""
-    ids = torch.tensor([BERT_IDS, ROBERTA_IDS])
-    return SPECIAL.tokens_of(ids, pairs=True), ids == 0
-
-
 def test_the_first_separator_ends_the_first_text() -> None:
-    tokens, _ = pairs()
+    tokens = SPECIAL.tokens_of(torch.tensor([BERT_IDS, ROBERTA_IDS]), pairs=True)
     assert tokens.texts is not None
     assert tokens.texts.tolist() == [BERT_TEXTS, ROBERTA_TEXTS]
     assert tokens.rows([1]).texts.tolist() == [ROBERTA_TEXTS]  # type: ignore[union-attr]
-    assert TOKENS.texts is None
-
-
-def test_a_pair_without_tokens_has_no_crossing() -> None:
-    nothing = SPECIAL.tokens_of(torch.tensor([[2, 3, 3]]), pairs=True)
-    assert crossing_mass(torch.full((1, 1, 3, 3), 1 / 3), None, nothing).item() == 0
 
 
 # --- what a map says of a pair of texts, held against loops written out ---
@@ -343,6 +320,8 @@ def test_crossing_of_one_pair_is_between() -> None:
     tokens = SPECIAL.tokens_of(torch.tensor([[2, 7, 8, 9, 3, 7, 8, 3]]), pairs=True)
     found = crossing_mass(torch.from_numpy(weights)[None], None, tokens)
     np.testing.assert_allclose(found[0], between(weights, BERT), rtol=1e-5)
+    nothing = SPECIAL.tokens_of(torch.tensor([[2, 3, 3]]), pairs=True)
+    assert crossing_mass(torch.full((1, 1, 3, 3), 1 / 3), None, nothing).item() == 0
 
 
 def test_a_text_without_tokens_has_no_shares_and_nothing_goes_between() -> None:
@@ -369,6 +348,7 @@ def test_segments_that_do_not_fit_are_named(segments: list[object]) -> None:
 def test_rollout_of_two_layers_by_hand() -> None:
     first = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
     second = torch.tensor([[0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    assert received(first[None, None]).tolist() == [[[0.75, 0.25]]]
     # (A + I) / 2: [[1, 0], [1/4, 3/4]] and [[1/2, 1/2], [0, 1]]; the second times the first
     expected = torch.tensor([[[0.625, 0.375], [0.25, 0.75]]], dtype=torch.float64)
     torch.testing.assert_close(
@@ -391,11 +371,6 @@ def test_padding_changes_nothing_and_comes_out_as_zero() -> None:
     masses = received(padded[0], padding)
     torch.testing.assert_close(masses[..., :4], received(short[0]), rtol=0, atol=1e-12)
     assert not masses[..., 4:].any()
-
-
-def test_received_mass_is_a_mean_over_queries() -> None:
-    weights = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
-    assert received(weights).tolist() == [[[0.75, 0.25]]]
 
 
 # --- how far heads are apart, where that is known ---
