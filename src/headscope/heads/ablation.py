@@ -177,11 +177,8 @@ def ablation_effects(
 ) -> dict[Head, AblationEffect]:
     """Test every head under zero ablation, and inconclusive ones on further texts.
 
-    Args:
-        model: called as in `ablation_changes`.
-        changes: of the first texts, from `ablation_changes`.
-        more: batches of further texts for each further analysis; no text may come twice.
-        objective: decides about the loss.
+    `changes` are those of the first texts, and each of `more` holds the texts of one further
+    analysis; no text may come twice.
     """
     values = {
         (name, head): of_texts

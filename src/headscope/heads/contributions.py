@@ -303,10 +303,7 @@ def integrated_gradients(
     dg_h along the way (Sundararajan et al. 2017, Axiomatic Attribution for Deep Networks, section
     3), here by Gauss-Legendre quadrature, in one batch.
 
-    Args:
-        model: called with token ids, key padding mask and segment ids; returns logits.
-        batch: one text, without padding.
-        direction: the factor of each class: see `class_direction`.
+    `batch` holds one text without padding, and `direction` is from `class_direction`.
     """
     points, weights = np.polynomial.legendre.leggauss(NUM_POINTS)
     # Behind the points stand the ends of the path, g = 0 and g = 1.

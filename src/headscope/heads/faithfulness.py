@@ -71,16 +71,8 @@ def faithfulness(
     the likeliest one. Of n tokens ceil(share * n) are chosen, but never all. Means are over the
     shares; the paper divides by one more, for the bin of no tokens.
 
-    Args:
-        model: called with token ids, key padding mask and segment ids; returns logits.
-        batches: texts, whose labels are not used; those with fewer than two tokens that are not
-            special are left out.
-        special_ids: ids of the tokens that always stay.
-        shares: of the tokens; (0.2,) is five times as fast.
-        objective: what the labels are, which decides about probabilities.
-
-    Returns:
-        None if no text can be measured.
+    Texts with fewer than two tokens that are not special are left out; None if no text is left.
+    Labels are not used. Fewer shares are faster: (0.2,) five times.
     """
     random = torch.Generator().manual_seed(SEED)
     parts = []

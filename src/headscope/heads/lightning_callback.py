@@ -269,8 +269,8 @@ class HeadLogger(AtValidation):
 class HeadStatsHook:
     """Observe a model's attention until closed: numbers of heads and of pooling, examples, seconds.
 
-    Numbers are of the rows `texts` of the split, None for all. `before` are the examples of the
-    previous record, against which change is measured.
+    Measured are the rows `texts` of the split, None for all; change is against the examples
+    `before`.
     """
 
     def __init__(

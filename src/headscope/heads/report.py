@@ -175,16 +175,10 @@ def run_probe(
     label: Answer | None = None,
     with_ablations: bool = False,
 ) -> ProbeOutput:
-    """Run the model in eval mode on one probe.
+    """Run the model in eval mode on one probe; the logits are divided by the temperature.
 
-    Args:
-        model: called as headscope's models are.
-        probe: the text.
-        classes: names, in the order of the logits.
-        objective: turns logits into probabilities and a prediction.
-        temperature: divides the logits before.
-        label: contributions are to the prediction against this label; None: to the likeliest class.
-        with_ablations: also the probabilities without each head: a forward pass for each.
+    Contributions are to the prediction against a label, by default to the likeliest class.
+    Ablations take a forward pass for each head.
     """
     batch = moved(probe.batch, device_of(model))
     logits, layers, arrays = _observed(model, batch, probe.text)

@@ -150,16 +150,10 @@ class SequenceClassifier(nn.Module):
         return positions[0] if len(positions) == 1 else None
 
     def batches(self, texts: Sequence[TextOrPair], labels: Sequence[Any] = ()) -> list[Batch]:
-        """Return batches of texts of like length.
+        """Return batches of texts of like length, all of them single texts or all pairs.
 
-        Args:
-            texts: all of them single texts, or all pairs.
-            labels: of each text its class, a name or a number; where a text may have several
-                classes, a list of them. None if they are not known.
-
-        Raises:
-            DataError: for a label that the model does not know, or another number of labels than of
-                texts.
+        A label is a class, by name or number; where a text may have several, a list of them. A
+        DataError if the model does not know it, or there are not as many labels as texts.
         """
         if labels and len(labels) != len(texts):
             N = len(texts)

@@ -84,15 +84,10 @@ def study(
 ) -> Study:
     """Measure attention, ablation, gates, contributions and faithfulness of every head.
 
-    Args:
-        model: the classifier.
-        samples: labelled texts, no text twice. All is measured on the first sample; heads whose
-            effect is inconclusive are ablated on the further ones too.
-        special: ids of tokens that are no words.
-        shares: of a text's tokens, for `faithfulness`; fewer are faster. Without any, attention,
-            zero ablation and gates alone are measured.
-        objective: what the labels are.
-        watch: sees the batches pass by in `faithfulness`, by far the longest part.
+    No text of the samples comes twice. All is measured on the first sample; heads whose effect is
+    inconclusive are ablated on the further ones too. `shares` are those of `faithfulness`: without
+    any, attention, zero ablation and gates alone are measured. `watch` sees the batches pass by in
+    `faithfulness`, by far the longest part.
     """
     first, *more = samples
     numbers, divergence = measure_attention(model, first, special)

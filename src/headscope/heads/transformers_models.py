@@ -68,9 +68,7 @@ def observe_transformers(
 ) -> Iterator[None]:
     """Show the observer every attention call of transformers' models, and change some head outputs.
 
-    Raises:
-        ValueError: for a model whose attention cannot be observed or changed; the message names its
-            class.
+    A ValueError names the class of a model whose attention cannot be observed or changed.
     """
     with ExitStack() as stack:
         for prefix, inner in transformers_models(model).items():
