@@ -180,8 +180,6 @@ def test_what_cannot_be_shown_is_refused_with_what_to_do() -> None:
         headscope.show(model.bert, tokenizer, TEXT)
     with pytest.raises(ValueError, match="expected both or neither"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT])
-    with pytest.raises(ValueError, match="text: expected a text, got an empty one"):
-        headscope.show(model, tokenizer, " ")
     for label in ("paise", 2, -1, 0.5, None):
         with pytest.raises(DataError, match="expected blame, praise, or a number from 0 on, got"):
             headscope.show(model, tokenizer, TEXT, texts=[TEXT], labels=[label])

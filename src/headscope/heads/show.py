@@ -129,8 +129,6 @@ def show(
         ValueError: if the model is no sequence classifier, or texts come without labels.
         DataError: for a label that the model does not know.
     """
-    if not text.strip():
-        raise ValueError("text: expected a text, got an empty one")
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
     study = None
     if texts is not None and labels is not None:
