@@ -12,13 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from transformers.models.bert import modeling_bert
 
 from headscope.data.batching import Batch
-from headscope.heads.capture import (
-    capture,
-    headed_layers,
-    intervene,
-    intervene_layers,
-    observe,
-)
+from headscope.heads.capture import capture, headed_layers, intervene, intervene_layers, observe
 from headscope.heads.contributions import integrated_gradients
 
 B, T, H, D, VOCABULARY = 3, 7, 4, 32, 97
@@ -276,10 +270,7 @@ def test_a_function_that_does_more_is_found_out_by_the_difference() -> None:
 def test_an_unknown_attention_is_named() -> None:
     model = made("Bert")
     model.config._attn_implementation_internal = "flash_attention_2"
-    with (
-        pytest.raises(ValueError, match="got 'flash_attention_2'"),
-        capture(model),
-    ):
+    with pytest.raises(ValueError, match="got 'flash_attention_2'"), capture(model):
         pass
 
 

@@ -25,11 +25,7 @@ from headscope.heads.contributions import (
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel
 from headscope.model.pretrained import Architecture
-from headscope.record.contributions import (
-    TOKENS_KEPT,
-    signed,
-    strongest_tokens,
-)
+from headscope.record.contributions import TOKENS_KEPT, signed, strongest_tokens
 
 B, T, H, L, C, VOCABULARY = 2, 11, 3, 5, 7, 53  # primes, all different: a swapped axis cannot pass
 D, LENGTHS = 2 * 13 * H, (11, 7)  # rotary positions turn pairs

@@ -288,10 +288,7 @@ def _replacing(layer: HeadedLayer, vectors: Mapping[int, Float[Tensor, " E"]]) -
 
 
 def gate_gradients(
-    model: nn.Module,
-    batch: Batch,
-    gates: Float[Tensor, " B"],
-    score_of: Callable[[Tensor], Tensor],
+    model: nn.Module, batch: Batch, gates: Float[Tensor, " B"], score_of: Callable[[Tensor], Tensor]
 ) -> tuple[Float[Tensor, " B"], dict[str, Float[Tensor, "B H"]]]:
     """Return each text's score of its logits, and d score / d g for the gate g of each head.
 

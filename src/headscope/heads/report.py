@@ -48,13 +48,7 @@ from headscope.model.pooling import Pooler, first_pooling
 from headscope.record.contributions import Contributions, notes_of
 from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
-from headscope.record.schema import (
-    TEXT_ARRAYS,
-    Arrays,
-    Text,
-    encodable,
-    label_text,
-)
+from headscope.record.schema import TEXT_ARRAYS, Arrays, Text, encodable, label_text
 from headscope.record.writer import HeadRecorder, rounded
 from headscope.tab.page import PageText
 

@@ -15,13 +15,7 @@ from torch import nn
 
 from headscope.heads.ablation import headline
 from headscope.heads.measures import Summary, role_arrays
-from headscope.heads.report import (
-    ProbeOutput,
-    page_text,
-    study_arrays,
-    text_numbers,
-    text_summary,
-)
+from headscope.heads.report import ProbeOutput, page_text, study_arrays, text_numbers, text_summary
 from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
 from headscope.heads.study import Study
 from headscope.tab.page import page, write_page
