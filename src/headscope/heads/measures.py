@@ -219,8 +219,7 @@ PAIR_MEASURES: dict[str, TokenMeasure] = {"crossing": crossing_mass}
 RARE_MEASURES: dict[str, Measure] = {"position_only": position_only}
 RARE_TOKEN_MEASURES: dict[str, TokenMeasure] = {"same_token": same_token_mass}
 POOLING_MEASURES: dict[str, Measure] = {"entropy": entropy, "first": first_mass}
-# Those that lie between 0 and 1 whatever the text's length, so that a change of one can be held
-# against another's.
+# Between 0 and 1 for texts of any length, so that their changes compare; entropy_share is first.
 SHARES = (
     "entropy_share",
     "self",
@@ -295,8 +294,8 @@ class Examples:
     """Find, for each head, the texts where it is focused most and where it changed most."""
 
     def __init__(self) -> None:
-        # layer -> rows, lengths and shares of some texts
-        self._parts: dict[str, list[tuple[Tensor, Tensor, dict[str, PerText]]]] = {}
+        # layer -> rows [B], lengths [B] and shares [M, B, H] of some texts
+        self._parts: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
 
     def update(
         self,
@@ -306,17 +305,15 @@ class Examples:
         values: Mapping[str, PerText],
     ) -> None:
         """Note the numbers of some texts; a text has the same row in every record."""
-        shares = {name: values[name] for name in SHARES if name in values}
+        shares = torch.stack([values[name] for name in SHARES if name in values])
         self._parts.setdefault(layer, []).append((rows, lengths, shares))
 
     def focused(self) -> dict[str, Ranking]:
         """Rank by 1 - entropy_share the texts of 3 or more tokens: in two any head is focused."""
         rankings = {}
         for layer, parts in self._parts.items():
-            longer = [(rows, 1 - shares["entropy_share"], n > 2) for rows, n, shares in parts]
-            rankings[layer] = _highest(
-                [(rows[is_in], focus[is_in]) for rows, focus, is_in in longer]
-            )
+            longer = [(rows[n > 2], 1 - shares[0, n > 2]) for rows, n, shares in parts]
+            rankings[layer] = _highest(longer)
         return rankings
 
     def changed(self, before: "Examples") -> dict[str, Ranking]:
@@ -327,22 +324,19 @@ class Examples:
         the text, are left out.
         """
         rankings = {}
-        for layer, earlier in before._parts.items():
-            known_rows, order = torch.cat([rows for rows, _, _ in earlier]).sort()
-            known = {
-                name: torch.cat([part[2][name] for part in earlier])[order]
-                for name in earlier[0][2]
-            }
+        for layer, parts in self._parts.items():
+            if layer not in before._parts:
+                continue
+            earlier_rows, _, earlier = zip(*before._parts[layer], strict=True)
+            known_rows, order = torch.cat(earlier_rows).sort()
+            known = torch.cat(earlier, dim=1)[:, order]  # [M, N, H]
             changes = []
-            for rows, _, shares in self._parts.get(layer, []):
+            for rows, _, shares in parts:
                 place = torch.searchsorted(known_rows, rows).clamp(max=len(known_rows) - 1)
-                both = [name for name in shares if name in known]
-                differences = torch.stack([shares[name] - known[name][place] for name in both])
-                change = differences.square().mean(dim=0).sqrt()  # [M, B, H] -> [B, H]
+                change = (shares - known[:, place]).square().mean(dim=0).sqrt()  # [B, H]
                 is_in = known_rows[place] == rows
                 changes.append((rows[is_in], change[is_in]))
-            if changes:
-                rankings[layer] = _highest(changes)
+            rankings[layer] = _highest(changes)
         return rankings
 
 
