@@ -331,12 +331,11 @@ def record_probes(
     """Record the probes as the model reads them now, with the numbers and examples of a hook."""
     labels, objective = subjects.labels, subjects.objective
     outputs = [run_probe(model, probe, labels, objective) for probe in subjects.probes]
-    if outputs and hook is not None:
-        arrays = head_report(outputs, hook.statistics.summary())
-        examples = example_arrays(hook.examples, hook.before, subjects.text_of)
-        recorder.write(step, arrays | examples)
-    elif outputs:
-        recorder.write(step, head_report(outputs))
+    arrays = head_report(outputs, None if hook is None else hook.statistics.summary())
+    if hook is not None:
+        arrays |= example_arrays(hook.examples, hook.before, subjects.text_of)
+    if outputs:
+        recorder.write(step, arrays)
     return outputs
 
 
