@@ -329,8 +329,8 @@ def record_probes(
     hook: HeadStatsHook | None = None,
 ) -> list[ProbeOutput]:
     """Record the probes as the model reads them now, with the numbers and examples of a hook."""
-    labels, objective = subjects.labels, subjects.objective
-    outputs = [run_probe(model, probe, labels, objective) for probe in subjects.probes]
+    labels = subjects.labels
+    outputs = [run_probe(model, probe, labels, subjects.objective) for probe in subjects.probes]
     arrays = head_report(outputs, None if hook is None else hook.statistics.summary())
     if hook is not None:
         arrays |= example_arrays(hook.examples, hook.before, subjects.text_of)

@@ -166,10 +166,11 @@ def divergences(maps: Float[Tensor, "B N Q T"], padding: Padding = None) -> Floa
 def doubling_samples(num_texts: int, size: int, seed: int) -> Iterator[Int[np.ndarray, " _"]]:
     """Yield disjoint random rows: `size`, then as many as drawn so far, until all are drawn."""
     order = np.random.default_rng(seed).permutation(num_texts)
-    start, stop = 0, size
+    start = 0
     while start < num_texts:
+        stop = max(size, 2 * start)
         yield order[start:stop]
-        start, stop = stop, 2 * stop
+        start = stop
 
 
 def draw_samples(
