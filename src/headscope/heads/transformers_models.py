@@ -173,7 +173,7 @@ def _attention_call(
 
     def compute(rows: Rows, precision: torch.dtype) -> Tensor:
         if weights is not None:
-            return _rows(weights, rows, precision)
+            return _given_weights(weights, rows, precision)
         scale = options.get("scaling")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         scores = (query[rows].to(precision) * scale) @ keys[rows].to(precision).transpose(-2, -1)
@@ -235,11 +235,14 @@ def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer)
         for name, weights in maps.items():
             B, H, Q, K = weights.shape
             padding = mask.eq(0) if mask is not None and mask.shape == (B, K) else None
-            observer(name, AttentionCall((B, H, Q, K), padding, weights, partial(_rows, weights)))
+            observer(
+                name,
+                AttentionCall((B, H, Q, K), padding, weights, partial(_given_weights, weights)),
+            )
 
     stack.callback(model.register_forward_pre_hook(ask, with_kwargs=True).remove)
     stack.callback(model.register_forward_hook(show, with_kwargs=True).remove)
 
 
-def _rows(weights: Tensor, rows: Rows, precision: torch.dtype) -> Tensor:
+def _given_weights(weights: Tensor, rows: Rows, precision: torch.dtype) -> Tensor:
     return weights[rows].to(precision)
