@@ -99,7 +99,7 @@ def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_
     assert index.notes["trained in"] == chosen_precision(TrainerConfig())
     assert index.notes["dropout"] == "off"
     assert index.notes["numbers"] == "over all 24 validation texts"
-    assert index.notes["causes"].endswith("whose weights were kept, on 24 texts")
+    assert index.notes["causes"].endswith("the best checkpoint, on 24 texts")
     arrays, events = arrays_of(plain.folder), events_of(plain.folder)
     for text in range(2):
         assert arrays[f"text_{text}/check"] < 1e-6

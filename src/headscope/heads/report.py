@@ -445,7 +445,7 @@ def record_study(
         arrays |= {f"text_{place}/{name}": values for name, values in ablations.items()}
     recorder.index.kept = step
     recorder.index.notes["causes"] = (
-        f"measured at step {step}, whose weights were kept, on {study.texts} texts"
+        f"measured at step {step}, the best checkpoint, on {study.texts} texts"
     )
     return recorder.amend(step, arrays)
 
