@@ -12,20 +12,9 @@ pytest.importorskip(
     "headscope.heads.transformers_models"
 )  # what looks into transformers' attention
 
-SPECIAL = {
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "unk_token": "[UNK]",
-    "mask_token": "[MASK]",
-}
-ROBERTA = {
-    "pad_token": "<pad>",
-    "cls_token": "<s>",
-    "sep_token": "</s>",
-    "unk_token": "<unk>",
-    "mask_token": "<mask>",
-}
+NAMES = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
+SPECIAL = dict(zip(NAMES, ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"), strict=True))
+ROBERTA = dict(zip(NAMES, ("<pad>", "<s>", "</s>", "<unk>", "<mask>"), strict=True))
 NOUNS = ["film", "book", "song", "soup", "day"]
 
 
