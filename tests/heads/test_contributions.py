@@ -44,7 +44,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "one layer": {"num_layers": 1},
     "grouped": {"num_kv_heads": 1},
     "shared": {"attention": "shared_projection"},
-    "causal": {"causal": True},
     "window": {"window": 2},
 }
 BERT = Architecture("bert", VOCABULARY, D, H, L, 17, T, 0, 2, "gelu", 1e-12)
