@@ -1,7 +1,7 @@
-"""A stand-in for the Hugging Face Hub on loopback: the routes that `datasets.load_dataset` and `snapshot_download` ask.
+"""A stand-in for the Hugging Face Hub on loopback, for `datasets.load_dataset` and `snapshot_download`.
 
-The real `datasets` and `huggingface_hub` run against it unchanged, in a process that has the variables of
-`HubServer.environment`: both libraries read their settings once, when they are imported.
+The real libraries run against it unchanged, in a process with the variables of `HubServer.environment`: both read their
+settings once, when they are imported.
 """
 
 import hashlib
@@ -30,17 +30,11 @@ class HubError(Exception):
 
 
 class Snapshot:
-    """One revision of a repository, held in memory.
-
-    A path that a client names is looked up in `files` and never joined to the folder, so it cannot lead out
-    of it. Links are left out because they could.
-    """
+    """One revision of a repository, held in memory, so that no path that a client names leads out of it."""
 
     def __init__(self, folder: Path) -> None:
-        found = [
-            path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()
-        ]
-        self.files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        self.files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
         parents = {
             parent.as_posix() for name in self.files for parent in PurePosixPath(name).parents
         }
@@ -49,7 +43,6 @@ class Snapshot:
         self.commit = hashlib.sha1(listing.encode()).hexdigest()
 
     def entries(self) -> dict[str, dict[str, str | int]]:
-        """Every file and every folder by its path, as the Hub describes them."""
         described: dict[str, dict[str, str | int]] = {}
         for name, content in self.files.items():
             blob_id = git_blob_id(content)
@@ -58,12 +51,6 @@ class Snapshot:
             # the client wants an id here but makes no use of it, so the commit's will do
             described[name] = {"type": "directory", "path": name, "size": 0, "oid": self.commit}
         return described
-
-
-def read_revisions(folders: Path | Mapping[str, Path]) -> dict[str, Snapshot]:
-    """The revisions of one repository; a single folder is its revision `main`."""
-    named = {"main": folders} if isinstance(folders, Path) else folders
-    return {revision: Snapshot(folder) for revision, folder in named.items()}
 
 
 class HubRequestHandler(BaseHTTPRequestHandler):
@@ -107,14 +94,12 @@ class HubRequestHandler(BaseHTTPRequestHandler):
         raise HubError("EntryNotFound", "Not a route of this server")
 
     def answer_info(self) -> None:
-        """What a revision is: its commit and the names of its files."""
         siblings = [{"rfilename": name} for name in self.snapshot.files]
         self.reply_json(
             {"id": self.parts["repository"], "sha": self.snapshot.commit, "siblings": siblings}
         )
 
     def answer_tree(self) -> None:
-        """What lies in a folder or, where the client asks for that, anywhere below it."""
         folder = self.parts["path"]
         if folder and folder not in self.snapshot.folders:
             raise self.entry_not_found()
@@ -129,7 +114,6 @@ class HubRequestHandler(BaseHTTPRequestHandler):
         self.reply_json([entries[path] for path in self.fields.get("paths", []) if path in entries])
 
     def answer_file(self) -> None:
-        """A file."""
         content = self.snapshot.files.get(self.parts["path"])
         if content is None:
             raise self.entry_not_found()
@@ -143,7 +127,6 @@ class HubRequestHandler(BaseHTTPRequestHandler):
         )
 
     def reply_json(self, value: object) -> None:
-        """Answer with a value in JSON."""
         self.reply(json.dumps(value).encode(), {"Content-Type": "application/json"})
 
     def reply(self, body: bytes, headers: Mapping[str, str], status: int = 200) -> None:
@@ -156,26 +139,24 @@ class HubRequestHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_request(self, *_: object) -> None:
-        """Print nothing: `HubServer.requests` is the log."""
+        pass  # `HubServer.requests` is the log
 
 
 class HubServer(ThreadingHTTPServer):
-    """A Hub with the given repositories of data sets or models, each a folder (its revision `main`) or {revision: folder}.
-
-    The folders are read once, at the start, whole: they are meant to hold a test's few small files.
-    """
+    """A Hub with repositories of data sets or models, each a folder (revision `main`) or {revision: folder}."""
 
     def __init__(self, repositories: Mapping[str, Path | Mapping[str, Path]]) -> None:
-        # first, so that a folder that cannot be read leaves no socket open
-        self.repositories = {
-            name: read_revisions(folders) for name, folders in repositories.items()
-        }
+        self.repositories: dict[str, dict[str, Snapshot]] = {}
+        for name, folders in repositories.items():
+            revisions = {"main": folders} if isinstance(folders, Path) else folders
+            self.repositories[name] = {
+                revision: Snapshot(folder) for revision, folder in revisions.items()
+            }
         super().__init__(("127.0.0.1", 0), HubRequestHandler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: list[tuple[str, str]] = []
 
     def __enter__(self) -> Self:
-        # the default poll of half a second would be waited out each time a server stops
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
         self.thread.start()
         return self

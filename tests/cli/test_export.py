@@ -10,15 +10,7 @@ import transformers
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from bert_family import (
-    FAMILIES,
-    LAYERS,
-    PLACES,
-    VOCABULARY,
-    WIDTH,
-    train_tokenizer,
-    write_checkpoint,
-)
+from bert_family import FAMILIES, LAYERS, PLACES, WIDTH, train_tokenizer, write_checkpoint
 from headscope.cli import export as export_module
 from headscope.cli.export import LINEAR, export, linear_pooler
 from headscope.cli.predict import Texts
@@ -44,27 +36,10 @@ from headscope.validation import check
 
 LABELS = ["bad", "so-so", "Größe 東"]
 WORDS = "the film was lovely and quite warm a book about rain it so they say warmest day in years nobody knows why"
-SINGLE: Texts = [
-    ("the film was lovely",),
-    ("it was, so they say, the warmest day in years; nobody knows why",),
-    ("why",),
-    ("a day",),
-    (WORDS * 3,),  # is cut
-]
-PAIRS: Texts = [
-    ("the film was lovely", "nobody knows why"),
-    ("rain", WORDS * 2),
-    (WORDS * 2, "rain"),
-    ("a", "b"),
-    ("it", "was so"),
-]
-ODD = [
-    "",
-    " \n\t",
-    "zzz Ünïcödé 東京 🎬",
-    "[SEP] a [CLS] b[MASK] c [PAD]",
-    "<s> a </s><pad> <mask>",
-]
+LONG = "it was, so they say, the warmest day in years; nobody knows why"
+SINGLE: Texts = [("the film was lovely",), (LONG,), ("why",), ("a day",), (WORDS * 3,)]
+PAIRS: Texts = [("the film", "nobody knows"), ("rain", WORDS * 2), (WORDS * 2, "rain"), ("a", "b")]
+ODD = ["", " \n\t", "zzz Ünï 東京 🎬", "[SEP] a [CLS] b[MASK] c [PAD]", "<s> a </s><pad> <mask>"]
 
 
 def write_run(
@@ -155,26 +130,13 @@ def test_logits_are_ours(family: str, pooling: str, texts: Texts, tmp_path: Path
     run = write_run(tmp_path, family, pooling, pairs=texts is PAIRS)
     folder = exported(run)
     expected = our_logits(run, texts)
-    assert (
-        their_inputs(folder, texts)["attention_mask"].sum(dim=1).unique().numel() > 2
-    )  # a padded batch
-    assert (
-        expected.std(dim=0).max() > 0.03
-    )  # Unigram, trained anew, gives other pieces and so other logits
+    inputs = their_inputs(folder, texts)
+    assert inputs["attention_mask"].sum(dim=1).unique().numel() > 1  # padded
+    assert ("token_type_ids" in inputs) == (family == "bert")
+    assert expected.std(dim=0).max() > 0.03
     torch.testing.assert_close(their_logits(folder, texts), expected, rtol=0, atol=1e-5)
     alone = torch.cat([their_logits(folder, [text]) for text in texts])
     torch.testing.assert_close(alone, expected, rtol=0, atol=1e-5)
-
-
-def test_token_types_count_where_the_network_knows_them_and_nowhere_else(
-    family: str, tmp_path: Path
-) -> None:
-    folder = exported(write_run(tmp_path, family, pairs=True))
-    inputs = their_inputs(folder, PAIRS)
-    assert ("token_type_ids" in inputs) == (family == "bert")
-    model, types = their_model(folder), torch.ones_like(inputs["input_ids"])
-    zero, one = (model(**{**inputs, "token_type_ids": number * types}).logits for number in (0, 1))
-    assert torch.equal(zero, one) == (family != "bert")
 
 
 def test_the_model_is_a_whole_bert_with_the_runs_classes_and_dropout(
@@ -189,7 +151,6 @@ def test_the_model_is_a_whole_bert_with_the_runs_classes_and_dropout(
     assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     config = model.config
     assert config.id2label == dict(enumerate(LABELS))
-    assert config.label2id == {label: number for number, label in enumerate(LABELS)}
     assert config.problem_type == "single_label_classification"
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.25, 0.125)
     assert model.dropout.p == 0.25
@@ -217,10 +178,8 @@ def test_activation_and_epsilon_are_kept_and_one_token_type_becomes_two(
 
 def test_token_ids_are_ours(family: str, tmp_path: Path) -> None:
     run = write_run(tmp_path, family)
-    ours, theirs = (
-        load_run(run).tokenizer,
-        transformers.AutoTokenizer.from_pretrained(exported(run)),
-    )
+    ours = load_run(run).tokenizer
+    theirs = transformers.AutoTokenizer.from_pretrained(exported(run))
     texts = [*ODD, *(text for (text,) in SINGLE)]
     for text in texts:
         assert theirs(text, truncation=True)["input_ids"] == ours.encode(text).ids, text
@@ -236,19 +195,15 @@ def test_token_ids_are_ours(family: str, tmp_path: Path) -> None:
     assert len(theirs(WORDS)["input_ids"]) > 17  # transformers cuts where it is asked to
     pad, mask = ("<pad>", "<mask>") if "roberta" in family else ("[PAD]", "[MASK]")
     assert (theirs.pad_token, theirs.mask_token) == (pad, mask)
-    assert len(theirs) <= max(VOCABULARY, ours.get_vocab_size())  # nothing was added
+    assert len(theirs) == ours.get_vocab_size()  # nothing was added
 
 
 def test_a_tokenizer_without_padding_pads_with_what_ends_a_text(tmp_path: Path) -> None:
     run = write_run(tmp_path, "bert")
     content = json.loads((run / "tokenizer.json").read_text())
-    content["model"]["vocab"] = {
-        "[unused]" if name == "[PAD]" else name: number
-        for name, number in content["model"]["vocab"].items()
-    }
-    content["added_tokens"] = [
-        token for token in content["added_tokens"] if token["content"] != "[PAD]"
-    ]
+    vocabulary = content["model"]["vocab"]
+    vocabulary["[unused]"] = vocabulary.pop("[PAD]")
+    content["added_tokens"].pop(0)
     (run / "tokenizer.json").write_text(json.dumps(content))
     folder = exported(run)
     assert transformers.AutoTokenizer.from_pretrained(folder).pad_token == "[SEP]"

@@ -212,12 +212,17 @@ def test_a_window_reaches_as_far_as_window_times_layers() -> None:
 
 
 @pytest.mark.parametrize("pooling", ATTENDING)
-def test_the_texts_vector_is_the_tokens_weighted_as_recorded(pooling: str) -> None:
+def test_the_texts_vector_is_the_tokens_weighted_as_recorded_beside_the_heads(pooling: str) -> None:
     torch.manual_seed(0)
-    pool = attending(pooling=pooling).pool
+    model, (ids, padding) = attending(pooling=pooling), texts()
+    with capture(model) as maps:
+        model(ids, padding)
+    blocks = ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
+    assert list(maps) == [*blocks, "pool.attention"]
+    pool = model.pool
     assert isinstance(pool, AttentionPooling)
     torch.nn.init.normal_(pool.query)
-    tokens, (_, padding) = torch.randn(3, T, 36, dtype=torch.float64), texts()
+    tokens = torch.randn(3, T, 36, dtype=torch.float64)
     with capture(pool, kind=ScoredAttention) as maps:
         vector = pool(tokens, padding)
     weights = maps["attention"]
@@ -227,18 +232,6 @@ def test_the_texts_vector_is_the_tokens_weighted_as_recorded(pooling: str) -> No
     torch.testing.assert_close(torch.einsum("bt,btd->bd", weights[:, 0, 0], tokens), vector)
     vector.square().sum().backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in pool.parameters())
-
-
-@pytest.mark.parametrize("pooling", ATTENDING)
-def test_a_model_shows_its_pooling_beside_its_heads(pooling: str) -> None:
-    model, (ids, padding) = attending(pooling=pooling), texts()
-    with capture(model) as maps:
-        model(ids, padding)
-    assert list(maps) == [
-        "encoder.blocks.0.attention",
-        "encoder.blocks.1.attention",
-        "pool.attention",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -110,11 +110,8 @@ def test_correct_is_all_classes_and_no_other() -> None:
     logits = torch.tensor([[1.0, -1.0, 1.0]]).repeat(3, 1)
     labels = torch.tensor([[1, 0, 1], [1, 1, 1], [0, 0, 1]], dtype=torch.int8)
     assert MultiLabel().correct(logits, labels).tolist() == [True, False, False]
-    assert MultiLabel(torch.tensor([0.9, 0.5, 0.5])).correct(logits, labels).tolist() == [
-        False,
-        False,
-        True,
-    ]
+    strict = MultiLabel(torch.tensor([0.9, 0.5, 0.5]))
+    assert strict.correct(logits, labels).tolist() == [False, False, True]
     assert MultiLabel().has(labels, 3).tolist() == labels.bool().tolist()
 
 
@@ -123,16 +120,10 @@ def test_one_class_is_the_likeliest(drawn: tuple[torch.Tensor, torch.Tensor]) ->
     labels = torch.randint(0, 3, (50,))
     predicted = objective.predicted(objective.probabilities(logits))
     assert predicted.sum(dim=1).tolist() == [1] * 50
-    assert objective.names(predicted, LABELS) == [
-        LABELS[best] for best in logits.argmax(dim=1).tolist()
-    ]
-    assert objective.names(objective.has(labels, 3), LABELS) == [
-        LABELS[label] for label in labels.tolist()
-    ]
-    assert (
-        objective.correct(logits, labels).tolist()
-        == (predicted == objective.has(labels, 3)).all(dim=1).tolist()
-    )
+    assert objective.names(predicted, LABELS) == [LABELS[best] for best in logits.argmax(dim=1)]
+    has = objective.has(labels, 3)
+    assert objective.names(has, LABELS) == [LABELS[label] for label in labels]
+    assert torch.equal(objective.correct(logits, labels), (predicted == has).all(dim=1))
     torch.testing.assert_close(
         objective.losses(logits, labels).mean(), objective.loss(logits, labels)
     )

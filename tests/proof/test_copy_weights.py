@@ -1,5 +1,6 @@
 """Every form of multi-head attention equals the paper's, with its weights copied."""
 
+import re
 from typing import Any
 
 import pytest
@@ -94,10 +95,8 @@ def test_a_mask_that_does_not_fit_the_scores_raises_an_error(
     form: type[nn.Module], shape: tuple[int, ...]
 ) -> None:
     mask = torch.zeros(shape, dtype=torch.bool)
-    with pytest.raises(
-        ValueError,
-        match=rf"broadcasts to \[2, 3, 5, 7\], got \[{', '.join(map(str, shape))}\]",
-    ):
+    message = re.escape(f"broadcasts to [2, 3, 5, 7], got {list(shape)}")
+    with pytest.raises(ValueError, match=message):
         made(form)(*inputs(), mask)
 
 
@@ -120,12 +119,8 @@ def test_keys_and_values_of_different_lengths_or_batches_raise_an_error(
         (query, key[:1], value[:1]),
         (query[:1], key, value),
     ):
-        shapes = (
-            ", ".join(str(list(tensor.shape)) for tensor in wrong)
-            .replace("[", r"\[")
-            .replace("]", r"\]")
-        )
-        with pytest.raises(ValueError, match=f"got {shapes}"):
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in wrong)
+        with pytest.raises(ValueError, match=re.escape(f"got {shapes}")):
             layer(*wrong)
 
 

@@ -99,7 +99,12 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "learned positions, 3 layers": {"num_layers": 3, "positions": "learned", "evidence": False},
     "pairs, 3 layers": {"num_layers": 3, "evidence": False},
 }
-CLS, LENGTH, VOCABULARY, NGRAMS, TEXTS, CLASSES = 2, 11, 53, 31, 7, 5
+CLS = 2
+LENGTH = 11
+VOCABULARY = 53
+NGRAMS = 31
+TEXTS = 7
+CLASSES = 5
 
 
 def classifier_claims(precision: Precision) -> Iterator[Claim]:

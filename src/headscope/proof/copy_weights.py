@@ -69,8 +69,8 @@ def write_weights(layer: nn.Module, weights: dict[str, Tensor]) -> None:
 
 def _state(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the weight and, if there is one, the bias whose names begin like this."""
-    kinds = [kind for kind in ("weight", "bias") if prefix + kind in weights]
-    return {kind: weights[prefix + kind] for kind in kinds}
+    names = {kind: prefix + kind for kind in ("weight", "bias")}
+    return {kind: weights[name] for kind, name in names.items() if name in weights}
 
 
 def _linears(layer: nn.Module) -> tuple[list[nn.Linear], nn.Linear]:
