@@ -110,7 +110,6 @@ def test_a_difference_shows_how_the_shares_changed(open_tab: Opener, logdir: Pat
 def test_a_record_from_before_pairs_shows_one_text(open_tab: Opener, tmp_path: Path) -> None:
     write_run(tmp_path, "old", [replace(PAIR, segments=None)], [Step(0, [maps(0)], {})])
     tab = open_tab(tmp_path)
-    tab.drawn(0)
     tab.shows(f"{TOKENS} >> :scope > .token", WORDS)
     tab.expect(".block, .border-line, .quadrants").to_have_count(0)
     # Resumed since: the steps from before have maps, but no shares.

@@ -116,6 +116,9 @@ def test_lines_go_from_queries_to_keys_and_a_token_keeps_its_own(
     tab = open_tab(runs, "#p.heads.view=lines&p.heads.layer=0&p.heads.head=0")
     tab.drawn(200)
     tab.expect(".head .map-scroll").to_be_hidden()
+    for column in ("from", "to"):
+        tab.shows(f".head .{column} .special", ["[CLS]", "[SEP]"])
+        tab.shows(f".head .{column} .reads", ["[CLS]"])  # where the classifier reads
     queries, keys = left_and_right(tab)
     assert (queries > 150).all()  # a thin line between two rows of pixels
     assert keys[0] > 150
@@ -191,19 +194,3 @@ def test_a_head_is_ablated_by_a_click_and_by_a_key(open_tab: Opener, runs: Path)
     tab.open_saved_page()
     tab.page.keyboard.press("o")
     tab.shows(".without th[scope=row]", [CLASSES[place] for place in shown])
-
-
-@pytest.mark.slow
-def test_special_tokens_and_the_readout_are_marked_beside_the_map(
-    open_tab: Opener, runs: Path
-) -> None:
-    tab = open_tab(runs, "#p.heads.view=lines&p.heads.layer=0&p.heads.head=0")
-    tab.drawn(200)
-    for view, axes in (("lines", ("from", "to")), ("weight", ("axis.keys", "axis.queries"))):
-        tab.find(VIEW).select_option(view)
-        for axis in axes:
-            tab.shows(f".head .{axis} .special", ["[CLS]", "[SEP]"])
-            tab.shows(f".head .{axis} .reads", ["[CLS]"])
-    tab.shows(".text .token.special", ["[CLS]", "[SEP]"])
-    tab.hover_cell(3, 0)
-    tab.says(".head .readout", "1.00 · a special token")
