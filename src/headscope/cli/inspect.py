@@ -22,7 +22,6 @@ from headscope.heads.ablation import headline
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
 from headscope.heads.lightning_callback import write_numbers, write_output
-from headscope.heads.measures import role_arrays
 from headscope.heads.report import (
     JOIN,
     Probe,
@@ -32,13 +31,13 @@ from headscope.heads.report import (
     make_probe,
     new_recorder,
     number_arrays,
-    page_text,
     readout_position,
     record_study,
     run_probe,
     text_numbers,
     text_summary,
 )
+from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.options import InspectConfig
 from headscope.record.reader import read_index, read_members
@@ -53,7 +52,6 @@ from headscope.record.schema import (
 )
 from headscope.record.writer import HeadRecorder
 from headscope.run import HEADS, Run, best_device, load_run, read_metric, save_json
-from headscope.tab.page import page, write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
 
@@ -101,9 +99,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(output.text.tokens)} tokens",
     }
-    step = text_numbers(output) | role_arrays(summary) | effects
-    layers = [f"layer {number}" for number in range(len(output.layers))]
-    write_page(path, page("Attention heads", layers, run.labels, [page_text(output, step, notes)]))
+    head_view(output, None, notes, effects).save(path)
     with SummaryWriter(str(folder)) as writer:
         write_output(writer, "text", output, run.config.inspection.max_tokens, 0)
         write_numbers(writer, summary, 0)

@@ -18,6 +18,7 @@ from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.report import ProbeOutput, page_text, study_arrays, text_numbers, text_summary
 from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
 from headscope.heads.study import Study
+from headscope.record.schema import Arrays
 from headscope.tab.page import page, write_page
 
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
@@ -139,15 +140,21 @@ def show(
 
 
 def head_view(
-    output: ProbeOutput, study: Study | None = None, notes: Mapping[str, str] | None = None
+    output: ProbeOutput,
+    study: Study | None,
+    notes: Mapping[str, str],
+    effects: Arrays | None = None,
 ) -> HeadView:
-    """Return the view of a text, whose output has the probabilities without each head."""
+    """Return the view of a text, whose output has the probabilities without each head.
+
+    The page has the effects of ablation from a study, or as a record has them.
+    """
     summary = text_summary(output)
-    step = text_numbers(output) | role_arrays(summary)
+    step = text_numbers(output) | role_arrays(summary) | (effects or {})
     if study is not None:
         step |= study_arrays(study)
     layers = [f"layer {number}" for number in range(len(output.layers))]
-    text = page_text(output, step, notes or {})
+    text = page_text(output, step, notes)
     return HeadView(
         tokens=output.text.tokens,
         maps=dict(zip(output.layers, output.maps, strict=True)),
