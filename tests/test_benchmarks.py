@@ -1,4 +1,4 @@
-"""Every benchmark runs as its first words say, and its tables hold figures. No test holds a time."""
+"""Every benchmark runs as its first words say, and its tables hold figures."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What inspect refuses before anything is computed or written, and what it shows while every head is measured."""
+"""What inspect rejects before anything is written, and what it shows."""
 
 import io
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
 
 
 def without_attention(folder: Path) -> np.ndarray:
-    """Return the probabilities of the text where the output projection of the only layer has no weights."""
+    """Return the probabilities of the text where the only layer's output projection is 0."""
     run = load_run(folder)
     run.model.encoder.blocks[0].attention.output_projection.weight.data.zero_()
     probe = make_probe(run.tokenizer, ("a licence",), None, 16)

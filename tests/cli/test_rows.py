@@ -1,4 +1,4 @@
-"""Rows out: nothing half-written, nothing that a spreadsheet computes, nothing that a terminal obeys."""
+"""Rows out: whole, with nothing that a spreadsheet computes or a terminal obeys."""
 
 import csv
 import json

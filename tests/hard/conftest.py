@@ -27,7 +27,7 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tour as slow, and keep so many cases of each test, evenly spread, unless all are wanted."""
+    """Mark the tour as slow; keep some cases of each test, evenly spread, unless all are wanted."""
     here = Path(__file__).parent
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -57,7 +57,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def judge(record_property: Callable[[str, Any], None]) -> Iterator[Judge]:
-    """Return what a test tells each case to: its kind, its name, and what is wrong with how it ended."""
+    """Return what a test tells of each case: its kind, its name, and what went wrong."""
     failed: list[str] = []
 
     def told(kind: str, name: str, mistakes: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     tried, wrong = Counter[str](), Counter[str]()
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
-            # A failure of `judge` is told by its teardown, whose report repeats what the call has recorded.
+            # The teardown tells a failure of `judge`, and repeats what the call has recorded.
             told = (
                 [value for key, value in report.user_properties if key == "hard"]
                 if report.when == "call"

@@ -1,4 +1,4 @@
-"""What is recorded can be read again, whatever happened while it was written, and fits its budget."""
+"""What is recorded can be read again, whatever happened meanwhile, and fits its budget."""
 
 import json
 from collections.abc import Callable

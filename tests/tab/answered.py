@@ -1,4 +1,4 @@
-"""A record that has everything a finished run's has, made up: verdicts, roles, what changes without each head, norms.
+"""A record that has everything a finished run's has, made up: effects, roles, norms.
 
 L layers, H heads, T tokens, C classes.
 """
@@ -32,9 +32,10 @@ def answered_run(
     classes: Sequence[str] = CLASSES,
     headline: str = HEADLINE,
 ) -> HeadRecorder:
-    """Write a run whose weights of step `kept` were kept. Its last layer's head 1 matters most, its head 0 does nothing.
+    """Write a run whose best step is `kept`. Head 1 of its last layer matters most.
 
-    Of all other heads the odd ones matter less, the even ones are inconclusive. Older records have no headline ("").
+    Head 0 there has no effect; of all others the odd ones matter less, the even ones are
+    inconclusive. Older records have no headline ("").
     """  # fmt: skip
     random = np.random.default_rng(seed)
     words = ["[CLS]", *(f"word{place}" for place in range(1, tokens - 1)), "[SEP]"]

@@ -1,4 +1,4 @@
-"""Records that somebody else might hand over: each is a good one with one thing wrong, by a name that says what."""
+"""Records of somebody else: each is a good one with one thing wrong, which its name says."""
 
 import json
 import os
@@ -29,7 +29,7 @@ Change = Callable[[Path], object]
 
 
 def good_record(folder: Path) -> Path:
-    """Record two steps of three texts, with everything that a record can hold, and return the folder of heads."""
+    """Record two steps of three texts with all that a record can hold; return the folder of heads."""
     recorder = HeadRecorder(
         folder, TEXTS, ("bad", "good"), max_tokens=20, notes={"precision": "float32"}
     )
@@ -93,7 +93,7 @@ def _raw(content: bytes | Callable[[bytes], bytes], name: str = INDEX) -> Change
 
 
 def _arrays(**changes: Any) -> Change:
-    """Change members of the last step; `text_0__layer_0__levels` is text_0/layer_0/levels, None takes one away."""
+    """Change members of the last step; text_0__check is text_0/check, None takes one away."""
 
     def change(heads: Path) -> None:
         arrays = read_step(heads / LAST)

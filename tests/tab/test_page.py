@@ -1,4 +1,4 @@
-"""The page that needs no server: its data in plain Python, its behaviour in a real browser, opened from its file."""
+"""The page that needs no server: its data, and its behaviour in a real browser."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -70,7 +70,7 @@ def written(*texts: PageText, title: str = "Attention heads", classes: list[str]
 
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Open a page from its file; whatever a test does there, nothing may be fetched or complained about."""
+    """Open a page from its file; a page may fetch nothing and complain about nothing."""
     path, contexts, requests, complaints = tmp_path / "page.html", [], [], []
 
     def opener(content: str, **options: Any) -> Any:
@@ -297,8 +297,11 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
     path = tmp_path / "page.html"
     path.write_text(written(make_text()[0]).replace("<noscript", markup), "utf-8")
     with browser.new_context() as context:
-        listen = "document.addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective))"
-        context.add_init_script(f"window.refused = []; {listen}")
+        context.add_init_script("""
+            window.refused = [];
+            const listen = (event) => refused.push(event.effectiveDirective);
+            document.addEventListener("securitypolicyviolation", listen);
+        """)
         tab = context.new_page()
         tab.goto(path.as_uri())
         tab.locator(".grid .map").first.wait_for()

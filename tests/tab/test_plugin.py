@@ -477,7 +477,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ask, dict[str, st
 
 
 def answers(ask: Ask, run: str) -> dict[str, list[Any]]:
-    """Return every answer about a run's last step by its route: of its maps there is one for each text."""
+    """Return every answer about a run's last step by its route; of its maps one for each text."""
     routes = (
         RUN_ROUTES
         if run in HARMLESS

@@ -23,7 +23,10 @@ from headscope.tab.summaries import write_marker
 from pages import unpack
 
 PATIENCE = 120  # seconds; two busy cores may be slow
-START = "from tensorboard.main import run_main; import sys; sys.argv[0] = 'tensorboard'; sys.exit(run_main())"
+START = (
+    "import sys; from tensorboard.main import run_main; "
+    "sys.argv[0] = 'tensorboard'; sys.exit(run_main())"
+)
 # As if something that the plugin needs could not be imported.
 BREAK = "import sys; sys.modules['headscope.record.reader'] = None; "
 LOADERS = ["false", "true"] if find_spec("tensorboard_data_server") else ["false"]

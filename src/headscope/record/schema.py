@@ -107,7 +107,7 @@ def label_text(label: str | list[str]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A kept step: its number, its file beside the index, its size, and when it was written."""
+    """A listed step: its number, its file beside the index, its size, and when it was written."""
 
     __pydantic_config__: ClassVar = STRICT
     step: Integer
