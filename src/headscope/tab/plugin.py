@@ -138,27 +138,15 @@ class HeadsPlugin(TBPlugin):
         return _json(request, {"runs": runs, "logdir": self.logdir})
 
     def _summary(self, run: str) -> dict[str, Any]:
-        """Return what the list of runs says of a run, or why its record cannot be read."""
-        error = None
+        """Return how many steps a run has and when one changed, or why it cannot be read."""
         try:
-            index = self._read_index(run)
+            steps = self._read_index(run).steps
+            error = None
         except RecordError as reason:
-            index = Index([], [], [])
+            steps = []
             error = f"run {run!r}: {reason}"
-        steps = [step.step for step in index.steps]
-        return {
-            "run": run,
-            "error": error,
-            "steps": len(steps),
-            "first": min(steps, default=None),
-            "last": max(steps, default=None),
-            "recorded": index.recorded,
-            "texts": [text.name for text in index.texts],
-            "layers": index.layers,
-            "heads": index.heads,
-            # Of any step, since an earlier one may be amended.
-            "time": max((step.time for step in index.steps), default=None),
-        }
+        time = max((step.time for step in steps), default=None)
+        return {"run": run, "error": error, "steps": len(steps), "time": time}
 
     def _run(self, request: Request) -> tuple[str, Index]:
         """Return the requested run and its index."""
