@@ -22,7 +22,22 @@ def test_transformers_gives_the_probabilities_that_predict_gives(
     script: Command, tmp_path: Path
 ) -> None:
     folder, rng = tmp_path, random.Random(0)
-    words = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so", "in", "of"]
+    words = [
+        "the",
+        "a",
+        "film",
+        "book",
+        "day",
+        "it",
+        "was",
+        "and",
+        "very",
+        "quite",
+        "rather",
+        "so",
+        "in",
+        "of",
+    ]
     texts = [" ".join(rng.choices(words, k=rng.randint(3, 17))) for _ in range(120)]
     with (folder / "texts.csv").open("w", newline="") as file:
         csv.writer(file).writerows(
@@ -30,21 +45,10 @@ def test_transformers_gives_the_probabilities_that_predict_gives(
         )
     write_checkpoint(folder / "checkpoint", "roberta", texts)
     tuned = folder / "run"
-    script(
-        "train",
-        "experiment=minilm",
-        "data=files",
-        "name=run",
-        "model.pooling=pooler",
-        "inspection=off",
-        "baseline=false",
-        "data.max_length=24",
-        "trainer.max_epochs=1",
-        "trainer.accelerator=cpu",
-        f"model.path={folder / 'checkpoint'}",
-        f"data.path={folder / 'texts.csv'}",
-        f"outputs_dir={folder}",
-    )
+    options = ["model.pooling=pooler", "inspection=off", "baseline=false", "data.max_length=24"]
+    options += ["trainer.max_epochs=1", "trainer.accelerator=cpu", f"outputs_dir={folder}"]
+    paths = [f"model.path={folder / 'checkpoint'}", f"data.path={folder / 'texts.csv'}"]
+    script("train", "experiment=minilm", "data=files", "name=run", *options, *paths)
     texts = [
         "the film was quite rather so",
         "a",
@@ -73,4 +77,4 @@ def test_transformers_gives_the_probabilities_that_predict_gives(
     ]
     assert found.tolist() == [pytest.approx(shares, abs=2e-6) for shares in expected]
     again = script("export", f"run={tuned}", f"output={tmp_path / 'exported'}", code=2)
-    assert again.stderr.startswith("error: output: got ")
+    assert again.stderr.startswith("error: output: expected a folder")

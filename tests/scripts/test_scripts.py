@@ -22,15 +22,8 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_a_run_leaves_its_folder_whole(trained: Path) -> None:
-    names = {
-        "config.yaml",
-        "tokenizer.json",
-        "labels.json",
-        "model.safetensors",
-        "metrics.json",
-        "checkpoints",
-    }
-    assert names <= {path.name for path in trained.iterdir()}
+    names = {"config.yaml", "tokenizer.json", "labels.json", "model.safetensors", "metrics.json"}
+    assert names | {"checkpoints"} <= {path.name for path in trained.iterdir()}
     assert list(trained.glob("events.out.tfevents.*"))
     metrics = json.loads((trained / "metrics.json").read_text())
     assert metrics["data"]["sizes"] == {"train": 300, "test": 300, "validation": 300}
@@ -38,11 +31,10 @@ def test_a_run_leaves_its_folder_whole(trained: Path) -> None:
     assert len(metrics["labels"]) == 7
 
 
-@pytest.mark.parametrize(
-    "name", ["train", "evaluate", "predict", "inspect", "export", "verify", "trace"]
-)
-def test_each_script_hands_over_to_its_command(script: Command, name: str) -> None:
-    assert f"Usage: headscope {name} " in script(name, "--help").stdout
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts").glob("*.py")), ids=lambda it: it.stem)
+def test_each_script_hands_over_to_its_command(script: Command, path: Path) -> None:
+    assert f'"-P", "-m", "headscope", "{path.stem}", *sys.argv[1:]' in path.read_text("utf-8")
+    assert f"Usage: headscope {path.stem} " in script(path.stem, "--help").stdout
 
 
 def test_bad_data_is_one_message_and_exit_code_2(script: Command, tmp_path: Path) -> None:
@@ -54,18 +46,13 @@ def test_bad_data_is_one_message_and_exit_code_2(script: Command, tmp_path: Path
 
 
 def test_evaluate_gives_the_scores_that_training_gave(script: Command, trained: Path) -> None:
-    shown = script("evaluate", f"run={trained}").stdout
+    shown = script("evaluate", f"run={trained}", "accelerator=cpu").stdout
     metrics = json.loads((trained / "metrics.json").read_text())["test"]
     kept = json.loads((trained / "evaluations/licenses-test.json").read_text())
     assert {name: kept[name] for name in metrics} == metrics
     assert f"{metrics['accuracy']:.4f}" in shown
     assert "trained on" not in shown
-
-
-def test_evaluate_says_when_texts_are_those_that_were_learned(
-    script: Command, trained: Path
-) -> None:
-    shown = script("evaluate", f"run={trained}", "split=train").stdout
+    shown = script("evaluate", f"run={trained}", "split=train", "accelerator=cpu").stdout
     assert re.search(r"licenses-train, \d+ texts, which it was trained on", shown)
 
 
@@ -85,25 +72,20 @@ def test_evaluate_on_other_data_with_the_same_labels(
         "notice,kind\nPermission is hereby granted,Permissive\nAll rights reserved,Commercial\n"
     )
     columns = ["data.text_column=notice", "data.label_column=kind"]
-    assert (
-        "other-train, 2 texts"
-        in script("evaluate", f"run={trained}", f"data.path={other}", *columns).stdout
-    )
+    words = ["evaluate", f"run={trained}", f"data.path={other}", *columns]
+    assert "other-train, 2 texts" in script(*words).stdout
     other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
-    done = script(
-        "evaluate", f"run={trained}", "data=files", f"data.path={other}", *columns, code=2
-    )
-    assert "unknown labels Unheard of" in done.stderr
+    assert "unknown labels Unheard of" in script(*words, "data=files", code=2).stderr
 
 
 def test_predict_keeps_the_order_whatever_the_form(
     script: Command, trained: Path, tmp_path: Path
 ) -> None:
     texts = [f"Permission number {number} is granted " * (1 + number % 7) for number in range(60)]
-    given, wanted = tmp_path / "in.csv", tmp_path / "out.csv"
+    given = tmp_path / "in.csv"
+    wanted = tmp_path / "out.csv"
     with given.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerows([("id", "text"), *enumerate(texts)])
+        csv.writer(file).writerows([("id", "text"), *enumerate(texts)])
     script("predict", f"run={trained}", f"input={given}", f"output={wanted}")
     with wanted.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -117,51 +99,31 @@ def test_predict_keeps_the_order_whatever_the_form(
     assert [json.loads(line)["prediction"] for line in lines] == [row["prediction"] for row in rows]
 
 
-def test_predict_names_a_missing_column_and_leaves_no_output(
-    script: Command, trained: Path, tmp_path: Path
-) -> None:
-    given = tmp_path / "in.jsonl"
-    given.write_text('{"body": "a"}\n')
-    done = script(
-        "predict", f"run={trained}", f"input={given}", f"output={tmp_path}/out.jsonl", code=2
-    )
-    assert "no text in column 'text'; it has body" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-
-
-def test_inspect_writes_a_page_and_tensorboard_for_any_text(
+def test_inspect_writes_a_page_and_a_record_of_any_text(
     script: Command, trained: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
     text = 'Hello, [world] {x}: "quoted" ${none} </script><b>日本語</b>'
-    quoted = text.replace('"', '\\"').replace("${", "\\${")
-    shown = script(
-        "inspect", f"run={trained}", f'text="{quoted}"', f"output={page}", "label=Permissive"
-    ).stdout
-    assert "numbers of each head" in shown
+    quoted = text.replace('"', '\\"')
+    words = ["inspect", f"run={trained}", f'text="{quoted}"', f"output={page}", "label=Permissive"]
+    assert "numbers of each head" in script(*words).stdout
     html = page.read_text(encoding="utf-8")
     assert "</script><b>" not in html
     assert json.dumps("日本語")[1:-1] in html
-    assert list((trained / "inspect").glob("*/events.out.tfevents.*"))
-    done = script("inspect", f"run={trained}", "text=a", "text_pair=b", code=2)
-    assert "text_pair: expected none" in done.stderr
-
-
-def test_a_text_that_was_inspected_is_in_the_heads_tab(script: Command, trained: Path) -> None:
-    script("inspect", f"run={trained}", "text=Permission is hereby granted")
-    folder = max((trained / "inspect").glob("*/heads"))
-    assert [text.text for text in read_index(folder).texts] == ["Permission is hereby granted"]
-    assert [step.step for step in read_index(folder).steps] == [0]
-    # It opens with which heads matter, as the run's own record has it.
+    (folder,) = (trained / "inspect").iterdir()
+    assert list(folder.glob("events.out.tfevents.*"))
+    index = read_index(folder / "heads")
+    assert [shown.text for shown in index.texts] == [text]
+    # The tab opens with which heads matter, as the run's own record has it.
     whole = read_index(trained / "heads")
     (kept,) = (step.file for step in whole.steps if step.step == whole.kept)
-    assert read_index(folder).kept == 0
-    here, there = (
-        read_step(folder / read_index(folder).steps[0].file),
-        read_step(trained / "heads" / kept),
-    )
+    assert index.kept == 0
+    here = read_step(folder / "heads" / index.steps[0].file)
+    there = read_step(trained / "heads" / kept)
     for name in ("verdicts", "roles", "numbers/loss_zeroed/mean"):
         np.testing.assert_array_equal(here[name], there[name])
+    done = script("inspect", f"run={trained}", "text=a", "text_pair=b", code=2)
+    assert "text_pair: expected none" in done.stderr
 
 
 @pytest.mark.slow
@@ -176,26 +138,19 @@ def test_inspect_without_a_text_measures_every_head(
     found = json.loads((folder / "heads.json").read_text())
     assert found["texts"] == 40
     head = found["heads"]["layer 1"][3]
-    assert {
-        "entropy",
-        "separator",
-        "position_only",
-        "loss_zeroed",
-        "gate_gradient",
-        "sufficiency",
-    } <= set(head)
+    measures = {"entropy", "separator", "position_only", "loss_zeroed", "gate_gradient"}
+    assert measures | {"sufficiency"} <= set(head)
     assert set(found["choosers"]) == {"rollout", "gradient", "chance"}
     last = read_step(folder / "heads" / read_index(folder / "heads").steps[-1].file)
-    assert 40 <= last["studied"] <= 320  # verdicts take as many as they need
+    assert 40 <= last["studied"] <= 320  # effects take as many as they need
     assert last["numbers/loss_zeroed/mean"][1, 3] == pytest.approx(head["loss_zeroed"][0])
 
 
 @pytest.mark.slow
 def test_a_run_without_a_record_gets_one(script: Command, trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(
-        trained, folder, ignore=shutil.ignore_patterns("heads", "events.*", "metrics.json")
-    )
+    without = shutil.ignore_patterns("heads", "events.*", "metrics.json")
+    shutil.copytree(trained, folder, ignore=without)
     script("inspect", f"run={folder}", "texts=10")
     index = read_index(folder / "heads")
     assert len(index.texts) == 4
@@ -214,8 +169,8 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
     assert "max_epochs: 2" in config
     assert "resume: null" in config
     refused = {
-        "model=small": "model=...: a resumed run keeps its groups",
-        "experiment=smoke": "experiment=...: a resumed run keeps its groups",
+        "model=small": "model: expected no group with resume=..., got one",
+        "experiment=smoke": "experiment: expected no group with resume=..., got one",
         "model.num_heads=2": f"model.num_heads: got 2, but resume={folder} was trained with 4",
     }
     for argument, words in refused.items():
@@ -229,43 +184,31 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
 def test_a_mistake_in_the_data_does_not_take_the_runs_name(
     script: Command, quick: list[str], tmp_path: Path
 ) -> None:
-    rows = [f"{'nice' if number % 2 else 'poor'} film about {chr(97 + number % 26)}{chr(97 + number // 26)},{number % 2}"
-            for number in range(300)]  # fmt: skip
-    (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows]))
-    command = [
-        f"outputs_dir={tmp_path}/runs",
-        "name=again",
-        "data=files",
-        f"data.path={tmp_path}/reviews.csv",
-        *quick,
+    names = [chr(97 + number % 26) + chr(97 + number // 26) for number in range(300)]
+    rows = [
+        f"{'nice' if number % 2 else 'poor'} film about {name},{number % 2}"
+        for number, name in enumerate(names)
     ]
-    columns = ["data.text_column=review", "data.label_column=stars", "baseline=false"]
-    assert (
-        "no column 'reviw'"
-        in script("train", *command, "data.text_column=reviw", *columns[1:], code=2).stderr
-    )
+    (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows]))
+    place = [f"outputs_dir={tmp_path}/runs", "name=again", f"data.path={tmp_path}/reviews.csv"]
+    words = ["train", "data=files", *place, *quick, "data.label_column=stars", "baseline=false"]
+    assert "no column 'reviw'" in script(*words, "data.text_column=reviw", code=2).stderr
     assert not (tmp_path / "runs").exists()
-    shown = script("train", *command, *columns).stdout
+    shown = script(*words, "data.text_column=review").stdout
     assert re.search(r"optimizer steps in all: \d+", shown)
     assert (tmp_path / "runs/again/metrics.json").exists()
 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "scripts/train.py",
-        f"outputs_dir={tmp_path}",
-        "name=stopped",
-        *quick,
-        "trainer.max_epochs=500",
-    ]
+    place = [f"outputs_dir={tmp_path}", "name=stopped"]
+    command = [sys.executable, "scripts/train.py", *place, *quick, "trainer.max_epochs=500"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,
         cwd=ROOT,
         env=environment,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -275,25 +218,19 @@ def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "go on with: headscope train resume=" in errors
+    assert "headscope train resume=" in errors
     assert "Traceback" not in errors
     assert (tmp_path / "stopped/model.safetensors").exists()
 
 
 @pytest.mark.slow
 def test_a_sweep_of_two_jobs_and_one_that_fails(
-    script: Command, quick: list[str], tmp_path: Path
+    process: Command, quick: list[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "sweep"
-    arguments = [
-        f"outputs_dir={tmp_path}",
-        "name=sweep",
-        *quick,
-        "baseline=false",
-        "model.num_heads=2,3,4",
-        "-m",
-    ]
-    shown = script("train", *arguments, code=2).stdout
+    place = [f"outputs_dir={tmp_path}", "name=sweep"]
+    sweep = [*place, *quick, "baseline=false", "model.num_heads=2,3,4", "-m"]
+    shown = process("train", *sweep, code=2).stdout
     with (folder / "sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["model.num_heads"] for row in rows] == ["2", "3", "4"]
@@ -302,11 +239,7 @@ def test_a_sweep_of_two_jobs_and_one_that_fails(
     assert 0 <= float(rows[2]["accuracy"]) <= 1
     assert f"tensorboard --logdir {folder}" in shown
     jobs = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    assert [name[:-9] for name in jobs] == [
-        "model.num_heads_2",
-        "model.num_heads_3",
-        "model.num_heads_4",
-    ]
+    assert [name[:-9] for name in jobs] == [f"model.num_heads_{heads}" for heads in (2, 3, 4)]
     assert all(list((folder / job).glob("events.out.*")) for job in (jobs[0], jobs[2]))
 
 
@@ -315,14 +248,13 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
     script: Command, quick: list[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "sweep"
-    rows = (
-        f"the {chr(97 + n % 26)}{chr(97 + n // 26)} soup was {'good' if n % 3 else 'bad'},{n % 3}"
-        for n in range(240)
-    )
+    names = [chr(97 + number % 26) + chr(97 + number // 26) for number in range(240)]
+    rows = [f"the {name} soup was had,{number % 3}" for number, name in enumerate(names)]
     (tmp_path / "soups.csv").write_text("\n".join(["text,label", *rows]))
-    arguments = [f"outputs_dir={tmp_path}", "name=sweep", "data=files", f"data.path={tmp_path}/soups.csv", *quick[1:],
-                 "inspection=off", "baseline=false", "-m", "model.num_heads=2,4", "seed=range(2)"]  # fmt: skip
-    command = [sys.executable, "-m", "headscope", "train", *arguments]
+    place = [f"outputs_dir={tmp_path}", "name=sweep", f"data.path={tmp_path}/soups.csv"]
+    sweep = ["data=files", *place, *quick[1:], "inspection=off", "baseline=false"]
+    command = [sys.executable, "-m", "headscope", "train", *sweep]
+    command += ["-m", "model.num_heads=2,4", "seed=range(2)"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while len(list(folder.glob("*/config.yaml"))) < 2:  # the second job has begun
         assert process.poll() is None
@@ -337,59 +269,36 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
     assert {path: path.stat().st_mtime_ns for path in done} == done
     with (folder / "sweep.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
-    assert [(row["model.num_heads"], row["seed"]) for row in found] == [
-        ("2", "0"),
-        ("2", "1"),
-        ("4", "0"),
-        ("4", "1"),
-    ]
+    jobs = [(row["model.num_heads"], row["seed"]) for row in found]
+    assert jobs == [("2", "0"), ("2", "1"), ("4", "0"), ("4", "1")]
     assert {row["status"] for row in found} == {"done"}
-    script(
-        "train",
-        "--config-dir",
-        str(folder),
-        "--config-name",
-        "best",
-        "name=best",
-        f"outputs_dir={tmp_path}",
-    )
-    means = {heads: sum(float(row["validation_macro_f1"]) for row in found if row["model.num_heads"] == heads)
-             for heads in ("2", "4")}  # fmt: skip
-    first = next(
-        row for row in found if row["model.num_heads"] == max(means, key=lambda heads: means[heads])
-    )
+    best = ["--config-dir", str(folder), "--config-name", "best", "name=best"]
+    script("train", *best, f"outputs_dir={tmp_path}")
+    scores = [row["validation_macro_f1"] for row in found]
+    means = np.array(scores, float).reshape(2, 2).sum(axis=1)  # of both seeds
     metrics = json.loads((tmp_path / "best/metrics.json").read_text())
-    assert f"{metrics['validation']['macro_f1']:.4f}" == first["validation_macro_f1"]
+    assert f"{metrics['validation']['macro_f1']:.4f}" == scores[2 * means.argmax()]
 
 
 @pytest.mark.slow
 def test_texts_with_any_number_of_labels_from_training_to_predictions(
     script: Command, quick: list[str], tmp_path: Path
 ) -> None:
-    words = {"food": "soup", "place": "garden", "staff": "waiter"}
+    kinds = {"food": "soup", "place": "garden", "staff": "waiter"}
     lines = ["text,kinds"]
     for number in range(320):
-        labels = [label for place, label in enumerate(words) if number >> place & 1]
+        labels = [label for place, label in enumerate(kinds) if number >> place & 1]
         name = f"{chr(97 + number % 26)}{chr(97 + number // 26)}"
         lines.append(
-            f"the {' and '.join(words[label] for label in labels)} of {name},{'|'.join(labels)}"
+            f"the {' and '.join(kinds[label] for label in labels)} of {name},{'|'.join(labels)}"
         )
     (tmp_path / "comments.csv").write_text("\n".join(lines), encoding="utf-8")
-    data = [
-        "data=files",
-        f"data.path={tmp_path}/comments.csv",
-        "data.label_column=kinds",
-        f"outputs_dir={tmp_path}/runs",
-    ]
-    refusal = script("train", *data, "name=first", *quick, "data.multi_label=true", code=2).stderr
+    place = [f"data.path={tmp_path}/comments.csv", f"outputs_dir={tmp_path}/runs", "name=first"]
+    words = ["train", "data=files", *place, "data.label_column=kinds", "data.multi_label=true"]
+    refusal = script(*words, *quick, code=2).stderr
     assert "data.label_separator=... (it is ';')" in refusal
-    several = [
-        "data.multi_label=true",
-        "data.label_separator='|'",
-        "trainer.max_epochs=2",
-        "data.tokens_per_batch=256",
-    ]
-    shown = script("train", *data, "name=first", *quick, *several).stdout
+    longer = ["trainer.max_epochs=2", "data.tokens_per_batch=256"]
+    shown = script(*words, *quick, "data.label_separator='|'", *longer).stdout
     assert "micro-F1" in shown
     assert "share of texts without a label: 0.1" in shown
     folder = tmp_path / "runs/first"
@@ -400,10 +309,4 @@ def test_texts_with_any_number_of_labels_from_training_to_predictions(
     lines = script("predict", f"run={folder}", stdin="the soup of the garden\n").stdout.splitlines()
     row = json.loads(lines[0])
     assert isinstance(row["prediction"], list)
-    assert set(row) == {
-        "text",
-        "prediction",
-        "probability_food",
-        "probability_place",
-        "probability_staff",
-    }
+    assert set(row) == {"text", "prediction", *(f"probability_{label}" for label in kinds)}
