@@ -124,11 +124,8 @@ def choose_probes(
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
     """Return each class's first row before any class's second; rows without a class last."""
-    if labels.ndim == 1:
-        members = [labels == label for label in np.unique(labels)]
-    else:
-        members = list(labels.T.astype(bool))
-    by_class = [rows[member[rows]].tolist() for member in members]
+    members = labels.astype(bool) if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+    by_class = [rows[is_member[rows]].tolist() for is_member in members.T]  # members is [N, C]
     in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
     return list(dict.fromkeys([*in_turn, *rows.tolist()]))
 
