@@ -20,7 +20,8 @@ from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.files import cache_folder
 from headscope.model.classifier import TextClassifier
-from headscope.run import TOKENS_PER_BATCH, probabilities
+from headscope.prediction import probabilities
+from headscope.run import TOKENS_PER_BATCH
 from side_by_side import (
     SIZES,
     arguments,

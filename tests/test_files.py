@@ -10,7 +10,7 @@ import pytest
 from headscope.config import DataConfig
 from headscope.data.source import load_source
 from headscope.errors import RunError
-from headscope.files import PARTIAL, read_json, read_yaml_text, replacing_folder, write_atomic
+from headscope.files import PARTIAL, read_json, replacing_folder, write_atomic
 
 
 def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
@@ -173,13 +173,3 @@ def test_json_that_is_whole_is_read(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text('{"a": [1, 2.5, "\\u00e9", "\\ud83d\\ude00"]}')
     assert read_json(path, dict) == {"a": [1, 2.5, "é", "😀"]}
-
-
-@pytest.mark.parametrize(
-    "text", ["a: &a [1, 2]\nb: *a", "a: &a {x: 1}\n<<: *a", "a: [", "a: '" + "x" * 2**20 + "'"]
-)
-def test_yaml_that_could_expand_without_bounds_is_rejected(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(text)
-    with pytest.raises(RunError, match=r"config\.yaml is damaged"):
-        read_yaml_text(path)

@@ -26,9 +26,10 @@ MAY_IMPORT = {
     "tab": {"record"},
     "heads": {"attention", "model", "data", "record", "tab"},
     "proof": {"attention", "model", "heads"},
-    "run": {"attention", "model", "data", "heads", "record"},
-    "training": {"attention", "model", "data", "heads", "record", "tab", "run"},
-    "cli": {"attention", "model", "data", "heads", "record", "tab", "run", "training", "proof"},
+    "prediction": {"model", "data"},
+    "run": {"attention", "model", "data", "heads", "record", "prediction"},
+    "training": {"attention", "model", "data", "heads", "record", "tab", "prediction", "run"},
+    "cli": {"attention", "model", "data", "heads", "record", "tab", "prediction", "run", "training", "proof"},
     "__main__": {"cli"},
     "__init__": {"attention", "model", "heads", "record", "run"},
 }

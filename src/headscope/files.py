@@ -1,4 +1,4 @@
-"""Files that are whole or absent after a kill or on a full disk; a run's files, checked when read."""
+"""Files written whole or not at all, whatever happens; a run's files, checked when read."""
 
 import errno
 import hashlib
@@ -148,7 +148,7 @@ def _reason(error: BaseException) -> str:
 
 
 def check_is_file(path: Path, max_size: int | None = None) -> None:
-    """Raise a ValueError unless `path` is a regular file (a pipe would wait) of at most `max_size` bytes."""
+    """Raise a ValueError unless `path` is a regular file (a pipe would wait), and not too large."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
@@ -169,16 +169,6 @@ def read_json(path: Path, kind: Any = Any) -> Any:
     with reading(path):
         content = pydantic_core.from_json(text, allow_inf_nan=False)
         return TypeAdapter(kind).validate_python(content, strict=True)
-
-
-def read_yaml_text(path: Path) -> str:
-    """Read the text of a run's YAML file: short, without aliases, which could expand to gigabytes."""
-    text = read_text(path, MIB)
-    with reading(path):
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where it is installed
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
-            raise ValueError("has an alias, which headscope never writes")
-    return text
 
 
 # The cache: results that can be made again, under a key of what they were made from.

@@ -22,44 +22,34 @@ Nothing in it is unpickled to use the model. Free of lightning, so that predicti
 
 import filecmp
 import json
-import math
-import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field, TypeAdapter
 from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from headscope.config import TrainConfig, absolute, read_config, to_yaml
-from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
+from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
 from headscope.errors import ConfigError, RunError, UserWarningMessage, listed
 from headscope.extension import check_allowed
-from headscope.files import (
-    MIB,
-    check_is_file,
-    read_json,
-    reading,
-    replacing,
-    write_atomic,
-)
+from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_atomic
 from headscope.heads.contributions import class_direction, logit_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
+from headscope.prediction import available_memory, best_device, probabilities
 from headscope.record.contributions import Contributions
 from headscope.record.schema import label_text
-from headscope.validation import flatten
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView
@@ -68,7 +58,6 @@ CONFIG = "config.yaml"
 TOKENIZER = "tokenizer.json"
 ENCODER = "encoder.json"
 LABELS = "labels.json"
-DATA = "data.json"
 EVIDENCE = "evidence.safetensors"
 WEIGHTS = "model.safetensors"
 THRESHOLDS = "thresholds.json"
@@ -79,7 +68,6 @@ MOST_WRONG = "most_wrong.html"
 HEADS = "heads.json"
 DERIVED_FILES = (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # made from the weights
 
-NUM_SHOWN_HEADS = 8  # in a printed explanation
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
 TextOrPair = str | tuple[str, str]
@@ -87,10 +75,10 @@ TextOrPair = str | tuple[str, str]
 
 @dataclass(frozen=True)
 class Prediction:
-    """The classes of a text.
+    """The classes of a text; with data.multi_label those that reach their thresholds.
 
     Attributes:
-        labels: its class; with data.multi_label all that reach their thresholds, perhaps none.
+        labels: the predicted classes, by name: one, or with data.multi_label any number.
         probabilities: of each class, by name.
     """
 
@@ -99,7 +87,7 @@ class Prediction:
 
     @property
     def label(self) -> str:
-        """The class; with data.multi_label all classes, joined by commas, or "none"."""
+        """The class; with data.multi_label the classes, joined by commas, or "none"."""
         return label_text(self.labels)
 
 
@@ -107,9 +95,8 @@ class Prediction:
 class Explanation:
     """The direct logit attribution of the likeliest class to heads and tokens, in nats.
 
-    Where a text has one of C classes, a contribution is to the class's logit less the mean logit;
-    with data.multi_label, to the class's logit, against its absence. All parts sum to that
-    (`headscope.heads.contributions`). `print` shows the heads of the largest contributions.
+    A contribution is to the class's logit less the mean logit; with data.multi_label, to the
+    class's logit. All parts sum to that (`headscope.heads.contributions`).
 
     Attributes:
         label: the likeliest class.
@@ -128,11 +115,9 @@ class Explanation:
     def __str__(self) -> str:
         """Return the class, a sentence about it, and a line for each of the strongest heads."""
         heads = self.contributions.heads  # [L, H]
-        lines = [
-            f"{self.label} {self.probabilities[self.label]:.4f}",
-            self.contributions.sentence(),
-        ]
-        for place in np.argsort(-np.abs(heads), axis=None, kind="stable")[:NUM_SHOWN_HEADS]:
+        first = f"{self.label} {self.probabilities[self.label]:.4f}"
+        lines = [first, self.contributions.sentence()]
+        for place in np.argsort(-np.abs(heads), axis=None, kind="stable")[:8]:
             layer, head = divmod(int(place), heads.shape[1])
             lines.append(f"layer {layer} head {head} {self.contributions.line(layer, head)}")
         return "\n".join(lines)
@@ -147,10 +132,10 @@ class Run:
     Attributes:
         folder: where it was loaded from.
         config: every setting.
-        tokenizer: whose ids the model reads.
+        tokenizer: of the model's token ids.
         labels: the classes, in the order of the logits.
         model: in eval mode, on the CPU; `run.model.to("cuda")` moves it.
-        objective: one class for each text, or any number of classes with their thresholds.
+        objective: single-label, or multi-label with a threshold for each class.
         temperature: divides the logits before they become probabilities.
         evidence: the known n-grams.
     """
@@ -174,9 +159,8 @@ class Run:
     ) -> list[Prediction]:
         """Return the prediction for each text, as `headscope predict` writes it.
 
-        Args:
-            texts: a list of texts, or of pairs (text, text_pair) if the run was trained on pairs.
-            tokens_per_batch: positions of a batch, padding included; 2048 on a CPU, else 65536.
+        A run on pairs takes pairs (text, text_pair). A batch has at most `tokens_per_batch`
+        positions, padding included; by default 2048 on a CPU, else 65536.
 
         Raises:
             ValueError: for a text where a pair is expected, or a pair where a text is.
@@ -203,8 +187,7 @@ class Run:
         """Return the contribution of every head to the likeliest class of a text, by token.
 
         Raises:
-            ValueError: as in `predict`; or if the model does not read out at [CLS], so that tokens
-                bypass attention on their way to the logits.
+            ValueError: as in `predict`; or if tokens bypass attention, as with model.pooling=mean.
         """
         (parts,) = self._parts([text])
         encoded = encode_texts(self.tokenizer, [parts], self.evidence)
@@ -220,11 +203,7 @@ class Run:
         return Explanation(label, prediction.probabilities, tokens, by_token, contributions)
 
     def show(self, text: TextOrPair) -> "HeadView":
-        """Show every head on a text: the last line of a notebook's cell displays the page.
-
-        Raises:
-            ValueError: as in `predict`.
-        """
+        """Show every head on a text: the last line of a notebook's cell displays the page."""
         # Imported here: predicting does without what they import.
         from headscope.heads.report import make_probe, readout_position, run_probe
         from headscope.heads.show import head_view
@@ -252,77 +231,14 @@ class Run:
         return parts
 
 
-def split_logits(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    device: torch.device,
-    precision: torch.dtype = torch.float32,
-    tick: Callable[[], object] = lambda: None,
-) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N *C"]]:
-    """Return logits and labels of all texts in their own order; the model is moved, in eval mode.
-
-    It computes in `precision`. `tick` is called after each batch, such as by a progress bar.
-    """
-    logits = []
-    labels = []
-    rows = []
-    model.to(device).eval()
-    is_half = precision == torch.bfloat16
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=is_half):
-        for batch in batches:
-            logits.append(model(*moved(batch, device).inputs).float())
-            labels.append(batch.labels)
-            rows.append(batch.rows)
-            tick()
-    order = torch.cat(rows).argsort()
-    # To the CPU once, at the end: a GPU would wait for each batch otherwise.
-    return torch.cat(logits).cpu()[order], torch.cat(labels)[order]
-
-
-def probabilities(
-    model: nn.Module,
-    texts: EncodedTexts,
-    tokens_per_batch: int,
-    device: torch.device,
-    precision: torch.dtype = torch.float32,
-    objective: Objective = ONE_CLASS,
-    temperature: float = 1.0,
-) -> Float[Tensor, "N C"]:
-    """Return the probabilities of each text's classes, computed in batches of similar length.
-
-    Logits are divided by the temperature in float64, so that no text changes its label.
-    """
-    batches = TextBatches(texts)
-    by_rows = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
-    logits, _ = split_logits(model, by_rows, device, precision)
-    return objective.probabilities(logits.double() / temperature)
-
-
-def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
-    """Yield rows of batches of at most tokens_per_batch positions, longest texts first.
-
-    Nothing is drawn, as it is in training, so there is hardly any padding. A text that is longer
-    than that is a batch of its own.
-    """
-    order: list[int] = np.argsort(-lengths, kind="stable").tolist()
-    start = 0
-    while start < len(order):
-        count = max(1, tokens_per_batch // int(lengths[order[start]]))
-        yield order[start : start + count]
-        start += count
-
-
 # Reading a run folder.
 
 
 def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     """Load a run folder's model, in eval mode and on the CPU.
 
-    Args:
-        folder: written by `headscope train`.
-        allow_code: import the modules that the run's settings name, such as
-            model.attention=my_package.MyAttention. That runs any code in them, so it needs
-            permission, here or by HEADSCOPE_ALLOW_CODE=1.
+    The modules that its settings name, such as model.attention=my_package.MyAttention, are imported
+    with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
 
     Raises:
         RunError: if a file is missing or damaged, or the run names code that is not allowed.
@@ -362,9 +278,8 @@ def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
 
 def load_labels(folder: Path) -> list[str]:
     """Read labels.json."""
-    path = folder / LABELS
-    labels: list[str] = read_json(path, list[str])
-    with reading(path):
+    labels: list[str] = read_json(folder / LABELS, list[str])
+    with reading(folder / LABELS):
         if not labels or len({*labels}) < len(labels):
             raise ValueError("expected names of classes, all different")
     return labels
@@ -385,11 +300,9 @@ def load_vocabulary(
             raise ValueError(f"does not truncate texts to data.max_length={max_length} tokens")
         tokenizer.enable_truncation(max_length)
         vocab_size = architecture.vocab_size if architecture else tokenizer.get_vocab_size()
-        for encoding in (tokenizer.encode("a"), tokenizer.encode("a", "b")):
-            lengths = {len(encoding.ids), len(encoding.tokens), len(encoding.offsets)}
-            largest = max(*tokenizer.get_vocab().values(), *encoding.ids)
-            if largest >= vocab_size or len(lengths) > 1:
-                raise ValueError(f"has ids beyond the network's {vocab_size} tokens")
+        ids = [*tokenizer.get_vocab().values(), *tokenizer.encode("a", "b").ids]
+        if max(ids + tokenizer.encode("a").ids) >= vocab_size:
+            raise ValueError(f"has ids beyond the network's {vocab_size} tokens")
     evidence = load_evidence(folder / EVIDENCE) if config.model.evidence else None
     return tokenizer, architecture, evidence
 
@@ -419,13 +332,9 @@ def build_model(
 
 
 def check_memory(config: TrainConfig, *parts: Any, run: Path | None = None) -> None:
-    """Raise an error if this machine's memory cannot hold the network that `build_model` returns.
+    """Raise a RunError (ConfigError without `run`) for a network beyond this machine's memory.
 
     Training on a CPU also holds gradients, AdamW's two moments and the n-grams' ratios by fold.
-
-    Raises:
-        RunError: for the network of a `run`.
-        ConfigError: for one that is to be trained.
     """
     try:
         with torch.device("meta"):
@@ -436,45 +345,20 @@ def check_memory(config: TrainConfig, *parts: Any, run: Path | None = None) -> N
     num_values = num_weights + sum(buffer.numel() for buffer in model.buffers())
     if run is None and best_device(config.trainer.accelerator).type == "cpu":
         num_values += 3 * num_weights
-    num_ratios = 0
     if run is None and model.evidence is not None:
-        num_ratios = FOLDS * model.evidence.ratio.numel()
-    needed = 4 * (num_values + num_ratios) / 2**30
-    available = _memory() / 2**30
-    if needed > available:
-        message = (
-            f"{num_weights:,} weights need at least {needed:,.0f} GiB of memory, "
-            f"and this machine has {available:,.0f}"
-        )
-        if run is not None:
-            raise RunError(f"run={run}: its {message}")
-        sizes = "model.d_model, model.num_layers, model.feedforward_size or tokenizer.vocab_size"
-        fewer = "set model.evidence=false" if num_ratios > num_values else f"lower {sizes}"
-        raise ConfigError(f"model: {message}; {fewer}")
-
-
-def _memory() -> float:
-    """Return the bytes of memory that this process may use: the machine's, or its container's."""
-    limits = [math.inf]
-    with suppress(AttributeError, ValueError, OSError):  # unknown on Windows
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    with suppress(ValueError, OSError):  # "max" where a container has no limit
-        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    return float(min(limits))
-
-
-def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
-    """Return the device for auto, cpu, gpu or mps; ConfigError, with the key, if there is none."""
-    if accelerator in ("auto", "gpu") and torch.cuda.is_available():
-        return torch.device("cuda")
-    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
-        return torch.device("mps")
-    if accelerator not in ("auto", "cpu"):
-        raise ConfigError(
-            f"{key}: expected a device that torch finds on this machine, got {accelerator!r}; "
-            "set auto or cpu"
-        )
-    return torch.device("cpu")
+        num_values += FOLDS * model.evidence.ratio.numel()
+    needed = 4 * num_values / 2**30
+    available = available_memory() / 2**30
+    if needed <= available:
+        return
+    problem = (
+        f"{num_weights:,} weights need at least {needed:,.0f} GiB of memory, "
+        f"and this machine has {available:,.0f}"
+    )
+    if run is not None:
+        raise RunError(f"run={run}: its {problem}")
+    sizes = "model.d_model, model.num_layers, model.feedforward_size or tokenizer.vocab_size"
+    raise ConfigError(f"model: {problem}; lower {sizes}, or set model.evidence=false")
 
 
 def _load_weights(model: TextClassifier, path: Path) -> None:
@@ -495,9 +379,12 @@ def check_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) 
     for name, tensor in tensors.items():
         if name not in expected:
             raise ValueError(f"{name}: the network of {CONFIG} and {LABELS} has no such tensor")
-        found, wanted = ((each.dtype, [*each.shape]) for each in (tensor, expected[name]))
-        if found != wanted:
-            raise ValueError(f"{name}: expected {wanted} by {CONFIG} and {LABELS}, got {found}")
+        wanted = expected[name]
+        if (tensor.dtype, tensor.shape) != (wanted.dtype, wanted.shape):
+            raise ValueError(
+                f"{name}: expected {wanted.dtype} {[*wanted.shape]} by {CONFIG} and {LABELS}, "
+                f"got {tensor.dtype} {[*tensor.shape]}"
+            )
 
 
 def objective_of(config: TrainConfig) -> Objective:
@@ -508,12 +395,9 @@ def objective_of(config: TrainConfig) -> Objective:
 def load_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
     """Return the objective, with data.multi_label with the thresholds of thresholds.json."""
     path = folder / THRESHOLDS
-    if not config.data.multi_label:
-        return objective_of(config)
-    if not path.exists():
-        if (folder / METRICS).exists():  # the run finished, so it had thresholds
-            message = f"{folder} has no {THRESHOLDS}: every class has the threshold 0.5"
-            warnings.warn(UserWarningMessage(message), stacklevel=2)
+    if not config.data.multi_label or not path.exists():
+        if config.data.multi_label and (folder / METRICS).exists():  # a finished run had them
+            _note(f"{folder} has no {THRESHOLDS}: every class has the threshold 0.5")
         return objective_of(config)
     thresholds = read_json(path, dict[str, Annotated[float, Field(ge=0, le=1)]])
     with reading(path):
@@ -522,14 +406,18 @@ def load_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Obje
     return MultiLabel(torch.tensor([thresholds[label] for label in labels], dtype=torch.float64))
 
 
+def _note(message: str) -> None:
+    warnings.warn(UserWarningMessage(message), stacklevel=3)
+
+
 def load_temperature(folder: Path) -> float:
     """Read the temperature from calibration.json, else from metrics.json; 1 if neither has it."""
     path = folder / CALIBRATION
-    if not path.exists():
-        path = folder / METRICS
-    content = read_json(path, dict) if path.exists() else {}
-    if path.name == METRICS:
-        content = content.get("calibration") or {"temperature": 1.0}
+    content: Any = {"temperature": 1.0}
+    if path.exists():
+        content = read_json(path)
+    elif (path := folder / METRICS).exists():
+        content = read_json(path, dict).get("calibration") or content
     with reading(path):
         bounds = Annotated[float, Field(ge=1e-6, le=1e6)]
         return float(TypeAdapter(bounds).validate_python(content["temperature"], strict=True))
@@ -540,8 +428,9 @@ def read_metric(folder: Path, name: str) -> Any:
     path = folder / METRICS
     if not path.exists():
         return None
+    content = read_json(path, dict)
     with reading(path):
-        return read_json(path, dict)["training"].get(name)
+        return content["training"].get(name)
 
 
 # Writing a run folder.
@@ -606,12 +495,3 @@ def save_weights(folder: Path, model: nn.Module) -> None:
         if not (path.is_file() and filecmp.cmp(path, temporary, shallow=False)):
             for name in DERIVED_FILES:  # first: old scores never stand beside new weights
                 (folder / name).unlink(missing_ok=True)
-
-
-def flat(config: TrainConfig) -> dict[str, Any]:
-    """Return the settings as one plain dictionary with dotted keys, for the HParams tab."""
-    kinds = (bool, int, float, str)
-    return {
-        key: value if isinstance(value, kinds) else str(value)
-        for key, value in flatten(asdict(config)).items()
-    }

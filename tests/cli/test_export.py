@@ -21,6 +21,7 @@ from headscope.errors import ConfigError, RunError
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.options import ExportConfig
+from headscope.prediction import split_logits
 from headscope.run import (
     build_model,
     load_run,
@@ -29,7 +30,6 @@ from headscope.run import (
     save_thresholds,
     save_vocabulary,
     save_weights,
-    split_logits,
 )
 from headscope.training.train import starting_point
 from headscope.validation import check

@@ -24,14 +24,8 @@ from headscope.data.rows import Row
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.options import PredictConfig
-from headscope.run import (
-    build_model,
-    by_length,
-    load_run,
-    save_config,
-    save_vocabulary,
-    save_weights,
-)
+from headscope.prediction import by_length
+from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
 from headscope.validation import check
 
 LABELS = ["good", "bad", "so so"]

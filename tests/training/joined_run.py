@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from headscope.data.batching import TokenBudgetSampler
-from headscope.training import session
+from headscope.training import module
+from headscope.training import train as train_module
 from headscope.training.train import train
 from training_runs import configured, reviews
 
@@ -50,7 +51,7 @@ def main() -> None:
     )
     config.optimizer.class_weights = class_weights
     config.inspection.enabled = False
-    session.chosen_precision = lambda settings: "64-true"  # type: ignore[assignment]
+    module.chosen_precision = train_module.chosen_precision = lambda settings: "64-true"  # type: ignore[assignment]
     if devices == "1":
         from headscope.data import datamodule
 

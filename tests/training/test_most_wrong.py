@@ -1,10 +1,7 @@
-"""The texts that a model is most wrong about: which they are, and what the page and TensorBoard show of them."""
+"""The texts that a model is most wrong about: which they are, and what their page shows."""
 
 import csv
-import html
 import io
-import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,24 +9,19 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from headscope.config import TrainConfig
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.report import JOIN, make_probe, run_probe
 from headscope.record.pairs import quadrants
 from headscope.run import load_run
-from headscope.training import most_wrong as module
-from headscope.training.most_wrong import MOST_BYTES, most_wrong, tokens_that_fit
+from headscope.training import heads as module
+from headscope.training.heads import MOST_BYTES, most_wrong, tokens_that_fit
 from headscope.training.train import train
 from pages import Shown, texts_of
-
-with warnings.catch_warnings():  # what tensorboard imports warns about itself
-    warnings.simplefilter("ignore")
-    from tensorboard import plugin_util
+from training_runs import HOSTILE, Trained
 
 Maker = Callable[..., TrainConfig]
-HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
 
 
 def texts_on(path: Path) -> list[Shown]:
@@ -42,19 +34,6 @@ def hardly_trained(small_config: Maker) -> TrainConfig:
     config = small_config(max_steps=2)
     config.model.evidence = False
     return config
-
-
-def table_in(folder: Path) -> list[list[str]]:
-    """Return the rows of TensorBoard's table as its page shows them."""
-    events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
-    (entry,) = events.Tensors("test/most_wrong/text_summary")
-    shown = plugin_util.markdown_to_safe_html(entry.tensor_proto.string_val[0])
-    assert set(re.findall(r"<(\w+)", shown)) == {"table", "thead", "tbody", "tr", "th", "td"}
-    rows = [
-        re.findall(r"<td>(.*?)</td>", row, re.DOTALL)
-        for row in re.findall(r"<tr>(.*?)</tr>", shown, re.DOTALL)
-    ]
-    return [[html.unescape(cell) for cell in row] for row in rows if row]
 
 
 def test_they_are_the_misclassified_texts_of_the_highest_loss() -> None:
@@ -82,63 +61,39 @@ def test_as_many_tokens_are_shown_as_fit(maps: int) -> None:
     assert size(tokens + 1) > MOST_BYTES
 
 
-def test_a_run_leaves_a_page_and_a_table_of_them(small_config: Maker) -> None:
-    config = hardly_trained(small_config)
-    put_markup_into(Path(config.data.path))
-    output = io.StringIO()
-    report = train(config, Console(file=output, width=200))
-    found = most_wrong(report.logits.double() / report.temperature, report.targets, 20)
-    assert 2 < len(found) <= 20
+def test_a_run_leaves_a_page_of_them(mistaken: Trained) -> None:
+    report = mistaken.report
+    losses = most_wrong(report.logits.double() / report.temperature, report.targets, 20)
+    assert 2 < len(losses) <= 20
     page = report.folder / "most_wrong.html"
     assert report.most_wrong == page
-    assert f"most wrong: {page}" in output.getvalue()
-    assert 0 < report.seconds["most wrong"] < 20
-    shown, table = texts_on(page), table_in(report.folder)
-    assert len(shown) == len(table) == len(found)
+    assert f"most wrong: {page}" in mistaken.screen
+    shown = texts_on(page)
+    assert len(shown) == len(losses)
     assert any(HOSTILE in one.text["text"] for one in shown)
     assert "alert(1)</script>" not in page.read_text("utf-8")
-    for (row, loss), one, cells in zip(found.items(), shown, table, strict=True):
-        text = one.text
+    for (row, loss), one in zip(losses.items(), shown, strict=True):
         shares = (report.logits[row] / report.temperature).softmax(dim=-1).tolist()
-        assert text["label"] == report.labels[report.targets[row]] == cells[2]
+        assert one.text["label"] == report.labels[report.targets[row]]
         assert one.classes == report.labels
         assert one.arrays["probabilities"].tolist() == pytest.approx(shares, abs=1e-4)
-        prediction = report.labels[int(np.argmax(shares))]
-        assert prediction == cells[4] != text["label"]
-        assert float(cells[1]) == pytest.approx(loss, abs=1e-3)
-        assert [float(cells[3]), float(cells[5])] == pytest.approx(
-            [min(shares), max(shares)], abs=1e-3
-        )
-        assert cells[6] == module.clipped(text["text"], 160)
-        assert text["notes"]["row"].startswith(f"{row} of the test split")
-        assert len(text["tokens"]) <= 16
+        assert report.labels[int(np.argmax(shares))] != one.text["label"]
+        assert one.text["notes"]["loss"] == f"{loss:.3f} nats"
+        assert one.text["notes"]["row"].startswith(f"{row} of the test split")
         assert [len(one.weights(layer)) for layer in range(2)] == [3, 3]
-    losses = [float(cells[1]) for cells in table]
-    assert losses == sorted(losses, reverse=True)
 
 
-def test_what_spoke_for_the_wrong_class_is_said(small_config: Maker) -> None:
-    config = hardly_trained(small_config)
-    config.model.pooling, config.inspection.max_tokens = "first", 5
-    report = train(config)
+def test_contributions_are_to_the_prediction_against_the_label(mistaken: Trained) -> None:
+    report = mistaken.report
     for one in texts_on(report.folder / "most_wrong.html"):
         shares, text = one.probabilities, one.text
-        given = max(shares, key=lambda name: shares[name])
-        said = text["notes"]["contributions"]
-        assert f" nats to {given} against {text['label']}" in said
-        temperature = 1.0 if report.calibration is None else report.calibration.temperature
-        together = temperature * (np.log(shares[given]) - np.log(shares[text["label"]]))
-        assert float(said.split("total ")[1]) == pytest.approx(together, abs=0.051)
-        assert text["answer"] == f"{given} against {text['label']}"
+        predicted = max(shares, key=lambda name: shares[name])
+        note = text["notes"]["contributions"]
+        assert f" nats to {predicted} against {text['label']}" in note
+        together = report.temperature * (np.log(shares[predicted]) - np.log(shares[text["label"]]))
+        assert float(note.split("total ")[1]) == pytest.approx(together, abs=0.051)
+        assert text["answer"] == f"{predicted} against {text['label']}"
         np.testing.assert_allclose(one.numbers["nats"], one.arrays["nats/heads"], atol=1e-5)
-
-
-def put_markup_into(path: Path) -> None:
-    """Put markup in the place of a word of the texts."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [[text.replace("film", HOSTILE), label] for text, label in csv.reader(file)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
 
 
 def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(
@@ -177,9 +132,6 @@ def test_it_can_be_left_out(small_config: Maker, enabled: bool, count: int | Non
     assert report.most_wrong is None
     assert not (report.folder / "most_wrong.html").exists()
     assert "most wrong:" not in output.getvalue()
-    tags = EventAccumulator(str(report.folder)).Reload().Tags()
-    assert not [tag for tag in tags["tensors"] if "most_wrong" in tag]
-    assert "test/reliability" in tags["images"]  # a temperature is fitted in any case
 
 
 def test_a_model_without_mistakes_leaves_no_page(
@@ -189,11 +141,6 @@ def test_a_model_without_mistakes_leaves_no_page(
     report = train(hardly_trained(small_config))
     assert report.most_wrong is None
     assert not (report.folder / "most_wrong.html").exists()
-
-
-def test_a_long_text_is_cut() -> None:
-    assert module.clipped("abcdef", 6) == "abcdef"
-    assert module.clipped("abcdefg", 6) == "abcde…"
 
 
 def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:

@@ -20,7 +20,7 @@ from headscope.errors import ConfigError
 from headscope.run import load_run
 from headscope.training import distributed as processes
 from headscope.training.distributed import LostProcessError, check_devices, is_worker, joined
-from headscope.training.session import total_steps
+from headscope.training.module import total_steps
 from training_runs import reviews, write
 
 Maker = Callable[..., TrainConfig]
@@ -41,7 +41,7 @@ def test_devices_and_machines_that_are_not_there_are_refused(
     monkeypatch.setattr(processes, "best_device", lambda *_: torch.device("cuda"))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(
-        ConfigError, match=r"trainer\.devices: got 2, and torch finds 1 on this machine"
+        ConfigError, match=r"trainer\.devices: expected at most 1, the devices .*, got 2"
     ):
         check_devices(TrainerConfig(devices=2))
 
@@ -63,7 +63,8 @@ def test_who_has_started_this_process_is_read_from_its_environment(
     assert not found(1, SLURM_PROCID="0", SLURM_NTASKS="1")
     assert found(2, TORCHELASTIC_RUN_ID="a", WORLD_SIZE="2")
     with pytest.raises(
-        ConfigError, match=r"trainer\.devices: got 1, .* torchrun has started 2 processes"
+        ConfigError,
+        match=r"trainer\.devices: expected .*=2, the number of processes that torchrun .* got 1",
     ):
         found(1, TORCHELASTIC_RUN_ID="a", WORLD_SIZE="2")
 
@@ -258,7 +259,7 @@ def test_ctrl_c_saves_the_run_which_goes_on_to_the_same_end(texts: Path, tmp_pat
     after("epoch  2", process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    line = rf"stopped by Ctrl-C at step \d+; go on with: headscope train resume={tmp_path}/broken"
+    line = rf"stopped by Ctrl-C at step \d+; resume it: headscope train resume={tmp_path}/broken"
     assert (process.returncode, bool(re.fullmatch(line, errors.strip()))) == (130, True), errors
     assert run("train", f"resume={tmp_path}/broken").returncode == 0
     assert run(*command(texts, tmp_path, "whole", *more)).returncode == 0
@@ -280,7 +281,7 @@ def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on_with_one(
     os.kill(workers[1], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert time.monotonic() - begun < 30
-    again = f"go on with: headscope train resume={tmp_path}/run"
+    again = f"resume it: headscope train resume={tmp_path}/run"
     assert errors == f"error: process 1 of 2 was killed by SIGKILL; {again}\n"
     assert process.returncode == 1
     with pytest.raises(ProcessLookupError):

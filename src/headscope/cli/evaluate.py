@@ -24,7 +24,8 @@ from headscope.errors import (
 )
 from headscope.files import cache_folder, content_key
 from headscope.options import EvaluateConfig
-from headscope.run import Run, best_device, load_run, read_metric, save_json, split_logits
+from headscope.prediction import best_device, split_logits
+from headscope.run import Run, load_run, read_metric, save_json
 from headscope.terminal import terminal
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.resume import changed_splits

@@ -40,6 +40,7 @@ from headscope.heads.report import (
 from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.options import InspectConfig
+from headscope.prediction import best_device
 from headscope.record.reader import read_index, read_members
 from headscope.record.schema import (
     FOLDER,
@@ -51,7 +52,7 @@ from headscope.record.schema import (
     label_text,
 )
 from headscope.record.writer import HeadRecorder
-from headscope.run import HEADS, Run, best_device, load_run, read_metric, save_json
+from headscope.run import HEADS, Run, load_run, read_metric, save_json
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
 

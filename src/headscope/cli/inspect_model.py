@@ -25,7 +25,7 @@ from headscope.heads.show import head_view
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
 from headscope.options import InspectConfig, OtherDataConfig
-from headscope.run import best_device
+from headscope.prediction import best_device
 from headscope.tab.summaries import write_marker
 from headscope.terminal import terminal
 

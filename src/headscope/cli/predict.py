@@ -30,7 +30,8 @@ from headscope.errors import DataError, RunError, listed, printable, separator_h
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.options import PredictConfig
-from headscope.run import TOKENS_PER_BATCH, best_device, load_run, probabilities
+from headscope.prediction import best_device, probabilities
+from headscope.run import TOKENS_PER_BATCH, load_run
 from headscope.terminal import terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.

@@ -1,4 +1,4 @@
-"""Lightning callbacks of a run: averaged weights, checkpoints, the ends of training, and what the screen shows."""
+"""Lightning callbacks of a run: averaged weights, checkpoints, early stopping and progress."""
 
 import math
 import signal
@@ -20,38 +20,30 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
 )
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress
 from torch import Tensor
 
 from headscope.config import METRICS
 from headscope.errors import TrainingError, UserWarningMessage
-from headscope.files import read_json, replacing
+from headscope.files import read_json, write_atomic
 from headscope.run import VALIDATIONS, save_json
 from headscope.signals import Stopped, take_signals
 from headscope.training.distributed import all_reduce_max
-from headscope.training.resume import LAST, PREVIOUS
 
-# Reading the loss makes a GPU wait: so often it is checked there, and shown.
-STEPS_BETWEEN_CHECKS, STEPS_BETWEEN_LOSSES = 50, 20
+STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
+STEPS_BETWEEN_LOSSES = 20  # on the progress bar
 
 
 class AveragedWeights(EMAWeightAveraging):
-    """Keep an exponential moving average of the weights, which validation uses and the run keeps.
+    """Keep an exponential moving average of the weights, which is validated and saved.
 
-    (Polyak and Juditsky 1992; the exponential form as in Tarvainen and Valpola 2017, Mean Teachers.) Lightning puts the
-    average in the place of the weights for each validation. `decay` is the share of it that a step leaves as it was.
+    (Polyak and Juditsky 1992; exponential as in Tarvainen and Valpola 2017, Mean Teachers.)
+    Lightning swaps the average in for each validation. `decay` is its share that a step keeps.
     """
 
     @contextmanager
     def in_place(self, pl_module: LightningModule) -> Iterator[None]:
-        """Put the average in the place of the weights until the block is left."""
+        """Swap the average in until the block is left."""
         if self._average_model is None:  # nothing has been trained yet
             yield
             return
@@ -63,10 +55,10 @@ class AveragedWeights(EMAWeightAveraging):
 
 
 class RunCheckpoint(ModelCheckpoint):
-    """Keep checkpoints/best.ckpt, by validation macro-F1, and of equals the one with the lower validation loss.
+    """Save checkpoints/best.ckpt, by validation macro-F1; of equals the one of the lower loss.
 
-    On few texts many steps have one macro-F1, and the first of them has learned least. Lightning writes down absolute
-    paths, and forgets the best checkpoint when the folder is renamed; here only the files' names are read.
+    On few texts many steps have one macro-F1, and the first of them has learned least. Lightning
+    saves absolute paths, and would lose the best checkpoint when the folder is renamed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,60 +68,58 @@ class RunCheckpoint(ModelCheckpoint):
             monitor="validation/macro_f1",
             mode="max",
             enable_version_counter=False,
-            save_on_train_epoch_end=False,  # at the validation's end, before SaveLast
+            save_on_train_epoch_end=False,  # at the validation's end, before ResumeCheckpoint
         )
-        self.kept_loss = math.inf
+        self.best_loss = math.inf
 
     def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
         """Tell whether this validation is the best so far, and remember its loss if it is."""
         loss = float(trainer.callback_metrics.get("validation/loss", math.inf))
         is_equal = current is not None and bool(current == self.best_model_score)
-        is_best = bool(super().check_monitor_top_k(trainer, current)) or (
-            is_equal and loss < self.kept_loss
-        )
+        is_better = bool(super().check_monitor_top_k(trainer, current))
+        is_best = is_better or (is_equal and loss < self.best_loss)
         if is_best:
-            self.kept_loss = loss
+            self.best_loss = loss
         return is_best
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint knows, and the loss of the best."""
-        return {**super().state_dict(), "kept_loss": self.kept_loss}
+        """Add the loss of the best checkpoint."""
+        return {**super().state_dict(), "kept_loss": self.best_loss}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what a checkpoint knows, with its paths below the folder of this run."""
-        moved = dict(state_dict, dirpath=self.dirpath)
+        """Restore the state, with all paths in this run's folder."""
+        state = dict(state_dict, dirpath=self.dirpath)
         for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
-            moved[key] = self._here(state_dict[key])
-        moved["best_k_models"] = {
-            self._here(path): score for path, score in state_dict["best_k_models"].items()
-        }
-        self.kept_loss = moved.pop("kept_loss", math.inf)
-        super().load_state_dict(moved)
+            state[key] = self._moved(state[key])
+        best = state["best_k_models"].items()
+        state["best_k_models"] = {self._moved(path): score for path, score in best}
+        self.best_loss = state.pop("kept_loss", math.inf)
+        super().load_state_dict(state)
 
-    def _here(self, path: str) -> str:
-        return str(Path(str(self.dirpath)) / Path(path).name) if path else ""
+    def _moved(self, path: str) -> str:
+        return str(Path(str(self.dirpath), Path(path).name)) if path else ""
 
 
 class ResumeCheckpoint(Checkpoint):
-    """Write a checkpoint to go on from at every validation, and at the step after which a signal asks to stop.
+    """Save checkpoints/last.ckpt at every validation, and at the step where a signal stops the run.
 
-    ModelCheckpoint's save_last does so only at a better validation. It stands behind RunCheckpoint in the list of
-    callbacks (Lightning moves both to its end), so that it knows which checkpoint is best.
-
-    A stop is no validation: it would be one more to choose the best weights by, and to count for patience, and the
-    resumed run would not end as an unbroken one.
+    ModelCheckpoint's save_last does so only at a better validation. It stands behind RunCheckpoint
+    in the list of callbacks (Lightning moves both to its end), whose best checkpoint it knows. A
+    stop is not a validation, which would count for best checkpoint and patience: the resumed run
+    would not end as an unbroken one.
 
     Attributes:
         received: the signal that asked to stop; None without one.
-        has_stopped: whether what it asked for is done: the checkpoint is that of the last step.
+        has_stopped: whether the checkpoint of the last step is saved.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.has_stopped = path, False
+        self.path = path
+        self.has_stopped = False
         self.received: int | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Note a first signal, and end at once by a Ctrl-C after it; a closed terminal may well send SIGHUP twice."""
+        """Note a first signal; stop at once at a Ctrl-C after it (a terminal may repeat SIGHUP)."""
         if self.received is None:
             self.received = number
         elif number == signal.SIGINT:
@@ -138,39 +128,36 @@ class ResumeCheckpoint(Checkpoint):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Count an epoch that is over in the batches that it would have now, or Lightning would go on with it.
+        """Count a finished epoch in the batches that it would have now, or Lightning continues it.
 
-        They may be of another size than they were, or shared by other processes.
+        They may be of another size than they were, or of another number of processes.
         """
-        done = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        if done["is_last_batch"]:
-            more = len(trainer.datamodule.sampler("train")) - done["current"]["ready"]  # type: ignore[attr-defined]
-            done["current"] = {name: count + more for name, count in done["current"].items()}
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        if progress["is_last_batch"]:
+            num_batches = len(trainer.datamodule.sampler("train"))  # type: ignore[attr-defined]
+            more = num_batches - progress["current"]["ready"]
+            current = progress["current"].items()
+            progress["current"] = {name: count + more for name, count in current}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the signals again: Lightning has just taken SIGTERM, by which it would end with exit code 0."""
+        """Take the signals again: Lightning has taken SIGTERM, and would end with exit code 0."""
         take_signals(self.on_signal)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Stop between two steps: gradients that are not used yet would be lost. At an epoch's end validation comes."""
+        """Stop between two steps, where no gradients are lost; an epoch ends with a validation."""
         is_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if (
-            is_step
-            and not trainer.is_last_batch
-            and not trainer.should_stop
-            and self.is_asked_to_stop()
-        ):
+        has_more = is_step and not (trainer.is_last_batch or trainer.should_stop)
+        if has_more and self.is_asked_to_stop():
             self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the checkpoint, whole or not at all (`AtomicCheckpointIO` sees to that)."""
-        if not trainer.sanity_checking:
-            self._save(trainer)
+        """Save the checkpoint."""
+        self._save(trainer)
 
     def is_asked_to_stop(self) -> bool:
-        """Tell whether a signal has come, to whichever process."""
+        """Tell whether any process has received a signal."""
         self.received = all_reduce_max(self.received or 0) or None
         return self.received is not None
 
@@ -182,24 +169,20 @@ class ResumeCheckpoint(Checkpoint):
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write checkpoints whole or not at all, and keep the one before.
+    """Write each checkpoint whole or not at all, in the folder of the run.
 
-    Lightning's own way is through $TMPDIR: a kill cuts a checkpoint short where that is another file system.
+    Lightning writes through $TMPDIR: a kill truncates it where that is another file system.
     """
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Write beside the target, and then put it in place."""
-        path = Path(path)
-        with replacing(path) as temporary:
-            torch.save(checkpoint, temporary)
-            if path.name == LAST.name and path.is_file():
-                path.replace(path.with_name(PREVIOUS.name))
+        """Write a temporary file and rename it."""
+        write_atomic(Path(path), lambda temporary: torch.save(checkpoint, temporary))
 
 
 class StopAtLastStep(Callback):
-    """End when all steps are done. Lightning's own max_steps would leave out the last validation."""
+    """Stop when all steps are done. Lightning's own max_steps would skip the last validation."""
 
     def __init__(self, total_steps: int) -> None:
         self.total_steps = total_steps
@@ -208,18 +191,15 @@ class StopAtLastStep(Callback):
         """Take no step where a resumed run has done them all."""
         trainer.should_stop |= trainer.global_step >= self.total_steps
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """End after this step if it is the last."""
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Stop after this step if it is the last."""
         trainer.should_stop |= trainer.global_step >= self.total_steps
 
 
 class Patience(EarlyStopping):
-    """End when macro-F1 has not risen for `patience` validations; a resumed run takes its own, not the checkpoint's.
+    """Stop after `patience` validations without a better macro-F1, counted before checkpoints.
 
-    Each validation is counted before its checkpoint is written, which thus knows of it. Lightning would count at the
-    epoch's end: not in the checkpoint, and again, without numbers, where a resumed run begins.
+    Lightning would count at the epoch's end: not in the checkpoint, and again where a run resumes.
     """
 
     def __init__(self, patience: int) -> None:
@@ -228,122 +208,89 @@ class Patience(EarlyStopping):
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what was best and how long ago, but not the patience of the checkpoint."""
+        """Restore the best score and the count, but not the patience of the checkpoint."""
         super().load_state_dict(state_dict | {"patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take no step where the run has ended by its patience already, and say so."""
+        """Take no step, with a note, where the run's patience is over already."""
         if self.wait_count >= self.patience:
             trainer.should_stop = True
-            warnings.warn(
-                UserWarningMessage(
-                    f"trainer.patience={self.patience}: macro-F1 has not risen for {self.wait_count} validations, so "
-                    "training is over; to go on, raise it"
-                ),
-                stacklevel=2,
+            message = (
+                f"trainer.patience={self.patience}: macro-F1 has not risen for {self.wait_count} "
+                "validations, so training is over; raise it to continue"
             )
+            warnings.warn(UserWarningMessage(message), stacklevel=2)
 
 
 class StopAtNonFiniteLoss(Callback):
-    """Raise a TrainingError that names the step and the last good checkpoint if a loss is NaN or infinite.
+    """Raise a TrainingError, in all processes, if a loss or a validation logit is NaN or infinite.
 
-    The step is noted on the device, so that it is exact though a GPU's loss is read only now and then. Every
-    validation checks loss and logits, since an epoch's last update may have spoilt the weights: such are never saved.
-    All processes stop where one has found such a loss.
+    A GPU's loss is checked every 50 steps. Every validation is checked before anything is saved,
+    since an epoch's last update may have spoilt the weights.
     """
 
     def __init__(self, last: Path) -> None:
         self.last = last
-        self._first: Tensor | None = None
-        self._is_validation_spoilt = False
+        self.is_finite = True
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Note the first step whose loss is NaN or infinite."""
-        loss = outputs["loss"].detach()
-        if self._first is None:
-            self._first = torch.full_like(loss, -1)
-        is_first_fault = (self._first < 0) & ~torch.isfinite(loss)
-        self._first = torch.where(
-            is_first_fault, torch.full_like(loss, trainer.global_step), self._first
-        )
+        """Check the loss."""
+        loss = outputs["loss"]
         if loss.device.type == "cpu" or trainer.global_step % STEPS_BETWEEN_CHECKS == 0:
-            self._check(trainer)
-
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look before anything is saved."""
-        self._check(trainer)
+            is_spoilt = not torch.isfinite(loss)
+            self._check(is_spoilt, f"the loss is NaN or infinite at step {trainer.global_step}")
 
     def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        *_: int,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any
     ) -> None:
-        """Look at the logits."""
-        self._is_validation_spoilt |= not torch.isfinite(outputs).all()
+        """Note the logits; the processes may have different numbers of batches."""
+        self.is_finite &= bool(torch.isfinite(outputs).all())
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop before anything is saved. Not batch by batch: the processes may have different numbers of them."""
-        if all_reduce_max(self._is_validation_spoilt):
-            raise self._error(
-                f"validation gave NaN or infinite logits after step {trainer.global_step}"
+        """Check before anything is saved."""
+        step = trainer.global_step
+        self._check(not self.is_finite, f"validation logits are NaN or infinite after step {step}")
+
+    def _check(self, is_spoilt: bool, problem: str) -> None:
+        if all_reduce_max(is_spoilt):
+            saved = self.last if self.last.exists() else "none yet"
+            raise TrainingError(
+                f"{problem}. Last good checkpoint: {saved}. Try a lower optimizer.learning_rate, "
+                "an optimizer.gradient_clip above 0, or trainer.precision=32-true"
             )
-
-    def _check(self, trainer: Trainer) -> None:
-        first = all_reduce_max(-1 if self._first is None else int(self._first))
-        if first >= 0:
-            raise self._error(f"the loss is NaN or infinite at step {first}")
-
-    def _error(self, what: str) -> TrainingError:
-        saved = self.last if self.last.exists() else "none yet"
-        return TrainingError(
-            f"{what}. Last good checkpoint: {saved}. "
-            f"Try a lower optimizer.learning_rate, an optimizer.gradient_clip above 0, or trainer.precision=32-true"
-        )
 
 
 class ValidationLog(Callback):
-    """Write the scores of every validation so far to validations.json, for those who watch a run from outside."""
+    """Write the scores of all validations to validations.json, by which others watch a run."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / VALIDATIONS
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add this validation; a resumed run drops those that it repeats."""
-        found = {name: float(trainer.callback_metrics[f"validation/{name}"]) for name in METRICS}
-        kept = read_json(self.path, list) if self.path.exists() else []
-        before = [entry for entry in kept if entry["step"] < trainer.global_step]
+        scores = {name: float(trainer.callback_metrics[f"validation/{name}"]) for name in METRICS}
+        entries = read_json(self.path, list) if self.path.exists() else []
+        step = trainer.global_step
+        before = [entry for entry in entries if entry["step"] < step]
         save_json(
-            self.path,
-            [*before, {"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **found}],
+            self.path, [*before, {"epoch": trainer.current_epoch + 1, "step": step, **scores}]
         )
 
 
 class RunProgress(Callback):
-    """A bar for the whole run, with the time left, if `show_bar` and on a terminal, and a line for each validation."""
+    """A progress bar of the whole run, on a terminal, and a line for each validation."""
 
     def __init__(self, total_steps: int, console: Console, show_bar: bool) -> None:
-        self.total_steps, self.console = total_steps, console
-        self.bar = Progress(
-            TextColumn("[bold]training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("passed,"),
-            TimeRemainingColumn(),
-            TextColumn("left  {task.description}"),
-            console=console,
-            disable=not (show_bar and console.is_terminal),
-        )
-        self.task = self.bar.add_task("", total=total_steps)
+        self.console = console
+        columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+        is_hidden = not (show_bar and console.is_terminal)
+        self.bar = Progress(*columns, console=console, disable=is_hidden)
+        self.task = self.bar.add_task("training", total=total_steps)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show the bar, full up to where a resumed run goes on; the stage's time begins now."""
+        """Show the bar, with the steps of before a resume."""
         self.started = time.perf_counter()
         self.bar.reset(self.task, completed=trainer.global_step)
         self.bar.start()
@@ -351,26 +298,26 @@ class RunProgress(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Move the bar, and now and then read the loss."""
+        """Advance the bar, and now and then read the loss."""
         self.bar.update(self.task, completed=trainer.global_step)
         if trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
-            self.bar.update(self.task, description=f"loss {float(outputs['loss']):.3f}")
+            self.bar.update(self.task, description=f"training, loss {float(outputs['loss']):.3f}")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write a line with the numbers of this validation."""
-        if trainer.sanity_checking:
-            return
+        """Print the metrics of this validation."""
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         self.console.print(
             f"epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
-            f"{time.perf_counter() - self.started:6.0f} s  validation loss {metrics['validation/loss']:.4f}  "
-            f"accuracy {metrics['validation/accuracy']:.4f}  macro-F1 {metrics['validation/macro_f1']:.4f}",
+            f"{time.perf_counter() - self.started:6.0f} s  "
+            f"validation loss {metrics['validation/loss']:.4f}  "
+            f"accuracy {metrics['validation/accuracy']:.4f}  "
+            f"macro-F1 {metrics['validation/macro_f1']:.4f}",
             highlight=False,
             soft_wrap=True,
         )
 
     def on_train_end(self, *_: object, **__: object) -> None:
-        """Take the bar away; after an error too, so that the message stands on a line of its own."""
+        """Remove the bar; after an error too, so that the message has a line of its own."""
         self.bar.stop()
 
     on_exception = on_train_end

@@ -1,9 +1,12 @@
-"""The LightningModule of a classifier: loss, metrics, AdamW and its rates, and what a checkpoint keeps of a run."""
+"""The LightningModule of a classifier: loss, metrics, AdamW and its learning rates.
+
+Shape letters: B texts, C classes, N processes.
+"""
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from itertools import chain
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,21 +17,33 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from headscope.config import OptimizerConfig, TrainerConfig
+from headscope.config import OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.data.batching import Batch
+from headscope.data.columns import class_counts
+from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.pretrained import Checkpoint, load_weights
+from headscope.run import build_model, load_encoder, objective_of
 from headscope.training.distributed import all_gather
+from headscope.training.resume import Progress, check_weights, progress_of
 from headscope.training.scores import AtBestThresholds
 
 
 class ClassifierModule(LightningModule):
-    """Train a classifier by AdamW (Loshchilov and Hutter 2019, Decoupled Weight Decay) with warm-up and cosine decay.
+    """Train a classifier by AdamW with a linear warm-up and a cosine decay.
 
-    The model maps token ids to logits of `num_classes` classes; its parts are named as in `TextClassifier`. The rate
-    rises and falls over `total_steps` optimizer steps. `class_weights` weigh each class in the loss. `fused` lets one
-    kernel step all weights; in float16 it would unscale the gradients after they are clipped. The objective, what the
-    labels are, decides about loss and metrics.
+    (Loshchilov and Hutter 2019, Decoupled Weight Decay Regularization.)
+
+    Args:
+        model: maps token ids to logits; its parts are named as in `TextClassifier`.
+        config: learning rates, decays and the loss.
+        num_classes: C.
+        total_steps: optimizer steps over which the learning rate rises and falls.
+        class_weights: of each class in the loss; None: all weigh the same.
+        fused: step all weights in one kernel, which is three times as fast on a CPU. In float16 it
+            would unscale the gradients after they are clipped.
+        objective: what the labels are, which decides loss and metrics.
     """
 
     def __init__(
@@ -43,16 +58,15 @@ class ClassifierModule(LightningModule):
     ) -> None:
         super().__init__()
         self.model: nn.Module = model
-        self.config, self.total_steps, self.fused, self.objective = (
-            config,
-            total_steps,
-            fused,
-            objective,
-        )
+        self.config = config
+        self.total_steps = total_steps
+        self.fused = fused
+        self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.validation_metrics = validation_metrics(objective, num_classes)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
+        self.random_state: Tensor | None = None
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
@@ -60,9 +74,8 @@ class ClassifierModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, smoothed and weighted as configured."""
-        loss = self.objective.loss(
-            self(batch), batch.labels, self.class_weights, self.config.label_smoothing
-        )
+        smoothing = self.config.label_smoothing
+        loss = self.objective.loss(self(batch), batch.labels, self.class_weights, smoothing)
         self.log("train/loss", loss, batch_size=len(batch.labels))
         return loss * batch.share
 
@@ -75,32 +88,46 @@ class ClassifierModule(LightningModule):
         return logits  # type: ignore[no-any-return]
 
     def on_validation_epoch_end(self) -> None:
-        """Report the numbers over the whole validation split."""
+        """Log the metrics over the whole validation split."""
         self.log("validation/loss", self.validation_loss.compute())
         self.log_dict(self.validation_metrics.compute())
         self.validation_loss.reset()
         self.validation_metrics.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep each process's random numbers, so that a resumed run draws what an unbroken one would have drawn."""
+        """Save each process's random state: a resumed run draws what an unbroken one would."""
         checkpoint["random_state"] = torch.stack(all_gather(torch.get_rng_state()))  # [N, bytes]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up the random numbers again when training does, and the optimizer with the settings of this run."""
+        """Restore AdamW's moments with this run's learning rates, decays and betas.
+
+        torch would silently restore those of the checkpoint too. One of weights alone has none.
+        """
         self.random_state = checkpoint.get("random_state")
-        restore_optimizer(checkpoint, self.model, self._adamw(), self.learning_rate_share)
+        if "optimizer_states" not in checkpoint:
+            return
+        (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
+        share = self.learning_rate_share(schedule["last_epoch"])
+        settings = self._adamw().state_dict()["param_groups"]
+        rates = [group["lr"] for group in settings]
+        for group, new, rate in zip(saved["param_groups"], settings, rates, strict=True):
+            group.update(new, initial_lr=rate, lr=rate * share)
+        schedule.update(base_lrs=rates, lr_lambdas=[None] * len(rates))
 
     def on_train_start(self) -> None:
-        """Set the random numbers to where the checkpoint left them; each process drops out others."""
-        rank, N = self.trainer.global_rank, self.trainer.world_size
-        states = getattr(self, "random_state", None)
-        if states is not None and len(states := torch.atleast_2d(states)) == N:
+        """Restore the random state of the checkpoint; each process has its own dropout."""
+        rank = self.trainer.global_rank
+        states = self.random_state
+        if (
+            states is not None
+            and len(states := torch.atleast_2d(states)) == self.trainer.world_size
+        ):
             torch.set_rng_state(states[rank].cpu().clone())  # a part of a larger tensor crashes it
         elif rank > 0:
             torch.manual_seed(torch.initial_seed() + (rank << 32))
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Return AdamW, decaying matrices alone, and the learning rates' course step by step."""
+        """Return AdamW, which decays matrices alone, and the schedule of the learning rates."""
         optimizer = self._adamw()
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: self.learning_rate_share(step)
@@ -109,10 +136,8 @@ class ClassifierModule(LightningModule):
 
     def _adamw(self) -> torch.optim.AdamW:
         betas = (self.config.beta1, self.config.beta2)
-        # Fused is three times as fast as the default on a CPU.
-        return torch.optim.AdamW(
-            parameter_groups(self.model, self.config), betas=betas, fused=self.fused
-        )
+        groups = parameter_groups(self.model, self.config)
+        return torch.optim.AdamW(groups, betas=betas, fused=self.fused)
 
     def configure_gradient_clipping(
         self,
@@ -120,15 +145,16 @@ class ClassifierModule(LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the norm of all gradients. Lightning itself refuses to beside fused AdamW, for float16's sake."""
+        """Clip the norm of all gradients; Lightning refuses to with fused AdamW, for float16."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def learning_rate_share(self, step: int) -> float:
-        """Return the share of the peak learning rate at a step: a straight rise, then half a cosine down.
+        """Return the share of the peak learning rate at a step.
 
-        f + (1 - f) (1 + cos(pi p)) / 2 with p the share of the steps after the warm-up that are done, and f the
-        final share (Loshchilov and Hutter 2017, SGDR, without restarts).
+        A linear warm-up, then f + (1 - f) (1 + cos(pi p)) / 2, with p the share of the remaining
+        steps that are done, and f the final share (Loshchilov and Hutter 2017, SGDR, without
+        restarts).
         """
         warmup = round(self.config.warmup_share * self.total_steps)
         if step < warmup:
@@ -152,119 +178,115 @@ def validation_metrics(objective: Objective, num_classes: int) -> MetricCollecti
 
 
 def chosen_precision(settings: TrainerConfig) -> str:
-    """Return the precision that `auto` stands for: bf16-mixed on a GPU with instructions for it, 32-true elsewhere.
+    """Return the precision that `auto` stands for: bf16-mixed on a GPU that has it, else 32-true.
 
-    On a CPU only measuring tells: some processors with instructions for bfloat16 are slower with them.
+    Some CPUs with instructions for bfloat16 are slower with them.
     """
     if settings.precision != "auto":
         return settings.precision
     on_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
-    return (
-        "bf16-mixed"
-        if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
-        else "32-true"
+    if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16-mixed"
+    return "32-true"
+
+
+def build_module(
+    config: TrainConfig,
+    folder: Path,
+    data: TextDataModule,
+    checkpoint: Checkpoint | None,
+    resumed: Path | None,
+) -> ClassifierModule:
+    """Return the module to train, with the weights of a pretrained checkpoint if there is one."""
+    labels = data.corpus.labels
+    objective = objective_of(config)
+    classes = torch.from_numpy(data.labels("train"))
+    weights = None
+    if config.optimizer.class_weights == "balanced":
+        counts = torch.from_numpy(class_counts(data.labels("train"), len(labels)))
+        weights = objective.balanced_weights(counts.float(), len(classes))
+        if not isinstance(objective, MultiLabel):  # whose loss is not divided by its weights
+            data.text_weights = weights[classes].double().numpy()
+    architecture = load_encoder(folder, config)
+    model = build_model(config, data.tokenizer, labels, architecture, data.evidence)
+    if model.evidence is not None:
+        ratios = data.ratios(objective.has(classes, len(labels)).numpy())
+        model.evidence.set_ratios(torch.from_numpy(ratios))
+    if checkpoint is not None:
+        load_weights(model, checkpoint)
+    freeze(model, config.model.frozen_layers)
+    progress = Progress(0, 0, is_epoch_end=True) if resumed is None else progress_of(resumed)
+    done = (progress.epochs, progress.steps) if progress.is_epoch_end else (0, 0)
+    steps = total_steps(config.trainer, len(data.sampler("train")), *done)
+    # Fused AdamW would, in float16, unscale the gradients after they are clipped.
+    is_fused = chosen_precision(config.trainer) != "16-mixed"
+    module = ClassifierModule(
+        model, config.optimizer, len(labels), steps, weights, is_fused, objective
     )
+    if resumed is not None:
+        check_weights(resumed, module.state_dict())
+    return module
 
 
-# Which layers learn, and how fast: layer-wise learning rates, and layers that stay as they are.
+def total_steps(
+    settings: TrainerConfig, num_batches: int, epochs_done: int = 0, steps_done: int = 0
+) -> int:
+    """Return the optimizer steps of the run: ceil(batches / accumulate) per epoch, or max_steps.
 
-NGRAM_WEIGHTS, NO_LAYER = "evidence.weight", -1  # in the place of a distance
+    `num_batches` are those of one process in an epoch; epochs that are done may have had others.
+    """
+    per_epoch = -(-num_batches // settings.accumulate)
+    steps = steps_done + (settings.max_epochs - epochs_done) * per_epoch
+    return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+
+# Parameter groups, layer-wise learning rates and frozen layers.
+
+NGRAM_WEIGHTS = "evidence.weight"
 BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
     """Return AdamW's groups of parameters; matrices alone are decayed, tables among them.
 
-    BERT's own optimizer leaves out norms and biases and nothing else (Devlin et al. 2019; exclude_from_weight_decay in
-    optimization.py of their code). A layer's learning rate is learning_rate * layer_decay ^ (L + 1 - depth), with the
-    depth of `_depths`: the lowest layers, which serve all texts and tasks, change least (Clark et al. 2020, ELECTRA,
-    appendix B; Howard and Ruder 2018, ULMFiT, section 3.2). With layer_decay = 1 there are two groups, of one rate.
-    The weights of n-grams are a group of their own, of evidence_rate: each is learned from the few texts that have it.
-    Frozen parameters are in the groups and get no gradient, so a run may be resumed with fewer or more of them.
+    BERT's own optimizer leaves out norms and biases and nothing else (Devlin et al. 2019;
+    exclude_from_weight_decay in optimization.py of their code). The learning rate of a layer is
+    learning_rate * layer_decay ^ (L + 1 - depth), where the embedding has depth 0, block i depth
+    i + 1, and all above depth L + 1: the lowest layers, which serve all texts and tasks, change
+    least (Clark et al. 2020, ELECTRA, appendix B; Howard and Ruder 2018, ULMFiT, section 3.2).
+    The weights of n-grams are a group of their own, with evidence_rate and no decay. Frozen
+    parameters are in the groups and get no gradient, so a run may be resumed with others frozen.
     """
-    return [
+    named = dict(model.named_parameters())
+    top = 1 + len({block[1] for name in named if (block := BLOCK.match(name))})
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    ngram_weights = named.pop(NGRAM_WEIGHTS, None)
+    for name, weight in named.items():
+        depth = 0 if name.startswith("embedding.") else top
+        if block := BLOCK.match(name):
+            depth = int(block[1]) + 1
+        distance = top - depth if config.layer_decay < 1 else 0
+        groups.setdefault((distance, weight.dim() < 2), []).append(weight)
+    result = [
         {
             "params": weights,
-            "lr": config.evidence_rate
-            if distance == NO_LAYER
-            else config.learning_rate * config.layer_decay**distance,
-            "weight_decay": config.weight_decay if is_matrix else 0.0,
+            "lr": config.learning_rate * config.layer_decay**distance,
+            "weight_decay": 0.0 if is_vector else config.weight_decay,
         }
-        for (distance, is_matrix), weights in grouped(
-            model, by_layer=config.layer_decay < 1
-        ).items()
+        for (distance, is_vector), weights in sorted(groups.items(), key=itemgetter(0))
     ]
-
-
-def grouped(model: nn.Module, by_layer: bool) -> dict[tuple[int, bool], list[nn.Parameter]]:
-    """Return the parameters by (distance of their layer from the top, whether they are matrices), in AdamW's order.
-
-    Without `by_layer` every distance counts as 0, which leaves two groups, and a third of the n-grams' weights.
-    """
-    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
-    found = list(_depths(model))
-    deepest = max((depth for _, depth in found), default=0)
-    for weight, depth in found:
-        distance = deepest - depth if by_layer else 0
-        groups.setdefault((distance, weight.dim() >= 2), []).append(weight)
-    if of_ngrams := [weight for name, weight in model.named_parameters() if name == NGRAM_WEIGHTS]:
-        groups[NO_LAYER, False] = of_ngrams
-    return dict(sorted(groups.items(), key=lambda entry: (entry[0][0], not entry[0][1])))
-
-
-def _depths(model: nn.Module) -> Iterator[tuple[nn.Parameter, int]]:
-    """Yield every parameter but those of n-grams with its depth: 0 embedding, i + 1 block i, L + 1 what follows."""
-    above = 1 + len(
-        {found[1] for name, _ in model.named_parameters() if (found := BLOCK.match(name))}
-    )
-    for name, weight in model.named_parameters():
-        if block := BLOCK.match(name):
-            yield weight, int(block[1]) + 1
-        elif name != NGRAM_WEIGHTS:
-            yield weight, 0 if name.startswith("embedding.") else above
+    if ngram_weights is not None:
+        group = {"params": [ngram_weights], "lr": config.evidence_rate, "weight_decay": 0.0}
+        result.insert(0, group)
+    return result
 
 
 def freeze(model: TextClassifier, layers: int | None) -> None:
-    """Keep the embedding and the first `layers` blocks from learning; None lets all learn.
+    """Freeze the embedding and the first `layers` blocks; None trains all.
 
-    Dropout goes on in them: what stands above them sees as much noise as without freezing. With trainer.ema_decay the
-    kept weights are an average, which rounds: it may differ in the last digit.
+    Dropout in them stays. With trainer.ema_decay the best weights are an average, which rounds:
+    frozen ones may differ in the last digit.
     """
     if layers is not None:
         for part in (model.embedding, *list(model.encoder.blocks)[:layers]):
             part.requires_grad_(False)
-
-
-def restore_optimizer(
-    checkpoint: dict[str, Any],
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    share: Callable[[int], float],
-) -> None:
-    """Rewrite a checkpoint's optimizer and schedule so that this run's settings hold from here on.
-
-    What AdamW remembers of each weight stays. Learning rates, decays and betas are those of `optimizer`, which has not
-    stepped yet: torch would silently put the checkpoint's in their place, or refuse it where optimizer.layer_decay has
-    made other groups. `share` is the share of the peak learning rate at a step. A checkpoint of weights alone stays.
-    """
-    if "optimizer_states" not in checkpoint:
-        return
-    (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
-    # Parameters are numbered group by group: first all matrices, then the rest, or so for every layer.
-    by_layer = len(saved["param_groups"]) > len(grouped(model, by_layer=False))
-    before = chain(*grouped(model, by_layer).values())
-    memory = {
-        id(weight): saved["state"][number]
-        for number, weight in enumerate(before)
-        if number in saved["state"]
-    }
-    after = chain(*(group["params"] for group in optimizer.param_groups))
-    state = {
-        number: memory[id(weight)] for number, weight in enumerate(after) if id(weight) in memory
-    }
-    groups = optimizer.state_dict()["param_groups"]
-    rates = [group["lr"] for group in groups]
-    for group, rate in zip(groups, rates, strict=True):
-        group.update(initial_lr=rate, lr=rate * share(schedule["last_epoch"]))
-    checkpoint["optimizer_states"] = [{"state": state, "param_groups": groups}]
-    schedule.update(base_lrs=rates, lr_lambdas=[None] * len(groups))

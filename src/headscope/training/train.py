@@ -1,27 +1,35 @@
-"""train(config): from a configuration to a run folder with a trained, tested and inspected model."""
+"""train(config): from settings to a run folder with a trained, tested and inspected model."""
 
 import logging
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
-from tokenizers import Tokenizer
 
 from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import TextDataModule
-from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
+from headscope.heads.lightning_callback import HeadLogger
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, find_checkpoint
+from headscope.prediction import split_logits
 from headscope.run import (
     CONFIG,
     DERIVED_FILES,
@@ -32,53 +40,71 @@ from headscope.run import (
     save_architecture,
     save_config,
     save_json,
+    save_thresholds,
     save_vocabulary,
-    split_logits,
+    save_weights,
 )
-from headscope.signals import Stopped
+from headscope.signals import Stopped, signals_taken
 from headscope.terminal import terminal
 from headscope.training.baseline import baseline_scores
+from headscope.training.callbacks import (
+    AtomicCheckpointIO,
+    AveragedWeights,
+    Patience,
+    ResumeCheckpoint,
+    RunCheckpoint,
+    RunProgress,
+    StopAtLastStep,
+    StopAtNonFiniteLoss,
+    ValidationLog,
+)
 from headscope.training.console import ignore_broken_pipe, show_facts, show_report
 from headscope.training.distributed import (
     all_reduce_max,
     broadcast,
     check_devices,
     is_rank_zero,
+    is_shared,
     is_worker,
     joined,
     launch,
-    leave,
     process_count,
     rank_zero_first,
 )
-from headscope.training.most_wrong import write_most_wrong
-from headscope.training.report import Report
+from headscope.training.heads import (
+    add_contributions,
+    head_logger,
+    study_heads,
+    write_most_wrong,
+)
+from headscope.training.module import ClassifierModule, build_module, chosen_precision
+from headscope.training.report import Report, write_summaries
 from headscope.training.resume import (
     DATA,
+    LAST,
     RunLock,
     check_data,
+    check_files,
     check_kept,
-    check_labels,
-    check_places,
     check_progress,
     resume_point,
 )
-from headscope.training.scores import calibrate, scores
-from headscope.training.session import Session, errors_told_once
+from headscope.training.scores import best_thresholds, calibrate, scores
 
-FEW_STEPS = 200  # below which a network from scratch has hardly begun to learn
+FEW_STEPS = 200  # below which a network from scratch has hardly learned
 SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
 
 
 def train(config: TrainConfig, console: Console | None = None) -> Report | None:
-    """Train, keep the best weights by validation macro-F1, score them on the test split, and write the run folder.
+    """Train, keep the best checkpoint by validation macro-F1, test it, and write the run folder.
 
-    Standard output that is closed meanwhile, such as that of `| head`, does not end it. With several devices this
-    starts a process for each and waits for them; the report is then in the folder alone, and None is returned.
+    A closed standard output, such as that of `| head`, does not end it. With several devices this
+    starts a process for each and waits for them; the report is then in the folder alone, and None
+    is returned.
 
     Raises:
-        ConfigError, DataError, RunError, TrainingError: for what a user can mend.
-        KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once what was learned is saved.
+        ConfigError, DataError, RunError, TrainingError: for what you can fix.
+        KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
     check_devices(config.trainer)
     if is_worker(config.trainer):
@@ -92,21 +118,21 @@ def train(config: TrainConfig, console: Console | None = None) -> Report | None:
 
 
 def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
-    """Train in this process. Of several processes the first writes and prints; the others return None."""
+    """Train in this process. Of several, rank 0 writes and prints; the others return None."""
     if not is_rank_zero():
         console = Console(quiet=True)
-        warnings.simplefilter("ignore")  # the first says them
+        warnings.simplefilter("ignore")  # rank 0 shows them
     folder = Path(broadcast(str(create_run_folder(config) if is_rank_zero() else "")))
     config.name = broadcast(config.name)
     lock = RunLock(folder)
     try:
-        with ignore_broken_pipe(), errors_told_once():
-            return _trained(config, folder, lock, terminal(console))
+        with ignore_broken_pipe(), _errors_once():
+            return _train(config, folder, lock, terminal(console))
     except Stopped as stopped:
         if not is_rank_zero():
             raise SystemExit(stopped.code) from None
         if (folder / CONFIG).exists():
-            stopped.said += f"; go on with: headscope train resume={folder}"
+            stopped.said += f"; resume it: headscope train resume={folder}"
         if stopped.number == signal.SIGINT:
             raise KeyboardInterrupt(str(stopped)) from None
         raise
@@ -114,180 +140,66 @@ def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
         lock.release()
 
 
-def _trained(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -> Report | None:
-    started = time.perf_counter()
-    resumed = None
-    if config.resume is not None:
-        if is_rank_zero():
-            lock.take()
-        resumed = broadcast(resume_point(folder) if is_rank_zero() else None)
-    _check_and_seed(config, folder, resumed)
+def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -> Report | None:
+    start = time.perf_counter()
+    resumed = _resume(config, folder, lock)
     checkpoint = starting_point(config, resumed)
     with rank_zero_first():
         data = _load_data(config, folder, checkpoint, resumed)
         if resumed is None and is_rank_zero():
-            _begin_folder(config, folder, data, checkpoint, lock)
+            _write_inputs(config, folder, data, checkpoint, lock)
     facts = data.facts()
     show_facts(console, folder, facts)
-    session = Session(config, folder, data, console, checkpoint, resumed)
+    module = build_module(config, folder, data, checkpoint, resumed)
+    logger = None
+    if config.inspection.enabled and is_rank_zero():
+        logger = head_logger(config, folder, data, module)
+    trainer = build_trainer(config, folder, module.total_steps, console, logger)
     if config.resume is not None and is_rank_zero():  # now that it fits the run's weights
         save_config(folder, replace(config, resume=None))
-    if session.total_steps < FEW_STEPS:
+    if module.total_steps < FEW_STEPS:
         console.print(
-            f"note: optimizer steps in all: {session.total_steps}; for so few texts raise trainer.max_epochs "
-            "or lower data.tokens_per_batch"
+            f"note: optimizer steps in all: {module.total_steps}; for so few texts raise "
+            "trainer.max_epochs or lower data.tokens_per_batch"
         )
-    all_reduce_max(0)  # to begin: the others prepare after the first
-    preparing = time.perf_counter() - started
-    seconds = {"preparing": preparing, "training": session.fit()}
-    if not leave():
+    all_reduce_max(0)  # rank 0 waits for the others to prepare
+    seconds = {"preparing": time.perf_counter() - start}
+    with _timed(seconds, "training"):
+        best = _fit(trainer, module, data, folder, resumed)
+    is_writer = is_rank_zero()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if not is_writer:
         return None
-    report = _scored(session, seconds)
+    report = _evaluate(config, folder, trainer, module, data, seconds)
     report.facts_of_data = facts
-    report.seconds["everything"] = time.perf_counter() - started
-    report.save()
-    session.write_closing(report)
-    show_report(console, report)
-    return report
-
-
-def create_run_folder(config: TrainConfig) -> Path:
-    """Return the run folder; refuse one that another run has written to."""
-    if config.resume is not None:
-        return Path(config.resume)
-    if config.name is None:
-        config.name = f"{Path(config.data.path).stem}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    folder = Path(config.outputs_dir) / config.name
-    if (folder / CONFIG).exists():
-        raise _taken(folder)
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise RunError(
-            f"name={config.name}: {folder} is there and is no folder; choose another name"
-        )
-    return folder
-
-
-def _taken(folder: Path) -> RunError:
-    return RunError(
-        f"name={folder.name}: {folder} holds a run already; choose another name, or go on with it: resume={folder}"
-    )
-
-
-def _check_and_seed(config: TrainConfig, folder: Path, resumed: Path | None) -> None:
-    """Refuse what cannot work before the long work of loading, and set what holds for the whole process."""
-    if config.resume is not None:
-        before = load_config(folder)
-        check_kept(config, before)
-        check_places(folder, (DATA, WEIGHTS, *DERIVED_FILES))
-        if resumed is not None:
-            check_progress(config, before, resumed)
-    pl.seed_everything(config.seed, verbose=False)
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # which devices there are not, and tips
-    torch.set_float32_matmul_precision(
-        "high"
-    )  # lets a GPU use TensorFloat-32 where it is asked for float32
-
-
-def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoint | None:
-    """Return the checkpoint that a run begins with; None without one, or if it goes on from its own, `resumed`.
-
-    Its sizes are put into the configuration, so that config.yaml says what is trained; ConfigError for a checkpoint
-    that cannot be used, or a key that contradicts it.
-    """
-    if config.model.path is None or resumed is not None:
-        return None
-    checkpoint = find_checkpoint(config.model.path, config.model.revision)
-    model, architecture = config.model, checkpoint.architecture
-    for key in SIZES:
-        given, found = getattr(model, key), getattr(architecture, key)
-        # A key that has its default may not have been given, so it contradicts nothing.
-        if given not in (found, getattr(ModelConfig, key)):
-            raise ConfigError(
-                f"model.{key}: got {given}, and the checkpoint of model.path has {found}; leave it out"
-            )
-        setattr(model, key, found)
-    model.positions = "learned"
-    if model.frozen_layers is not None and model.frozen_layers > model.num_layers:
-        raise ConfigError(
-            f"model.frozen_layers: got {model.frozen_layers}, and the checkpoint has {model.num_layers} layers"
-        )
-    config.data.max_length = min(config.data.max_length, architecture.max_positions)
-    return checkpoint
-
-
-def _load_data(
-    config: TrainConfig, folder: Path, checkpoint: Checkpoint | None, resumed: Path | None
-) -> TextDataModule:
-    """Load the texts. A run that goes on keeps the tokenizer and the n-grams that its weights were trained with."""
-    architecture = None if checkpoint is None else checkpoint.architecture
-    tokenizer: Tokenizer | None = None
-    evidence: EvidenceVocabulary | bool | None = config.model.evidence
-    if resumed is not None:
-        tokenizer, architecture, evidence = load_vocabulary(folder, config)
-    elif checkpoint is not None:
-        size = checkpoint.architecture.vocab_size
-        tokenizer = pretrained_tokenizer(
-            checkpoint.folder, config.data.max_length, size, config.model.path
-        )
-    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence or False)
-    check_memory(config, data.tokenizer, data.corpus.labels, architecture, data.evidence)
-    if resumed is not None:
-        check_labels(folder, data.corpus.labels)
-        check_data(folder, data.corpus.digests())
-    return data
-
-
-def _begin_folder(
-    config: TrainConfig,
-    folder: Path,
-    data: TextDataModule,
-    checkpoint: Checkpoint | None,
-    lock: RunLock,
-) -> None:
-    """Write what the weights depend on. Not before the texts are read: a mistake in them must not take the name."""
-    if config.resume is None:
-        lock.take()
-        if (folder / CONFIG).exists():  # another run has taken the name in the meantime
-            lock.release()
-            raise _taken(folder)
-        save_config(folder, config)
-    save_json(folder / DATA, data.corpus.digests())
-    save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.evidence)
-    if checkpoint is not None:
-        save_architecture(folder, checkpoint.architecture)
-
-
-def _scored(session: Session, seconds: dict[str, float]) -> Report:
-    """Score the best weights on the test split, say what their heads do, and score the baseline."""
-    data, model, objective = session.data, session.module.model, session.objective
-    with _timed(seconds, "testing"):
-        logits, targets = split_logits(model, data.loader("test"), session.device)
-        validation = split_logits(model, data.loader("validation"), session.device)
-        found = scores(logits, targets, objective), scores(*validation, objective)
-        report = Report(
-            session.folder, session.config, data.corpus.labels, *found, logits, targets, objective
-        )
-        report.facts_of_training, report.seconds = session.facts(), seconds
-    if not isinstance(
-        objective, MultiLabel
-    ):  # for which thresholds were chosen instead of a temperature
-        with _timed(seconds, "calibration"):
-            report.calibration = calibrate(session.folder, *validation).with_split(
-                "test", logits, targets
-            )
-    if session.head_logger is not None:
-        seconds["inspection (within training)"] = session.head_logger.seconds
-    with _timed(seconds, "causes (after training)"):
-        report.facts_of_training |= session.study()
+    report.facts_of_training = {
+        "steps": trainer.global_step,
+        **best,
+        # Those started: current_epoch is one less where a resumed run found nothing left to do.
+        "epochs": trainer.fit_loop.epoch_progress.current.ready,
+        "parameters": sum(weight.numel() for weight in module.model.parameters()),
+        "precision": str(trainer.precision),
+        "device": str(trainer.strategy.root_device),
+        "processes": process_count(config.trainer),
+    }
+    if logger is not None:
+        seconds["inspection (within training)"] = logger.seconds
+        with _timed(seconds, "causes (after training)"):
+            study_heads(trainer, module, data, logger, report)
     with _timed(seconds, "nats"):
-        report.facts_of_training |= session.put()
+        add_contributions(module, data, report)
     with _timed(seconds, "most wrong"):
-        report.most_wrong = write_most_wrong(report, model, data, session.writer)
-    if session.config.baseline:
-        report.baseline, report.baseline_name, seconds["baseline"] = baseline_scores(
-            data.corpus.splits
-        )
+        report.most_wrong = write_most_wrong(report, module.model, data)
+    if config.baseline:
+        baseline = baseline_scores(data.corpus.splits)
+        report.baseline, report.baseline_name, seconds["baseline"] = baseline
+    seconds["everything"] = time.perf_counter() - start
+    report.save()
+    writer = trainer.logger.experiment  # type: ignore[union-attr]
+    write_summaries(writer, report)
+    writer.close()
+    show_report(console, report)
     return report
 
 
@@ -296,3 +208,288 @@ def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     seconds[name] = time.perf_counter() - start
+
+
+# Before training: the run folder, the data, the model.
+
+
+def create_run_folder(config: TrainConfig) -> Path:
+    """Return the run folder; RunError for one that has a run."""
+    if config.resume is not None:
+        return Path(config.resume)
+    if config.name is None:
+        config.name = f"{Path(config.data.path).stem}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    folder = Path(config.outputs_dir) / config.name
+    if (folder / CONFIG).exists():
+        raise RunError(
+            f"name={config.name}: {folder} has a run already; choose another name, or resume it: "
+            f"resume={folder}"
+        )
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise RunError(f"name={config.name}: {folder} is not a directory; choose another name")
+    return folder
+
+
+def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Path | None:
+    """Return the checkpoint to resume from; raise an error for settings that do not fit it.
+
+    Also set what holds for the whole process.
+    """
+    resumed = None
+    if config.resume is not None:
+        if is_rank_zero():
+            lock.take()
+            resumed = resume_point(folder)
+        resumed = broadcast(resumed)
+        before = load_config(folder)
+        check_kept(config, before)
+        check_files(folder, (DATA, WEIGHTS, *DERIVED_FILES))
+        if resumed is not None:
+            check_progress(config, before, resumed)
+    pl.seed_everything(config.seed, verbose=False)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # devices that there are not, and tips
+    torch.set_float32_matmul_precision("high")  # TensorFloat-32 on a GPU
+    return resumed
+
+
+def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoint | None:
+    """Return the pretrained checkpoint that a run starts from; None without one, or if it resumes.
+
+    Its sizes are put into the settings, so that config.yaml has what is trained. ConfigError for a
+    checkpoint that cannot be used, or a key that contradicts it.
+    """
+    if config.model.path is None or resumed is not None:
+        return None
+    checkpoint = find_checkpoint(config.model.path, config.model.revision)
+    model = config.model
+    for key in SIZES:
+        size = getattr(checkpoint.architecture, key)
+        # A key that has its default may not have been given, so it contradicts nothing.
+        if getattr(model, key) not in (size, getattr(ModelConfig(), key)):
+            raise ConfigError(
+                f"model.{key}: expected {size}, as in the checkpoint of model.path, "
+                f"got {getattr(model, key)}; leave it out"
+            )
+        setattr(model, key, size)
+    model.positions = "learned"
+    if model.frozen_layers is not None and model.frozen_layers > model.num_layers:
+        raise ConfigError(
+            f"model.frozen_layers: expected at most {model.num_layers}, the layers of the "
+            f"checkpoint, got {model.frozen_layers}"
+        )
+    config.data.max_length = min(config.data.max_length, checkpoint.architecture.max_positions)
+    return checkpoint
+
+
+def _load_data(
+    config: TrainConfig, folder: Path, checkpoint: Checkpoint | None, resumed: Path | None
+) -> TextDataModule:
+    """Load the texts. A resumed run keeps the tokenizer and the n-grams of its weights."""
+    architecture = None
+    tokenizer = None
+    evidence: Any = config.model.evidence
+    if resumed is not None:
+        tokenizer, architecture, evidence = load_vocabulary(folder, config)
+    elif checkpoint is not None:
+        architecture = checkpoint.architecture
+        tokenizer = pretrained_tokenizer(
+            checkpoint.folder, config.data.max_length, architecture.vocab_size, config.model.path
+        )
+    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence or False)
+    data.accumulate = config.trainer.accumulate
+    check_memory(config, data.tokenizer, data.corpus.labels, architecture, data.evidence)
+    if resumed is not None:
+        check_data(folder, data.corpus.labels, data.corpus.digests())
+    return data
+
+
+def _write_inputs(
+    config: TrainConfig,
+    folder: Path,
+    data: TextDataModule,
+    checkpoint: Checkpoint | None,
+    lock: RunLock,
+) -> None:
+    """Write what the weights depend on; not before the texts are read, which may be wrong."""
+    if config.resume is None:
+        lock.take()
+        create_run_folder(config)  # another run may have taken the name in the meantime
+        save_config(folder, config)
+    save_json(folder / DATA, data.corpus.digests())
+    save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.evidence)
+    if checkpoint is not None:
+        save_architecture(folder, checkpoint.architecture)
+
+
+def build_trainer(
+    config: TrainConfig,
+    folder: Path,
+    total_steps: int,
+    console: Console | None = None,
+    logger: HeadLogger | None = None,
+) -> pl.Trainer:
+    """Return a Trainer with the device, precision and callbacks of the settings."""
+    settings = config.trainer
+    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST)]
+    if logger is not None:  # before the averages: it reads them at a validation
+        callbacks.append(logger)
+    if settings.ema_decay is not None:
+        averages = AveragedWeights(decay=settings.ema_decay)
+        callbacks.append(averages)
+        if logger is not None:
+            logger.averaged = averages.in_place
+    if settings.patience is not None:
+        callbacks.append(Patience(settings.patience))
+    if is_rank_zero():
+        callbacks.append(ValidationLog(folder))
+    callbacks += [
+        StopAtLastStep(total_steps),
+        RunProgress(total_steps, console or Console(), settings.progress),
+        RunCheckpoint(folder),
+        ResumeCheckpoint(folder / LAST),
+    ]
+    strategy: Any = "auto"
+    # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.
+    environment: Any = LightningEnvironment()
+    if is_shared():
+        environment = TorchElasticEnvironment()
+        # No buffer of ours changes.
+        strategy = DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True)
+    return pl.Trainer(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        strategy=strategy,
+        precision=chosen_precision(settings),  # type: ignore[arg-type]
+        max_epochs=settings.max_epochs,
+        accumulate_grad_batches=settings.accumulate,
+        gradient_clip_val=config.optimizer.gradient_clip or None,
+        logger=TensorBoardLogger(folder, name="", version="", default_hp_metric=False),
+        callbacks=callbacks,
+        num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,  # our sampler shares its batches itself
+        log_every_n_steps=20,
+        default_root_dir=folder,
+        plugins=[AtomicCheckpointIO(), environment],
+    )
+
+
+# Training, and the best checkpoint.
+
+
+def _fit(
+    trainer: pl.Trainer,
+    module: ClassifierModule,
+    data: TextDataModule,
+    folder: Path,
+    resumed: Path | None,
+) -> dict[str, object]:
+    """Train, and load the best checkpoint; return its step, epoch and score.
+
+    Raises:
+        Stopped: by a signal; unless it was a second Ctrl-C, the run can be resumed and used.
+    """
+    (last,) = (each for each in trainer.checkpoint_callbacks if isinstance(each, ResumeCheckpoint))
+    with signals_taken(last.on_signal), without_needless_warnings():
+        try:
+            trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
+        except Stopped as stopped:
+            stopped.said = f" at step {trainer.global_step}"
+            if last.has_stopped and is_rank_zero():
+                _load_best(trainer, module, data, folder)
+            raise
+    if last.is_asked_to_stop():  # while no step was left to take
+        raise Stopped(int(last.received or 0))
+    return _load_best(trainer, module, data, folder) if is_rank_zero() else {}
+
+
+def _load_best(
+    trainer: pl.Trainer, module: ClassifierModule, data: TextDataModule, folder: Path
+) -> dict[str, object]:
+    """Load and save the weights of the best checkpoint; the last one before any validation."""
+    (best,) = (each for each in trainer.checkpoint_callbacks if isinstance(each, RunCheckpoint))
+    path = best.best_model_path or folder / LAST
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    module.load_state_dict(checkpoint["state_dict"], strict=False)
+    save_weights(folder, module.model)
+    if isinstance(module.objective, MultiLabel):
+        device = trainer.strategy.root_device
+        validation = split_logits(module.model, data.loader("validation"), device)
+        thresholds = best_thresholds(*validation)
+        module.objective = MultiLabel(thresholds)
+        save_thresholds(folder, data.corpus.labels, thresholds)
+    score = best.best_model_score
+    return {
+        "kept step": checkpoint["global_step"],
+        "kept epoch": checkpoint["epoch"] + 1,
+        "best validation macro-F1": None if score is None else float(score),
+    }
+
+
+@contextmanager
+def without_needless_warnings() -> Iterator[None]:
+    """Silence Lightning's warnings about what is intended here."""
+    with warnings.catch_warnings():
+        for message in (
+            ".*does not have many workers.*",  # workers would only copy the batches
+            "Checkpoint directory .* exists and is not empty",  # a resumed run has its own
+            ".*LeafSpec.*",  # deprecated by torch, called by Lightning
+            "The number of training batches",  # too few batches to log
+            "It is recommended to use `self.log",  # metrics of all processes already
+        ):
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+@contextmanager
+def _errors_once() -> Iterator[None]:
+    """End TensorBoard's writer thread silently on a full disk, whose error is raised here too."""
+    before = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if not isinstance(arguments.exc_value, OSError):
+            before(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+# After training: scores, and what the heads do.
+
+
+def _evaluate(
+    config: TrainConfig,
+    folder: Path,
+    trainer: pl.Trainer,
+    module: ClassifierModule,
+    data: TextDataModule,
+    seconds: dict[str, float],
+) -> Report:
+    """Score the best checkpoint, and calibrate its probabilities."""
+    objective = module.objective
+    device = trainer.strategy.root_device
+    with _timed(seconds, "testing"):
+        logits, targets = split_logits(module.model, data.loader("test"), device)
+        validation = split_logits(module.model, data.loader("validation"), device)
+        report = Report(
+            folder=folder,
+            config=config,
+            labels=data.corpus.labels,
+            test=scores(logits, targets, objective),
+            validation=scores(*validation, objective),
+            logits=logits,
+            targets=targets,
+            objective=objective,
+            seconds=seconds,
+        )
+    if not isinstance(objective, MultiLabel):  # which has thresholds instead of a temperature
+        with _timed(seconds, "calibration"):
+            calibration = calibrate(folder, *validation)
+            report.calibration = calibration.with_split("test", logits, targets)
+    return report

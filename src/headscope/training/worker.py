@@ -1,8 +1,8 @@
-"""One training in a process of its own: `python -m headscope.training.worker FROZEN.yaml`.
+"""A run in a process of its own: `python -m headscope.training.worker FROZEN.yaml`.
 
-The file holds every setting, checked and resolved by the process that starts it. No command line is read here, so a
-search, and the processes of several devices, cannot disagree about what is trained. Exit codes are those of the
-command.
+The file holds every setting, checked and resolved by the process that starts it. No command line
+is read here, so a search, and the processes of several devices, train the same. Exit codes are
+those of the command.
 """
 
 import os

@@ -1,0 +1,101 @@
+"""Applying a model to texts: the device, the memory, and the batches.
+
+Shape letters: N texts, C classes, a star for any number of axes.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headscope.data.batching import Batch, EncodedTexts, TextBatches, moved
+from headscope.errors import ConfigError
+from headscope.model.objective import ONE_CLASS, Objective
+
+
+def split_logits(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    device: torch.device,
+    precision: torch.dtype = torch.float32,
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N *C"]]:
+    """Return logits and labels of all texts in their own order, computed in `precision`.
+
+    The model is moved to the device, and put in eval mode.
+    """
+    logits = []
+    labels = []
+    rows = []
+    model.to(device).eval()
+    is_half = precision == torch.bfloat16
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=is_half):
+        for batch in batches:
+            logits.append(model(*moved(batch, device).inputs).float())
+            labels.append(batch.labels)
+            rows.append(batch.rows)
+    order = torch.cat(rows).argsort()
+    # To the CPU once, at the end: a GPU would wait for each batch otherwise.
+    return torch.cat(logits).cpu()[order], torch.cat(labels)[order]
+
+
+def probabilities(
+    model: nn.Module,
+    texts: EncodedTexts,
+    tokens_per_batch: int,
+    device: torch.device,
+    precision: torch.dtype = torch.float32,
+    objective: Objective = ONE_CLASS,
+    temperature: float = 1.0,
+) -> Float[Tensor, "N C"]:
+    """Return the probabilities of each text's classes, computed in batches of similar length.
+
+    Logits are divided by the temperature in float64, so that no text changes its label.
+    """
+    batches = TextBatches(texts)
+    by_rows = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
+    logits, _ = split_logits(model, by_rows, device, precision)
+    return objective.probabilities(logits.double() / temperature)
+
+
+def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
+    """Yield rows of batches of at most tokens_per_batch positions, longest texts first.
+
+    Nothing is drawn, as it is in training, so there is hardly any padding. A text that is longer
+    than that is a batch of its own.
+    """
+    order: list[int] = np.argsort(-lengths, kind="stable").tolist()
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[start]]))
+        yield order[start : start + count]
+        start += count
+
+
+def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:
+    """Return the device for auto, cpu, gpu or mps; ConfigError, with the key, if there is none."""
+    if accelerator in ("auto", "gpu") and torch.cuda.is_available():
+        return torch.device("cuda")
+    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
+        return torch.device("mps")
+    if accelerator not in ("auto", "cpu"):
+        raise ConfigError(
+            f"{key}: expected a device that torch finds on this machine, got {accelerator!r}; "
+            "set auto or cpu"
+        )
+    return torch.device("cpu")
+
+
+def available_memory() -> float:
+    """Return the bytes of memory that this process may use: the machine's, or its container's."""
+    limit = math.inf
+    with suppress(AttributeError, ValueError, OSError):  # unknown on Windows
+        limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(ValueError, OSError):  # "max" where a container has no limit
+        limit = min(limit, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
+    return float(limit)

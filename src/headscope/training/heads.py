@@ -1,0 +1,200 @@
+"""What a run records of its heads: during training, of the best checkpoint, and on its mistakes."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+
+from headscope.config import TrainConfig
+from headscope.data.batching import Batch, TextBatches
+from headscope.data.columns import texts_among
+from headscope.data.datamodule import TextDataModule
+from headscope.errors import RunError
+from headscope.heads.ablation import headline
+from headscope.heads.contributions import has_contributions, mean_contributions
+from headscope.heads.lightning_callback import HeadLogger, ProbeSet, write_numbers
+from headscope.heads.report import (
+    JOIN,
+    ProbeOutput,
+    beyond_the_usual,
+    choose_probes,
+    make_probe,
+    new_recorder,
+    page_text,
+    readout_position,
+    record_study,
+    run_probe,
+    shortened,
+    text_numbers,
+)
+from headscope.heads.study import draw_samples, special_tokens, study
+from headscope.model.objective import ONE_CLASS, Objective
+from headscope.record.schema import RecordError, label_text
+from headscope.run import MOST_WRONG
+from headscope.tab.page import PageText, page, write_page
+from headscope.training.module import ClassifierModule, chosen_precision
+from headscope.training.report import ABLATION, CONTRIBUTIONS, HEADLINE, Report
+
+CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
+QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; `headscope inspect` takes more
+MOST_BYTES = 10 * 2**20  # of all maps on the page of mistakes
+MOST_CHARACTERS = 4_000  # of a text there
+
+
+def head_logger(
+    config: TrainConfig, folder: Path, data: TextDataModule, module: ClassifierModule
+) -> HeadLogger:
+    """Return the callback that records probe texts and measures during training."""
+    labels = data.corpus.labels
+    split = data.corpus.splits["validation"]
+    columns = texts_among(split.column_names)
+    probes = choose_probes(data, config.inspection, module.model, module.objective)
+    # Maps are made outside of Lightning's context for mixed precision, in the weights' own type.
+    notes = {
+        "precision": "32-true",
+        "dropout": "off",
+        "trained in": chosen_precision(config.trainer),
+    }
+    try:
+        recorder = new_recorder(folder, probes, labels, config.inspection, notes)
+    except RecordError as error:
+        raise RunError(
+            f"resume={folder}: heads/{error}; move the folder heads away, or remove it"
+        ) from error
+
+    def text_of(row: int) -> str:
+        return JOIN.join(split[row][column] for column in columns)
+
+    special = special_tokens(data.tokenizer)
+    subjects = ProbeSet(probes, labels, special, text_of, module.objective)
+    return HeadLogger(subjects, config.inspection, recorder)
+
+
+def study_heads(
+    trainer: Trainer,
+    module: ClassifierModule,
+    data: TextDataModule,
+    logger: HeadLogger,
+    report: Report,
+) -> None:
+    """Ablate each head of the best checkpoint on validation texts; add to record and report."""
+    count = report.config.inspection.causes
+    if not count:
+        return
+    model = module.model
+    step = report.facts_of_training["kept step"]
+    samples = _samples(report.config, data, count)
+    result = study(model, samples, logger.subjects.special, QUICK_SHARES, module.objective)
+    record_study(logger.recorder, step, result, model, logger.subjects.probes, module.objective)
+    writer = trainer.logger.experiment  # type: ignore[union-attr]
+    write_numbers(writer, beyond_the_usual(result), step)
+    report.facts_of_training |= {
+        ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
+        HEADLINE: headline(result.effects),
+    }
+
+
+def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
+    """Add the mean contribution of each head to the predicted class, where there is one."""
+    model = module.model
+    if has_contributions(model):
+        texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
+        means = mean_contributions(model, texts, module.objective)
+        report.facts_of_training[CONTRIBUTIONS] = means.facts()
+
+
+def _samples(config: TrainConfig, data: TextDataModule, count: int) -> list[list[Batch]]:
+    """Return `count` validation texts and further ones; see `draw_samples`."""
+    texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+    return draw_samples(texts, count, config.data.tokens_per_batch, config.seed)
+
+
+# The page of mistakes.
+
+
+def write_most_wrong(report: Report, model: nn.Module, data: TextDataModule) -> Path | None:
+    """Write most_wrong.html; None where there is no such text or the settings ask for none.
+
+    The model reads each text whole; its maps are shown for the first `inspection.max_tokens`
+    tokens, or fewer where the page would exceed about 10 MiB.
+    """
+    config = report.config.inspection
+    if not config.enabled or not config.most_wrong:
+        return None
+    logits = report.logits.double() / report.temperature
+    losses = most_wrong(logits, report.targets, config.most_wrong, report.objective)
+    if not losses:
+        return None
+    pages = []
+    for row, loss in losses.items():
+        output = _read(report, model, data, row)
+        num_maps = len(losses) * sum(map(len, output.maps))
+        shown = shortened(output, min(config.max_tokens, tokens_that_fit(num_maps)))
+        notes = {
+            "run": str(report.folder),
+            "row": f"{row} of the test split, counted from 0",
+            "loss": f"{loss:.3f} nats",
+        }
+        pages.append(_page(output, shown, row, notes))
+    path = report.folder / MOST_WRONG
+    title = (
+        f"{report.folder.name}: the {len(losses)} of {len(report.targets)} test texts that it is "
+        "most wrong about"
+    )
+    layers = [f"layer {number}" for number in range(len(output.layers))]
+    write_page(path, page(title, layers, data.corpus.labels, pages))
+    return path
+
+
+def most_wrong(
+    logits: Float[Tensor, "N C"],
+    labels: Int[Tensor, "N *C"],
+    count: int,
+    objective: Objective = ONE_CLASS,
+) -> dict[int, float]:
+    """Return row -> loss in nats of at most `count` misclassified texts, the highest loss first.
+
+    The logits are those of all texts, divided by the temperature.
+    """
+    losses = objective.losses(logits, labels)  # [N]
+    (wrong,) = (~objective.correct(logits, labels)).nonzero(as_tuple=True)
+    rows = wrong[losses[wrong].argsort(descending=True, stable=True)[:count]]
+    return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
+
+
+def _read(report: Report, model: nn.Module, data: TextDataModule, row: int) -> ProbeOutput:
+    """Run the model on a test text, with contributions to its prediction against its label."""
+    classes = data.corpus.labels
+    example = data.corpus.splits["test"][row]
+    is_class = report.objective.has(torch.tensor([example["label"]]), len(classes))
+    (label,) = report.objective.names(is_class, classes)
+    texts = tuple(example[column] for column in texts_among(example))
+    readout = readout_position(model)
+    probe = make_probe(data.tokenizer, texts, label_text(label), None, data.evidence, readout)
+    return run_probe(model, probe, classes, report.objective, report.temperature, label)
+
+
+def tokens_that_fit(num_maps: int) -> int:
+    """Return the T at which maps take MOST_BYTES: a byte a weight, four a row, 4/3 in base64."""
+    return max(2, math.isqrt(MOST_BYTES * 3 // 4 // num_maps + 4) - 2)
+
+
+def _page(output: ProbeOutput, shown: ProbeOutput, row: int, notes: dict[str, str]) -> PageText:
+    """Return the page of a text: the maps of its first tokens, the numbers of all."""
+    total = len(output.text.tokens)
+    count = len(shown.text.tokens)
+    notes["shown"] = f"{count} tokens"
+    if count < total:
+        notes["shown"] = (
+            f"{count} of {total} tokens; a row's weights on the others are left out, its numbers "
+            "count all"
+        )
+    text = shown.text.text
+    if len(text) > MOST_CHARACTERS:
+        text = text[: MOST_CHARACTERS - 1] + "…"
+    shown = replace(shown, text=replace(shown.text, name=f"row {row}", text=text))
+    return page_text(shown, text_numbers(output), notes)
