@@ -22,13 +22,12 @@ from headscope.attention.multi_head import HeadedAttention
 from headscope.config import ModelConfig
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
-from headscope.model.pooling import build_pooling
+from headscope.model.pooling import PaddingMask, build_pooling
 from headscope.model.pretrained import Architecture, NormedEmbedding, PostNormEncoder
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
 TokenIds = Int[Tensor, "B T"]
 Tokens = Float[Tensor, "B T D"]
-PaddingMask = Bool[Tensor, "B T"] | None  # True at padding
 TokenRatios = Float[Tensor, "B T C"]  # what each token says about each class
 # Of headscope.data.evidence.Evidence: ids, places and folds
 EvidenceInputs = tuple[Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]]

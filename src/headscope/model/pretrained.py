@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
@@ -24,9 +24,9 @@ from headscope.attention import MultiHeadAttention
 from headscope.attention.functional import Dropout
 from headscope.errors import ConfigError, first_line
 from headscope.files import read_json, reading
+from headscope.model.pooling import PaddingMask
 
 Tokens = Float[Tensor, "B T D"]
-PaddingMask = Bool[Tensor, "B T"] | None  # True at padding
 Family = Literal["bert", "distilbert", "roberta", "xlm-roberta"]
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]
 # gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel
