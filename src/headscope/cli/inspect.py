@@ -30,7 +30,6 @@ from headscope.heads.report import (
     head_report,
     make_probe,
     new_recorder,
-    number_arrays,
     readout_position,
     record_study,
     run_probe,
@@ -56,11 +55,6 @@ from headscope.run import HEADS, Run, load_run, read_metric, save_json
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
 
-# Those that fit on a screen of 80 columns; heads.json and the Heads tab have all.
-TABLES = {
-    "attention": "entropy_share, mean_distance, self, previous, next, first, separator, crossing",
-    "effects": "nats, loss_zeroed, accuracy_zeroed, gate_gradient, comprehensiveness, sufficiency",
-}
 # Of a run's record: which heads matter. Older records lack some.
 KNOWN = {
     "verdicts",
@@ -162,18 +156,11 @@ def _print_text(console: Console, output: ProbeOutput) -> None:
     names = [name.split("/")[1] for name in numbers]
     if len(names) >= 10:  # more do not fit on a screen of 80 columns; the page has all
         names.remove("last")
-    _print_heads(console, "numbers of each head for this text", names, numbers, len(names) < 9)
-
-
-def _print_heads(
-    console: Console, title: str, names: list[str], numbers: Arrays, is_spaced: bool
-) -> None:
-    """Print a table with a line for each head of each layer."""
-    columns = ["layer", "head", *(name.replace("_", " ") for name in names)]
-    padding = (0, int(is_spaced), 0, 0)
+    title = "numbers of each head for this text"
+    padding = (0, int(len(names) < 9), 0, 0)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=padding)
-    for column in columns:
-        table.add_column(column, justify="right")
+    for column in ("layer", "head", *names):
+        table.add_column(column.replace("_", " "), justify="right")
     values = np.stack([numbers[f"numbers/{name}/mean"] for name in names], axis=-1)  # [L, H, N]
     for layer, head in np.ndindex(values.shape[:2]):
         table.add_row(str(layer), str(head), *(f"{value:.3f}" for value in values[layer, head]))
@@ -204,7 +191,6 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     save_json(path, _content(found))
     is_recorded = _record_study(run, data, found)
     print_effects(console, found)
-    _print_study(console, found)
     say(console, f"kept in:    {path}{', and in the record of the run' if is_recorded else ''}")
     print_next(console, run.folder)
     return path
@@ -272,22 +258,3 @@ def _content(study: Study) -> dict[str, object]:
             "divergence": study.divergence.tolist(),
         },
     }
-
-
-def _print_study(console: Console, study: Study) -> None:
-    numbers = number_arrays(study.numbers)
-    title = f"every head, over {study.texts} validation texts: "
-    for about, wanted in TABLES.items():
-        names = [name for name in wanted.split(", ") if f"numbers/{name}/mean" in numbers]
-        is_spaced = "crossing" not in names  # pairs have one column more
-        _print_heads(console, title + about, names, numbers, is_spaced)
-    if study.faithfulness is not None:
-        others = ", ".join(
-            f"{name} {measures['comprehensiveness'][0]:.3f}"
-            for name, measures in study.faithfulness.choosers.items()
-        )
-        say(
-            console,
-            "comprehensiveness: how far the predicted class's probability falls without the tokens "
-            f"with most weight\nof other choosers of tokens: {others}",
-        )

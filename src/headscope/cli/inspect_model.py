@@ -91,7 +91,9 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
         raise ConfigError(NEEDED) from error
     if is_local(path):
         path = str(expanded(path))
-        _check_folder(Path(path))
+        if not Path(path).is_dir():
+            expected = "a Hub id or a folder written by save_pretrained"
+            raise ConfigError(f"model: expected {expected}, got {path}, which does not exist")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -105,21 +107,6 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
     except Exception as error:  # transformers raises many classes, all for the same reason
         reason = first_line(error)
         raise ConfigError(f"model: expected a sequence classifier, got {path}: {reason}") from error
-
-
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"model: expected a Hub id or a folder written by save_pretrained, got {folder}, "
-            "which has no config.json"
-        )
-    pickled = [path.name for path in folder.glob("*.bin")]
-    if pickled and not [*folder.glob("*.safetensors")]:
-        raise ConfigError(
-            f"model: expected safetensors, got {listed(pickled)} in {folder}, a pickle, which may "
-            "run code when it is opened; where you trust it, load it in Python and write it again "
-            "with model.save_pretrained"
-        )
 
 
 def _labelled(
