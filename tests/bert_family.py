@@ -44,7 +44,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def peer(family: str, head: str = "Model", **options: Any) -> Any:
-    """Return a model of `transformers` with random weights, in eval mode, whose biases and norms are random too."""
+    """Return a model with random weights, biases and norms, in eval mode."""
     name, sizes = FAMILIES[family]
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(
@@ -64,7 +64,7 @@ def save(model: Any, folder: Path) -> Path:
 
 
 def write_checkpoint(folder: Path, family: str, texts: Sequence[str], **options: Any) -> Path:
-    """Write a checkpoint with a tokenizer of the family's own kind, trained on these texts, and return its folder."""
+    """Write a checkpoint with a tokenizer trained on these texts, and return its folder."""
     tokenizer = train_tokenizer(family, texts)
     save(peer(family, **({"vocab_size": tokenizer.get_vocab_size()} | options)), folder)
     tokenizer.enable_padding()  # as the files of many checkpoints have it
@@ -74,7 +74,7 @@ def write_checkpoint(folder: Path, family: str, texts: Sequence[str], **options:
 
 
 def train_tokenizer(family: str, texts: Sequence[str]) -> Tokenizer:
-    """Return WordPiece for BERT and DistilBERT, byte-level BPE for RoBERTa and Unigram for XLM-RoBERTa."""
+    """Return WordPiece for BERT and DistilBERT, BPE for RoBERTa, Unigram for XLM-RoBERTa."""
     if "roberta" not in family:
         return _wordpiece(texts)
     names = [

@@ -98,7 +98,7 @@ def inputs(kind: str = "Bert") -> dict[str, Tensor]:
 
 
 def eager_maps(model: Any, **given: Tensor) -> list[Tensor]:
-    """Return the maps that the model's own slow code returns, in the order in which the layers run."""
+    """Return the maps of the model's own eager code, in the order in which the layers run."""
     slow = copy.deepcopy(model)
     slow.set_attn_implementation("eager")
     found = slow(**given, output_attentions=True)

@@ -92,7 +92,8 @@ def test_the_parts_sum_to_the_logit(kind: str, padded: bool, dtype: torch.dtype)
     found = logit_contributions(model, *given)
     assert_sums(found, model, given, dtype)
     layers = KINDS[kind].get("num_layers", L)
-    shapes = (found.heads.shape, found.tokens.shape, found.feedforward.shape, found.bias.shape)  # type: ignore[union-attr]
+    parts = (found.heads, found.tokens, found.feedforward, found.bias)
+    shapes = tuple(part.shape for part in parts if part is not None)
     assert shapes == ((B, layers, H, C), (B, layers, H, T, C), (B, layers, C), (B, C))
 
 
@@ -144,7 +145,7 @@ def scale_of_last_norm(model: TextClassifier, held: list[tuple[Tensor, Tensor]])
 
 @pytest.mark.parametrize("head", range(H))
 def test_without_a_head_of_the_last_layer_exactly_its_contribution_is_missing(head: int) -> None:
-    """Before the last norm, that is: afterwards its scale is another one. No later block answers to the head here."""
+    """Before the last norm, whose scale changes; no later block answers to the head here."""
     model, given = classifier(torch.float64).eval(), inputs()
     held: list[tuple[Tensor, Tensor]] = []
     with torch.no_grad(), scale_of_last_norm(model, held):
@@ -267,7 +268,7 @@ def alone(ids: Tensor) -> Batch:
 
 
 class Linear(nn.Module):
-    """Two layers side by side, whose heads all reach the logits directly: a sum with a term for each of them."""
+    """Two layers side by side, whose heads all reach the logits: a sum with a term for each."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ CERTAIN = 1 / (1 + torch.tensor(-10.0, dtype=torch.float64).exp().item())
 
 
 class Bag(nn.Module):
-    """Class 1 if a token 7 is there; of two heads one looks at 7, the other at 5, and no head has any effect."""
+    """Class 1 if a token 7 is there; one head attends to 7, one to 5, and none has an effect."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def test_the_chooser_that_names_the_token_is_told_from_those_that_do_not(
 
 
 def test_rollout_follows_the_heads() -> None:
-    """Half of its mass is every token itself, so the token that one of two heads attends to stands out."""
+    """Half of its mass is the token itself, so a token that one of two heads attends to stands out."""
     found = measured(Bag(), [batch([TEXT[:1] + TEXT[2:]])], SPECIAL)
     assert found.choosers["rollout"]["comprehensiveness"][0] == pytest.approx(2 * CERTAIN - 1)
 

@@ -1,4 +1,4 @@
-"""Measures of maps whose answer is known: of texts, heads and pairs; rollout; divergence of heads."""
+"""Measures of maps whose answer is known: of texts, heads and pairs; rollout; divergences."""
 
 import math
 
@@ -186,10 +186,8 @@ def test_a_uniform_head() -> None:
 
 
 def test_a_head_that_looks_at_the_token_before() -> None:
-    expected = {
-        "entropy": 0, "entropy_share": 0, "mean_distance": (T - 1) / T, "self": 1 / T, "previous": 1, "next": 0,
-        "first": 2 / T, "last": 0,
-    }  # fmt: skip
+    expected = {"entropy": 0, "entropy_share": 0, "mean_distance": (T - 1) / T, "self": 1 / T}
+    expected |= {"previous": 1, "next": 0, "first": 2 / T, "last": 0}
     assert numbers(PREVIOUS) == pytest.approx(expected, abs=1e-6)
     assert positional(PREVIOUS) == 1  # the first token, which has none before it, need not agree
 

@@ -1,4 +1,4 @@
-"""What is read of a text beside its maps: how long the values are, and what is said without a head."""
+"""What is read of a text beside its maps: lengths of values, and answers without a head."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`headscope.show`: its numbers are the model's own, the model stays as it was, and the page is safe in a notebook."""
+"""`headscope.show`: numbers are the model's own, which stays as it was, and the page is safe."""
 
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Heads recorded while transformers.Trainer fine-tunes: the training is the same, and the record opens with the answer."""
+"""Heads recorded while transformers.Trainer fine-tunes: the training stays the same."""
 
 from pathlib import Path
 from typing import Any
