@@ -85,7 +85,7 @@ def test_the_chooser_that_names_the_token_is_told_from_those_that_do_not(
 
 
 def test_rollout_follows_the_heads() -> None:
-    """Half of its mass is the token itself, so a token that one of two heads attends to stands out."""
+    """Half of its mass is the token itself; a token that one of two heads attends to stands out."""
     found = measured(Bag(), [batch([TEXT[:1] + TEXT[2:]])], SPECIAL)
     assert found.choosers["rollout"]["comprehensiveness"][0] == pytest.approx(2 * CERTAIN - 1)
 
