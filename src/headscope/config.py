@@ -19,7 +19,7 @@ import yaml
 from pydantic import Field, Strict
 from pydantic.dataclasses import dataclass
 
-from headscope.errors import ConfigError, RunError
+from headscope.errors import ConfigError, RunError, existing_runs
 from headscope.extension import IMPORT_PATH_KEYS, is_import_path
 from headscope.files import TRY_ANOTHER, read_text, reading
 from headscope.validation import (
@@ -511,7 +511,7 @@ class TrainConfig(Settings):
         """Yield a message for each file, checkpoint or package that is not on this machine."""
         yield from self.data.absent()
         if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
-            yield message("resume", "a run folder with a config.yaml", self.resume)
+            yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
         path = self.model.path  # a resumed run has weights of its own
         if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"

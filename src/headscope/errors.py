@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -83,6 +84,13 @@ def listed(names: Sequence[object]) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the known name that is closest to a misspelled one; "" if none is close."""
     return next(iter(difflib.get_close_matches(name, [*known], n=1)), "")
+
+
+def existing_runs(run: str) -> str:
+    """Return which runs there are, where `run` was looked for and in outputs/."""
+    folders = {folder: None for folder in (Path(run).parent, Path("outputs")) if folder.is_dir()}
+    runs = [path.parent for folder in folders for path in sorted(folder.glob("*/config.yaml"))]
+    return f"runs here: {listed(runs)}" if runs else "headscope train makes one"
 
 
 def separator_hint(columns: Sequence[str], keys: str = "data.") -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig, format_conflicts
-from headscope.errors import ConfigError
+from headscope.errors import ConfigError, existing_runs
 from headscope.validation import MOST, STRICT, Conflicts, Settings, message, override
 
 Dtype = Literal["float64", "float32", "bfloat16"]
@@ -48,7 +48,7 @@ def _output_fault(output: str, overwrite: bool) -> Iterator[str]:
 
 def _run_fault(run: str) -> Iterator[str]:
     if not Path(run).is_dir():
-        yield message("run", "a folder that `headscope train` has written", run)
+        yield message("run", "a run folder", run, existing_runs(run))
 
 
 @dataclass(config=STRICT)

@@ -135,12 +135,12 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("train name=../elsewhere", "name: expected the name of a folder below outputs_dir, got '../elsewhere'"),
         (f"train name={'x' * 300}", "name: expected at most 255 bytes, got 'xxx"),
         (f"train data.path={'x' * 300}", "xxx.*: file name too long; choose a shorter name"),
-        ("train resume=nowhere", "resume: expected a run folder with a config.yaml, got 'nowhere'"),
+        ("train resume=nowhere", "resume: expected a run folder, got 'nowhere'; headscope train makes one"),
         ("train data=licences", "data: expected one of ag_news, .*, got 'licences'; did you mean data=licenses?"),
         ("train -m data=licenses,licences", "data: expected one of .*; did you mean data=licenses"),
         ("train experiment=smok", "experiment: expected one of .*; did you mean experiment=smoke"),
         ("evaluate run=. data=filez data.path=a", "data: expected one of .*; did you mean data=files"),
-        ("evaluate run=nowhere", "run: expected a folder that .*, got 'nowhere'"),
+        ("evaluate run=nowhere", "run: expected a run folder, got 'nowhere'; headscope train makes one"),
         ("inspect text=words", "run: expected a run folder, got null; or give a classifier"),
         ("tune", "space: missing .*; give it as space="),
         ("export run=.", "output: missing .*; give it as output="),
@@ -171,6 +171,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert re.match(f"error: {words.replace('?', '.').replace('+', '.')}", shown.err), shown.err
     assert len(shown.err.strip().splitlines()) == 1
     assert not Path("outputs").exists()
+
+
+def test_a_run_that_does_not_exist_is_answered_with_those_that_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("first", "second"):
+        (Path("outputs") / name).mkdir(parents=True)
+        (Path("outputs") / name / "config.yaml").touch()
+    for word in ("run=outputs/frist", "run=first"):
+        assert run("evaluate", word) == 2
+        assert capsys.readouterr().err.endswith("; runs here: outputs/first, outputs/second\n")
 
 
 def test_all_wrong_values_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,7 +299,7 @@ def test_the_table_has_every_job_before_the_first_one_ends(monkeypatch: pytest.M
         cli.main(sweep)
     with Path("outputs/heads/sweep.csv").open(newline="") as file:
         rows = [*csv.DictReader(file)]
-    statuses = {"4": "not finished", "2": "not finished", "8": "not begun"}
+    statuses = {"4": "not finished", "2": "not finished", "8": "pending"}
     assert [(row["model.num_heads"], row["status"]) for row in rows] == [*statuses.items()]
     monkeypatch.setattr(headscope.training.train, "train", lambda config: None)
     assert run(*sweep) == 0

@@ -81,7 +81,11 @@ def test_the_ready_space_is_one_that_every_trial_can_be_trained_with() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        ("model.num_heads", "4", "model.num_heads: got 4, takes several values, such as 1,2,4"),
+        (
+            "model.num_heads",
+            "4",
+            "model.num_heads: expected several values, such as 1,2,4 or interval(0, 0.4), got 4",
+        ),
         ("model.num_heads", "'[1,2],[3]'", "takes numbers, words, true, false or null"),
         ("model.num_heads", "[1,2],[3]", "space=.*: while parsing a block mapping"),
         ("model.num_heads", "interval(4, 1)", "model.num_heads: interval"),
@@ -104,7 +108,8 @@ def test_what_cannot_be_searched_is_one_line(
 
 def test_a_space_that_is_not_there_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"space: got 'nowhere', takes a file like configs/sweep/learning\.yaml"
+        ConfigError,
+        match=r"space: expected a file like configs/sweep/learning\.yaml, or its name, got 'nowhere'",
     ):
         read_space("nowhere")
 
@@ -237,7 +242,7 @@ def test_another_search_of_that_name_is_refused(tmp_path: Path) -> None:
     assert worker(tmp_path, trials=99).study.user_attrs["settings"]["seed"] == "0"
     with pytest.raises(
         ConfigError,
-        match=r"holds a search that was begun with seed=0; give the same, or another name",
+        match=r"holds a search that was started with seed=0; give the same, or another name",
     ):
         worker(tmp_path, seed=1)
     with pytest.raises(ConfigError, match=r"begun with no space of model\.num_heads; give"):

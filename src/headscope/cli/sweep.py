@@ -91,7 +91,7 @@ class SweepTable(Callback):
             _write_plan(Path(config.hydra.sweep.dir), jobs, fixed_of(parsed(words)))
 
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
-        """Write the rows of all jobs that have begun."""
+        """Write the rows of all started jobs."""
         if config.hydra.mode is not None and config.hydra.mode.name == "MULTIRUN":
             write_table(Path(config.hydra.sweep.dir))
 
@@ -266,7 +266,7 @@ def _write_plan(folder: Path, jobs: Sequence[Sequence[str]], fixed: Container[st
 
 
 def job_row(folder: Path) -> dict[str, str]:
-    """Return the row of a job that has begun: what was overridden, and its scores or why it failed."""
+    """Return the row of a started job: what was overridden, and its scores or why it failed."""
     row = {"job": folder.name}
     try:
         job = read_json(folder / JOB, dict)
@@ -314,7 +314,7 @@ def write_table(folder: Path) -> list[Row]:
     rows = [
         job_row(folder / name)
         if name in begun
-        else {"job": name, **planned[name]["overrides"], "status": "not begun"}
+        else {"job": name, **planned[name]["overrides"], "status": "pending"}
         for name in sorted(numbers, key=lambda name: (numbers[name], name))
     ]
     columns = list(dict.fromkeys(["job", *(column for row in rows for column in row)]))

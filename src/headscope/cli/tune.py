@@ -86,7 +86,7 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
     """Train until the study has `trials` trials; show the best ones, and write sweep.csv, best.yaml and study.html.
 
     Raises:
-        ConfigError: for a space that cannot be searched, or a study that was begun with other settings.
+        ConfigError: for a space that cannot be searched, or a study that was started with other settings.
         Stopped, KeyboardInterrupt: after a signal; the trial that was at work is tried again by the next worker.
     """
     console, config.name = (
@@ -137,7 +137,7 @@ def read_space(name: str) -> Space:
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise ConfigError(
-            f"space: got {shown(repr(name))}, takes a file like configs/sweep/learning.yaml, or its name"
+            f"space: expected a file like configs/sweep/learning.yaml, or its name, got {shown(repr(name))}"
         )
     try:
         content = OmegaConf.load(path)
@@ -179,7 +179,7 @@ def _distribution(place: str, key: str, text: str) -> BaseDistribution:
     except (HydraException, ValueError, TypeError, IndexError) as error:
         raise ConfigError(f"{place}: {key}: {shown(text)}: {first_line(error)}") from None
     raise ConfigError(
-        f"{place}: {key}: got {shown(text)}, takes several values, such as 1,2,4 or interval(0, 0.4)"
+        f"{place}: {key}: expected several values, such as 1,2,4 or interval(0, 0.4), got {shown(text)}"
     )
 
 
@@ -255,7 +255,7 @@ class Search:
         self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_min_trials=3)
 
     def _check_same(self) -> None:
-        """Refuse to go on with other settings, or another space, than the search was begun with."""
+        """Raise an error for other settings, or another space, than the search was started with."""
         settings = flatten(asdict(self.config))
         now = {key: repr(value) for key, value in settings.items() if key not in UNFIXED}
         now |= {f"space of {key}": distribution_to_json(found) for key, found in self.space.items()}
@@ -264,7 +264,7 @@ class Search:
             if before.get(key) != now.get(key):
                 was = f"{key}={before[key]}" if key in before else f"no {key}"
                 raise ConfigError(
-                    f"{self.folder} holds a search that was begun with {was}; give the same, or another name"
+                    f"{self.folder} holds a search that was started with {was}; give the same, or another name"
                 )
         self.study.set_user_attr("settings", now)
 

@@ -114,7 +114,7 @@ class Batch(NamedTuple):
         key_padding_mask: True at padding; None where there is none, which spares the attention
             kernel a mask.
         segment_ids: for pairs, which text a token belongs to.
-        labels: class of each text, -1 where it is not known; or, where a text has any number of
+        labels: class of each text, -1 where it is unknown; or, where a text has any number of
             them, [B, C], 1 at the classes that a text has and 0 at the others.
         rows: place of each text in its split.
         evidence: known n-grams at each token, where the model reads them.
