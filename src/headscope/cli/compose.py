@@ -21,9 +21,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.config import INTERPOLATION, TrainConfig, read_config
-from headscope.errors import ConfigError, did_you_mean, first_line
+from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
 from headscope.training.resume import check_kept
-from headscope.validation import check, flatten, keys, override, unknown_key, validate
+from headscope.validation import check, flatten, keys, message, override, unknown_key, validate
 
 INSTALLED = Path(__file__).parents[1] / "configs"
 CHECKOUT = Path(__file__).parents[3] / "configs"
@@ -200,8 +200,8 @@ def _resumed(content: Mapping[str, Any], overrides: Iterable[Override]) -> Train
     """
     path = Path(str(content["resume"]), "config.yaml")
     if not path.is_file():
-        folder = content["resume"]
-        raise ConfigError(f"resume: expected a run folder with a config.yaml, got {folder!r}")
+        folder = str(content["resume"])
+        raise ConfigError(message("resume", "a run folder", folder, existing_runs(folder)))
     before = read_config(path)
     values = flatten(content)
     given = {entry.key_or_group: entry for entry in overrides if not entry.is_delete()}
