@@ -16,7 +16,7 @@ const CLASSES = 8; // of the prediction
    at the token that has the focus or else at the query. */
 class TokenRow {
   constructor(store, label) {
-    Object.assign(this, { store, tokens: [], texts: null, marked: [], stop: null });
+    Object.assign(this, { store, tokens: [], texts: null });
     this.root = element("div", { class: "tokens", role: "group", "aria-label": label });
     const point = (event) => this.onToken(event, (index) => store.pointToken(index));
     this.root.addEventListener("pointerover", point);
@@ -38,36 +38,25 @@ class TokenRow {
     if (texts === this.texts) return;
     this.texts = texts;
     this.root.dir = segments === null ? directionOf(text) : "ltr"; // a pair has one for each block
-    const attributes = { class: "token", type: "button", tabindex: "-1", "aria-pressed": "false" };
+    const attributes = { class: "token", type: "button" };
     this.tokens = texts.map((token) => element("button", attributes, isolated(token)));
     for (const place of special ?? []) this.tokens[place].classList.add("special");
-    Object.assign(this, { marked: [], stop: null });
     this.root.replaceChildren(...blocksOf(this.tokens, texts, segments));
     this.mark();
   }
 
   mark() {
     const { query, key, lock } = this.store;
-    for (const token of this.marked) {
-      token.classList.remove("query", "key");
-      token.setAttribute("aria-pressed", "false");
-    }
+    const focused = this.tokens.indexOf(document.activeElement);
+    const stop = focused >= 0 ? focused : query; // of the Tab key
+    this.tokens.forEach((token, place) => {
+      token.classList.toggle("query", place === query);
+      token.classList.toggle("key", place === key);
+      token.setAttribute("aria-pressed", String(place === query && lock !== null));
+      token.tabIndex = place === stop ? 0 : -1;
+    });
     const first = this.tokens[query];
-    const second = key === null ? undefined : this.tokens[key];
-    this.marked = [first, second].filter(Boolean);
-    first?.classList.add("query");
-    second?.classList.add("key");
-    first?.setAttribute("aria-pressed", String(lock !== null));
-    const focused = document.activeElement;
-    this.stopAt(this.tokens.includes(focused) ? focused : first);
     if (first && !this.root.matches(":hover")) reveal(this.root, first);
-  }
-
-  stopAt(token) {
-    if (!token || token === this.stop) return;
-    if (this.stop) this.stop.tabIndex = -1;
-    this.stop = token;
-    token.tabIndex = 0;
   }
 
   /* Shade each token by its weight; below zero, of a difference, in the other colour. */
