@@ -195,7 +195,8 @@ class Run:
         found = logit_contributions(self.model, *inputs)[0]
         label = self.labels[int(found.logits.argmax())]
         direction = class_direction(found.logits, self.objective)  # [C]
-        tokens = shown_tokens(self.tokenizer, self.tokenizer.encode(*parts), parts)
+        encoding = self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None)
+        tokens = shown_tokens(self.tokenizer, encoding, parts)
         assert found.tokens is not None
         by_token = (found.tokens @ direction).numpy()  # [L, H, T, C] @ [C] -> [L, H, T]
         (prediction,) = self.predict([text])

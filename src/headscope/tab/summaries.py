@@ -1,7 +1,7 @@
 """What is written into event files: the mark of a record, and Markdown that shows text as it is."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,6 @@ def probe_markdown(
         ("probabilities", ", ".join(f"{literal(name)} {share:.3f}" for name, share in ranked)),
     ]
     return "\n\n".join(f"**{name}** &#160; {content}" for name, content in rows)
-
-
-def table_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, with a cell for each column, whose cells are shown as they stand."""
-    cells = [list(map(literal, row)) for row in (columns, *rows)]
-    cells.insert(1, ["---"] * len(columns))
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def add_summary(writer: Any, summary: Summary, step: int | None = None) -> None:
