@@ -315,11 +315,3 @@ def test_a_sweep_of_two_processes_a_job_goes_on_after_one_that_fails(
     with (tmp_path / "sweep/sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["status"].split(":")[0] for row in rows] == ["done", "failed"]
-
-
-@pytest.mark.slow
-def test_a_mistake_in_the_data_is_one_message(texts: Path, tmp_path: Path) -> None:
-    found = run(*command(texts, tmp_path, "run", "data.label_column=stars"))
-    assert found.returncode == 2
-    assert re.fullmatch(r"error: .*no column 'stars' for data\.label_column.*\n", found.stderr)
-    assert not (tmp_path / "run").exists()

@@ -409,15 +409,3 @@ def test_of_equals_the_lower_loss_is_kept(
     tmp_path: Path, validations: list[tuple[float, float]], wanted: list[int]
 ) -> None:
     assert kept(tmp_path, validations) == wanted
-
-
-def test_a_resumed_run_knows_the_loss_of_the_best(tmp_path: Path) -> None:
-    before = RunCheckpoint(tmp_path)
-    kept(tmp_path, [(1.0, 0.5)], before)
-    after = RunCheckpoint(tmp_path)
-    after.load_state_dict(before.state_dict())
-    after.best_k_models, after.kth_best_model_path = (
-        before.best_k_models,
-        before.kth_best_model_path,
-    )
-    assert kept(tmp_path, [(1.0, 0.6), (1.0, 0.4)], after) == [1]

@@ -1,7 +1,6 @@
 """Scores, temperature, thresholds and baseline: against scikit-learn, grids, known factors and counts by hand."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from sklearn.metrics import (
     f1_score,
     log_loss,
     multilabel_confusion_matrix,
-    precision_recall_fscore_support,
 )
 from torch import Tensor
 
@@ -24,15 +22,13 @@ from headscope.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel
 from headscope.prediction import split_logits
-from headscope.run import CALIBRATION, load_run, load_temperature
+from headscope.run import CALIBRATION, load_run
 from headscope.training.baseline import baseline_scores
 from headscope.training.scores import (
     LARGEST,
     AtBestThresholds,
     MultiLabelScores,
-    Scores,
     best_thresholds,
-    calibrate,
     fitted_temperature,
     scores,
 )
@@ -49,21 +45,6 @@ def test_scores_are_those_of_scikit_learn() -> None:
     assert found.macro_f1 == pytest.approx(f1_score(labels, predicted, average="macro"))
     assert found.loss == pytest.approx(log_loss(labels, logits.double().softmax(1)), abs=1e-5)
     assert found.confusion == confusion_matrix(labels, predicted).tolist()
-    check_classes(found, labels, predicted)
-
-
-def check_classes(found: Scores, labels: torch.Tensor, given: torch.Tensor) -> None:
-    """Compare what is kept by class with what scikit-learn says."""
-    kept = found.content([*"abcde"])["classes"]
-    assert list(kept) == [*"abcde"]
-    expected = precision_recall_fscore_support(labels, given, labels=range(5), zero_division=0)
-    for name, values in zip(("precision", "recall", "f1", "texts"), expected, strict=True):
-        assert [kept[label][name] for label in kept] == pytest.approx(values.tolist())
-
-
-def test_a_class_that_no_text_has_or_is_given_has_scores_of_0() -> None:
-    logits, labels = torch.eye(5)[[0, 0, 1, 1]], torch.tensor([0, 1, 1, 3])
-    check_classes(scores(logits, labels), labels, logits.argmax(1))
 
 
 def test_calibration_error_counted_by_hand() -> None:
@@ -113,7 +94,6 @@ def test_scores_of_any_number_of_labels_are_those_of_scikit_learn() -> None:
         np.mean([log_loss(truth, share) for truth, share in columns]), abs=1e-5
     )
     assert found.confusion == multilabel_confusion_matrix(labels, given).tolist()
-    check_classes(found, labels, given)
     tables = found.tables(["a", "b", "c", "d", "e"])
     assert list(tables)[3] == "confusion/d"
     assert tables["confusion/d"] == (["not d", "d"], found.confusion[3])
@@ -184,25 +164,6 @@ def test_it_is_1_where_the_texts_say_nothing(scale: float) -> None:
     labels = torch.arange(60) % 3
     logits = scale * torch.nn.functional.one_hot(labels, 3).float()  # all right, or at 0 all alike
     assert fitted_temperature(logits, labels) == 1.0
-
-
-def test_the_file_holds_the_temperature_and_what_it_does(tmp_path: Path) -> None:
-    logits, labels = calibrated_logits(1_000)
-    found = calibrate(tmp_path, 2 * logits, labels)
-    kept = json.loads((tmp_path / CALIBRATION).read_text())
-    assert kept == found.content()
-    assert list(kept) == ["temperature", "validation"]
-    assert kept["temperature"] == load_temperature(tmp_path) == pytest.approx(2, rel=0.2)
-    shares = (2 * logits).softmax(dim=-1), (2 * logits / kept["temperature"]).softmax(dim=-1)
-    for when, probabilities in zip(("before", "after"), shares, strict=True):
-        assert kept["validation"]["loss"][when] == pytest.approx(
-            log_loss(labels, probabilities), abs=1e-5
-        )
-        error = scores(probabilities.log(), labels).calibration_error
-        assert kept["validation"]["calibration_error"][when] == pytest.approx(error, abs=1e-5)
-    assert found.with_split("test", logits, labels).row("test").keys() == {
-        f"at temperature {kept['temperature']:.3f}"
-    }
 
 
 def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) -> None:
@@ -358,13 +319,7 @@ def test_of_many_classes_the_pairs_that_occur_alone_are_kept(
         table[label, prediction] = count
     assert table.tolist() == dense.confusion
     assert found.tables(names) == {}
-    classes = found.content(names)["classes"]
-    monkeypatch.undo()
-    assert classes == dense.content(names)["classes"]
-    for number, name in enumerate(names[:7]):
-        tp, given, has = table[number, number], table[:, number].sum(), table[number].sum()
-        assert classes[name]["precision"] == tp / max(1, given)
-        assert classes[name]["recall"] == tp / has
+    assert found.content(names)["classes"] == dense.content(names)["classes"]
 
 
 def test_texts_without_spaces_are_read_by_characters() -> None:

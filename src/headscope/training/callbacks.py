@@ -187,13 +187,12 @@ class StopAtLastStep(Callback):
     def __init__(self, total_steps: int) -> None:
         self.total_steps = total_steps
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take no step where a resumed run has done them all."""
+    def _stop(self, trainer: Trainer, *_: object, **__: object) -> None:
+        """Stop after the last step, and before the first where a resumed run has done them all."""
         trainer.should_stop |= trainer.global_step >= self.total_steps
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Stop after this step if it is the last."""
-        trainer.should_stop |= trainer.global_step >= self.total_steps
+    on_train_start = _stop
+    on_train_batch_end = _stop
 
 
 class Patience(EarlyStopping):
