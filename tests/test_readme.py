@@ -142,7 +142,7 @@ def test_the_japanese_page_opens_with_what_its_commands_print(tmp_path: Path, ru
     printed = run(sys.executable, "-m", "headscope", "verify", "show=published").splitlines()
     (promised,) = blocks("README.ja.md", "text")
     *lines, last = promised.splitlines()
-    assert [line for line in lines if line not in map(str.rstrip, printed)] == []
+    assert [line for line in lines if line not in [*map(str.rstrip, printed)]] == []
     assert last.split(":")[0] == printed[-1].split(":")[0]
     own_encoder, _ = blocks("README.ja.md", "python")
     assert run(sys.executable, "-c", own_encoder) == "(4, 9, 9)\n"
