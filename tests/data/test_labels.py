@@ -94,8 +94,8 @@ def test_lines_as_fasttext_writes_them_may_have_any_number_of_labels(tmp_path: P
     assert found(load_corpus(config)) == wanted()
     config.multi_label = False
     assert rejected(config).endswith(
-        "lines.txt, line 1: expected one '__label__name' and a text, got '__label__x __label__z text aa' "
-        "(for lines with several set data.multi_label=true)"
+        "lines.txt, line 1: expected one '__label__name' and a text, got '__label__x __label__z text aa'; "
+        "for any number of labels set data.multi_label=true"
     )
 
 

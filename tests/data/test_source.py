@@ -67,23 +67,17 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, ending: str) -> None:
     assert load(write_rows(tmp_path / f"rows.{ending}", ROWS)) == {"train": ROWS}
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl"])
+@pytest.mark.parametrize("ending", ["csv", "json"])
 def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path, ending: str) -> None:
     path = write_rows(tmp_path / f"rows.{ending}", ROWS)
     write_text(path, BYTE_ORDER_MARK + path.read_text(encoding="utf-8"))
     assert load(path)["train"] == ROWS
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv"])
-def test_words_such_as_none_are_words_and_only_an_empty_field_is_null(
-    tmp_path: Path, ending: str
-) -> None:
-    words = [
-        {"text": word, "label": label}
-        for word, label in [("None", "NA"), ("null", "n/a"), ("nan", "x")]
-    ]
-    path = write_rows(tmp_path / f"rows.{ending}", [*words, {"text": "", "label": "x"}])
-    assert load(path)["train"] == [*words, {"text": "", "label": "x"}]
+def test_words_such_as_none_are_words(tmp_path: Path) -> None:
+    cells = [("None", "NA"), ("null", "n/a"), ("nan", "x"), ("", "x")]
+    words = [{"text": word, "label": label} for word, label in cells]
+    assert load(write_rows(tmp_path / "rows.csv", words))["train"] == words
 
 
 def test_lines_as_fasttext_reads_them_give_text_and_label(tmp_path: Path) -> None:
@@ -136,18 +130,15 @@ def test_a_folder_for_each_class_is_one_split(tmp_path: Path) -> None:
 def test_hidden_folders_are_no_classes_and_no_splits(tmp_path: Path) -> None:
     for place in ("pos/a", "neg/a", ".cache/a", "pos/.ipynb_checkpoints/a-checkpoint", "_old/a"):
         write_text(tmp_path / f"{place}.txt", place)
-    assert load(tmp_path) == {
-        "train": [{"text": "neg/a", "label": "neg"}, {"text": "pos/a", "label": "pos"}]
-    }
+    rows = [{"text": f"{label}/a", "label": label} for label in ("neg", "pos")]
+    assert load(tmp_path) == {"train": rows}
 
 
 def test_folders_for_classes_may_lie_below_folders_for_splits(tmp_path: Path) -> None:
     for split in ("train", "test"):
         for label in ("neg", "pos"):
             write_text(tmp_path / split / label / "0_1.txt", f"{split} {label}")
-        write_text(
-            tmp_path / split / "urls.txt", "stands beside the classes, as in the IMDB archive"
-        )
+        write_text(tmp_path / split / "urls.txt", "beside the classes, as in the IMDB archive")
     assert load(tmp_path) == {
         split: [{"text": f"{split} {label}", "label": label} for label in ("neg", "pos")]
         for split in ("train", "test")
@@ -155,70 +146,48 @@ def test_folders_for_classes_may_lie_below_folders_for_splits(tmp_path: Path) ->
 
 
 def test_a_folder_in_hub_layout_has_its_splits_by_name_or_by_its_card(tmp_path: Path) -> None:
+    files = ""
     for split in ("train", "test"):
-        write_rows(tmp_path / "named" / f"{split}.csv", [{"text": split, "label": 1}])
-        write_rows(
-            tmp_path / "carded" / "short" / f"{split}-0.parquet",
-            [{"text": f"short {split}", "label": 2}],
-        )
-    files = "".join(
-        f"\n  - {{split: {split}, path: short/{split}-*}}" for split in ("train", "test")
-    )
-    write_text(
-        tmp_path / "carded" / "README.md",
-        f"---\nconfigs:\n- config_name: short\n  data_files:{files}\n---\n",
-    )
-    assert load(tmp_path / "named") == {
-        split: [{"text": split, "label": 1}] for split in ("train", "test")
-    }
-    carded = load(tmp_path / "carded", name="short")
-    assert carded == {
-        split: [{"text": f"short {split}", "label": 2}] for split in ("train", "test")
-    }
+        row = {"text": split, "label": 1}
+        write_rows(tmp_path / "named" / f"{split}.csv", [row])
+        write_rows(tmp_path / "carded" / "short" / f"{split}-0.parquet", [row])
+        files += f"\n  - {{split: {split}, path: short/{split}-*}}"
+    card = f"---\nconfigs:\n- config_name: short\n  data_files:{files}\n---\n"
+    write_text(tmp_path / "carded" / "README.md", card)
+    wanted = {split: [{"text": split, "label": 1}] for split in ("train", "test")}
+    assert load(tmp_path / "named") == wanted
+    assert load(tmp_path / "carded", name="short") == wanted
 
 
 @pytest.mark.parametrize(
     ("encoding", "name"),
     [
-        ("utf-8-sig", "utf-8"),
         ("utf-16", "utf-8"),
         ("cp1252", "cp1252"),
         ("shift_jis", "Shift-JIS"),
-        ("utf-16-le",) * 2,
+        ("utf-16-le", "utf-16-le"),
     ],
 )
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "txt"])
 def test_a_file_may_be_in_any_encoding_and_utf_16_says_so_itself(
-    tmp_path: Path, encoding: str, name: str, ending: str
+    tmp_path: Path, encoding: str, name: str
 ) -> None:
-    rows = [
-        {"text": {"cp1252": "café"}.get(encoding, "日本語ソ表"), "label": "x"},
-        {"text": "two", "label": "y"},
-    ]
-    path = (
-        write_rows(tmp_path / "class" / f"train.{ending}", rows)
-        if ending != "txt"
-        else tmp_path / "train.txt"
-    )
-    text = (
-        path.read_text("utf-8")
-        if ending != "txt"
-        else "".join(f"__label__{r['label']} {r['text']}\n" for r in rows)
-    )
-    path.write_bytes(text.encode(encoding))
-    for place in {path, path if ending == "txt" else path.parent}:
+    text = "café" if encoding == "cp1252" else "日本語ソ表"
+    rows = [{"text": text, "label": "x"}, {"text": "two", "label": "y"}]
+    table = tmp_path / "class" / "train.csv"
+    lines = write_text(tmp_path / "train.txt", f"__label__x {text}\n__label__y two\n")
+    for path in (write_rows(table, rows), lines):
+        path.write_bytes(path.read_text("utf-8").encode(encoding))
+    for place in (table, table.parent, lines):
         assert load(place, encoding=name)["train"] == rows
 
 
-@pytest.mark.parametrize(("separator", "given"), [(";", ";"), ("\t", "\\t"), ("|", "|")])
-def test_cells_may_be_separated_by_any_sign(tmp_path: Path, separator: str, given: str) -> None:
-    path = write_text(
-        tmp_path / "train.csv", f'text{separator}label\n"one{separator}two, three"{separator}x\n'
-    )
+@pytest.mark.parametrize(("separator", "given"), [(";", ";"), ("\t", "\\t")])
+def test_any_column_delimiter(tmp_path: Path, separator: str, given: str) -> None:
+    text = f'text{separator}label\n"one{separator}two, three"{separator}x\n'
+    path = write_text(tmp_path / "train.csv", text)
+    rows = [{"text": f"one{separator}two, three", "label": "x"}]
     for place in (path, tmp_path):
-        assert load(place, separator=given) == {
-            "train": [{"text": f"one{separator}two, three", "label": "x"}]
-        }
+        assert load(place, separator=given) == {"train": rows}
 
 
 def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_path: Path) -> None:
@@ -305,7 +274,7 @@ def assert_rejected_once(logged: list[str], path: Path, *parts: str) -> None:
     assert logged == []
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "txt", "class/1.txt"])
+@pytest.mark.parametrize("ending", ["csv", "json", "class/1.txt"])
 def test_a_file_in_another_encoding_is_rejected_by_name(
     tmp_path: Path, logged: list[str], ending: str
 ) -> None:
@@ -327,7 +296,6 @@ def test_a_file_in_another_encoding_is_rejected_by_name(
 SEPARATED = "has more cells than the first line, which has 1; put quotes around a text with a ',' in it; its"
 
 
-@pytest.mark.parametrize("in_folder", [False, True])
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -358,23 +326,17 @@ SEPARATED = "has more cells than the first line, which has 1; put quotes around 
             ": column 'label' holds labels of several kinds",
         ),
         ("train.parquet", "PAR1, but no more", ": cannot be read as parquet"),
+        ("rows.csv", "", ": has no rows"),
+        ("rows.xml", "<a/>", ": expected a name"),
     ],
 )
 def test_a_broken_file_is_rejected_by_name_and_row(
-    tmp_path: Path, logged: list[str], name: str, content: str, message: str, in_folder: bool
+    tmp_path: Path, logged: list[str], name: str, content: str, message: str
 ) -> None:
-    write_rows(tmp_path / f"test{Path(name).suffix}", ROWS)
     path = write_text(tmp_path / name, content)
-    assert_rejected_once(logged, tmp_path if in_folder else path, f"{path}{message}")
-
-
-def test_an_empty_file_and_one_of_an_unknown_kind_are_rejected(
-    tmp_path: Path, logged: list[str]
-) -> None:
-    assert_rejected_once(logged, write_text(tmp_path / "rows.csv", ""), "rows.csv: has no rows")
-    assert_rejected_once(
-        logged, write_text(tmp_path / "rows.xml", "<a/>"), "rows.xml: expected a name"
-    )
+    assert_rejected_once(logged, path, f"{path}{message}")
+    if name == "train.parquet":
+        assert_rejected_once(logged, tmp_path, f"{path}{message}")
 
 
 # prints what each of several configurations gives: its rows, or the message of the DataError
@@ -443,11 +405,10 @@ def test_a_hub_id_is_loaded_by_name_and_revision(tmp_path: Path) -> None:
     assert unknown.startswith("data.path=an/other: Dataset 'an/other' doesn't exist on the Hub")
 
 
-@pytest.mark.parametrize("at_once", [3, 1000])
 def test_lines_and_folders_of_texts_are_read_from_a_file_in_the_cache_and_stay_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.data.source.ROWS_PER_BATCH", at_once)
+    monkeypatch.setattr("headscope.data.source.ROWS_PER_BATCH", 3)
     rows = [(f"text {row}", "xy"[row % 2]) for row in range(7)]
     lines = write_text(
         tmp_path / "lines.txt", "".join(f"__label__{label} {text}\n" for text, label in rows)

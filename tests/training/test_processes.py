@@ -94,7 +94,7 @@ def test_more_processes_than_batches_are_refused(
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 99)
     with pytest.raises(
         ConfigError,
-        match=r"trainer\.devices: 99 processes share \d+ batches, so some have none; take",
+        match=r"trainer\.devices: expected at most \d+ processes, .*got 99; lower it",
     ):
         data.sampler("train")
 

@@ -34,23 +34,14 @@ BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """The token ids of N texts.
+    """The token ids of N texts."""
 
-    Attributes:
-        ids: all texts' ids, one after the other.
-        starts: [N + 1], where each text begins; the last is where all end.
-        segments: for pairs, 0 or 1 beside each id.
-        num_cut: how many texts were longer than max_length.
-        words: the word that each token shows, where they are asked for.
-        evidence: the known n-grams of each token, where the model reads them.
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    segments: np.ndarray | None
-    num_cut: int
-    words: WordTexts | None = None
-    evidence: EvidenceTexts | None = None
+    ids: np.ndarray  # of all texts, one after the other
+    starts: np.ndarray  # [N + 1], where each text begins; the last is where all end
+    segments: np.ndarray | None  # for pairs, 0 or 1 beside each id
+    num_cut: int  # texts longer than max_length
+    words: WordTexts | None = None  # the word that each token shows, where they are asked for
+    evidence: EvidenceTexts | None = None  # where the model reads it
 
     @property
     def lengths(self) -> np.ndarray:
@@ -107,28 +98,19 @@ def encode_texts(
 
 
 class Batch(NamedTuple):
-    """Some texts, padded to the longest of them.
+    """B texts, padded to the longest of them.
 
-    Attributes:
-        token_ids: 0 at padding.
-        key_padding_mask: True at padding; None where there is none, which spares the attention
-            kernel a mask.
-        segment_ids: for pairs, which text a token belongs to.
-        labels: class of each text, -1 where it is unknown; or, where a text has any number of
-            them, [B, C], 1 at the classes that a text has and 0 at the others.
-        rows: place of each text in its split.
-        evidence: known n-grams at each token, where the model reads them.
-        share: what its loss is multiplied by where an optimizer step takes several batches: see
-            `BatchLoader`.
+    A label is the class of a text, -1 where it is unknown; or, where a text has any number of
+    them, 1 at the classes that it has and 0 at the others.
     """
 
-    token_ids: Int[Tensor, "B T"]
-    key_padding_mask: Bool[Tensor, "B T"] | None
-    segment_ids: Int[Tensor, "B T"] | None
+    token_ids: Int[Tensor, "B T"]  # 0 at padding
+    key_padding_mask: Bool[Tensor, "B T"] | None  # True at padding; None without any: faster
+    segment_ids: Int[Tensor, "B T"] | None  # for pairs, which text a token belongs to
     labels: Int[Tensor, "B *C"]
-    rows: Int[Tensor, " B"]
-    evidence: Evidence | None = None
-    share: float = 1.0
+    rows: Int[Tensor, " B"]  # place of each text in its split
+    evidence: Evidence | None = None  # where the model reads it
+    share: float = 1.0  # factor of its loss where a step takes several batches: see BatchLoader
 
     @property
     def inputs(self) -> tuple[Any, ...]:

@@ -74,11 +74,7 @@ def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes.
-
-    Two different rows of N have one digest with a probability of about N^2 / 2^129: 10^-21 for a
-    billion rows.
-    """
+    """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes: different for other rows."""
     return np.fromiter(map(digest, rows), dtype="S16")
 
 

@@ -76,35 +76,23 @@ class TextDataModule(LightningDataModule):
             if texts.words is not None:
                 if self.evidence is None:
                     self.evidence = known_ngrams(texts.words)  # of the first split, train
-                folds = assign_folds(self.groups()) if role == "train" else None
+                folds = None
+                if role == "train":
+                    groups = self.corpus.groups  # known after a cut
+                    folds = assign_folds(groups_of(split) if groups is None else groups)
                 texts = replace(texts, evidence=self.evidence.find(texts.words, folds))
             self.encoded[role] = texts
-
-    def groups(self) -> np.ndarray:
-        """Return the group of near-duplicates of each training text, known after a cut."""
-        if self.corpus.groups is None:
-            return groups_of(self.corpus.splits["train"])
-        return self.corpus.groups
-
-    @property
-    def num_segments(self) -> int:
-        """2 for pairs of texts, else 1."""
-        return 2 if self.config.text_pair_column else 1
 
     def labels(self, role: str) -> np.ndarray:
         """Return the class of each text, [N], or, with multi_label, 1 at each class, [N, C]."""
         return numbers(self.corpus.splits[role], "label")
 
     def ratios(self, classes: np.ndarray) -> np.ndarray:
-        """Return the log-count ratios of the known n-grams, [K + 1, n, C]; see `log_count_ratios`.
-
-        Args:
-            classes: [N, C], True where a training text has a class.
-        """
-        train = self.encoded["train"]
-        if train.evidence is None or self.evidence is None:
+        """Return `log_count_ratios` of the training texts, whose classes are [N, C]."""
+        evidence = self.encoded["train"].evidence
+        if evidence is None or self.evidence is None:
             raise ValueError("no n-grams are known")
-        return log_count_ratios(train.evidence, classes, len(self.evidence))
+        return log_count_ratios(evidence, classes, len(self.evidence))
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split for this process; those of train are shuffled."""
@@ -118,26 +106,28 @@ class TextDataModule(LightningDataModule):
         sampler = TokenBudgetSampler(self.encoded[role].lengths, budget, seed, rank, world_size)
         if role == "train" and not len(sampler):
             raise ConfigError(
-                f"trainer.devices: {world_size} processes share {len(sampler.cuts) - 1} batches, "
-                "so some have none; "
-                "take fewer, or lower data.tokens_per_batch"
+                f"trainer.devices: expected at most {len(sampler.cuts) - 1} processes, one a "
+                f"batch, got {world_size}; lower it or data.tokens_per_batch"
             )
         return sampler
+
+    def batches(self, role: str) -> TextBatches:
+        """Return the texts of a split, with their labels."""
+        return TextBatches(self.encoded[role], self.labels(role))
 
     def loader(self, role: str) -> BatchLoader:
         """Return all batches of a split, whether or not other processes train too."""
         sampler = TokenBudgetSampler(self.encoded[role].lengths, self.config.tokens_per_batch)
-        return BatchLoader(TextBatches(self.encoded[role], self.labels(role)), sampler)
+        return BatchLoader(self.batches(role), sampler)
 
     def train_dataloader(self) -> BatchLoader:
         """Return the training batches; Lightning calls this."""
-        batches = TextBatches(self.encoded["train"], self.labels("train"))
-        return BatchLoader(batches, self.sampler("train"), self.accumulate, self.text_weights)
+        sampler = self.sampler("train")
+        return BatchLoader(self.batches("train"), sampler, self.accumulate, self.text_weights)
 
     def val_dataloader(self) -> BatchLoader:
         """Return this process's share of the validation batches; Lightning calls this."""
-        batches = TextBatches(self.encoded["validation"], self.labels("validation"))
-        return BatchLoader(batches, self.sampler("validation"))
+        return BatchLoader(self.batches("validation"), self.sampler("validation"))
 
     def facts(self) -> dict[str, object]:
         """Return what a reader of the results should know about the texts."""
@@ -159,14 +149,8 @@ def encode(
 ) -> EncodedTexts:
     """Encode a split once, into one array on disk, so that memory does not grow with the data.
 
-    The cached files are named by the texts themselves and by the tokenizer, whatever data set the
-    texts came in.
-
-    Args:
-        tokenizer: what makes token ids.
-        dataset: a split.
-        cache: where files are kept.
-        with_words: return the word that each token shows too, for `headscope.data.evidence`.
+    The cached files are named by the texts and the tokenizer, whatever data set the texts came in.
+    `with_words` adds the word that each token shows, for `headscope.data.evidence`.
     """
     columns = texts_among(dataset.column_names)
     settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
@@ -185,11 +169,7 @@ def encode(
 
 
 def _write_encoded(
-    tokenizer: Tokenizer,
-    dataset: Dataset,
-    columns: list[str],
-    folder: Path,
-    with_words: bool,
+    tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool
 ) -> None:
     """Fill a temporary folder, then put it in place: a half-written one is never read."""
     vocabulary = Vocabulary() if with_words else None

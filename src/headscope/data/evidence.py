@@ -57,17 +57,11 @@ NO_NGRAM = np.uint64(0)
 
 
 class Evidence(NamedTuple):
-    """The known n-grams of B texts of T positions: M of them, in any order.
-
-    Attributes:
-        ids: numbers of the n-grams.
-        places: at which of the B * T positions each stands, counted row by row.
-        folds: of each text, the fold whose counts it must not see; -1 where it may see all.
-    """
+    """The known n-grams of B texts of T positions: M of them, in any order."""
 
     ids: Int[Tensor, " M"]
-    places: Int[Tensor, " M"]
-    folds: Int[Tensor, " B"]
+    places: Int[Tensor, " M"]  # which of the B * T positions each is at, counted row by row
+    folds: Int[Tensor, " B"]  # whose counts a text must not see; -1 where it may see all
 
     def repeated(self, times: int, length: int) -> "Evidence":
         """Return the n-grams of the batch repeated `times`, of texts of `length` positions."""
@@ -100,37 +94,22 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class WordTexts:
-    """The words of N texts, token by token.
+    """The words of N texts, token by token."""
 
-    Attributes:
-        words: the distinct ones, [W].
-        word_ids: which of them each token is, end to end; -1 at special tokens.
-        starts: [N + 1], where each text begins.
-    """
-
-    words: list[str]
-    word_ids: np.ndarray
-    starts: np.ndarray
+    words: list[str]  # the distinct ones, [W]
+    word_ids: np.ndarray  # which of them each token is, end to end; -1 at special tokens
+    starts: np.ndarray  # [N + 1], where each text begins
 
 
 @dataclass(frozen=True)
 class EvidenceTexts:
-    """The known n-grams of N texts, collected at each token when a batch asks for them.
-
-    Attributes:
-        texts: their words.
-        context_ngrams: [tokens, 2], the known n-gram of two words and of three characters that ends
-            there, or -1.
-        ngrams_of_words: the known n-grams of each word, end to end: itself and its character ones.
-        word_starts: [W + 1], where each word's begin.
-        folds: [N], the fold whose counts each text must not see, or -1.
-    """
+    """The known n-grams of N texts, collected at each token when a batch asks for them."""
 
     texts: WordTexts
-    context_ngrams: np.ndarray
-    ngrams_of_words: np.ndarray
-    word_starts: np.ndarray
-    folds: np.ndarray
+    context_ngrams: np.ndarray  # [tokens, 2], of two words and of three characters, or -1
+    ngrams_of_words: np.ndarray  # of each word itself and of its characters, end to end
+    word_starts: np.ndarray  # [W + 2], where each word's begin; last those of special tokens: none
+    folds: np.ndarray  # [N], the fold whose counts each text must not see, or -1
 
     def of(self, rows: Sequence[int] | np.ndarray) -> Evidence:
         """Return the n-grams of a batch of rows, padded to the longest."""
@@ -139,13 +118,12 @@ class EvidenceTexts:
         lengths = self.texts.starts[rows + 1] - starts
         tokens = ranges(starts, lengths)
         places = ranges(np.arange(len(lengths)) * lengths.max(), lengths)
-        is_word = self.texts.word_ids[tokens] >= 0
-        words = self.texts.word_ids[tokens][is_word]
-        begin = self.word_starts[words]
-        counts = self.word_starts[words + 1] - begin
+        words = self.texts.word_ids[tokens]
+        begin = self.word_starts[:-1][words]
+        counts = self.word_starts[1:][words] - begin
         context = self.context_ngrams[tokens].ravel()
         ids = [self.ngrams_of_words[ranges(begin, counts)], context[context >= 0]]
-        where = [np.repeat(places[is_word], counts), np.repeat(places, 2)[context >= 0]]
+        where = [np.repeat(places, counts), np.repeat(places, 2)[context >= 0]]
         return Evidence(
             torch.from_numpy(np.concatenate(ids).astype(np.int64)),
             torch.from_numpy(np.concatenate(where)),
@@ -170,7 +148,7 @@ class _Keys(NamedTuple):
     """The n-grams of some texts by key, a hash of 64 bits."""
 
     of_words: np.ndarray  # of each word itself and of its character n-grams, end to end
-    word_starts: np.ndarray  # [W + 1], where each word's begin
+    word_starts: np.ndarray  # [W + 2], where each word's begin; last those of special tokens
     context: np.ndarray  # [tokens, 2], of two words and of three characters that end there
     of_characters: np.ndarray  # those of `context` that are characters alone
 
@@ -181,9 +159,9 @@ def _keys(texts: WordTexts) -> _Keys:
         for word in texts.words
     ]
     of_words = np.array([*chain.from_iterable(keys)], np.uint64)
-    word_starts = np.cumsum([0, *map(len, keys)], dtype=np.int64)
-    # One more, at -1, for special tokens; no pair reaches across them.
-    words = np.append(of_words[word_starts[:-1]], NO_NGRAM)[texts.word_ids]
+    word_starts = np.cumsum([0, *map(len, keys), 0], dtype=np.int64)
+    # The last one, at -1, is that of special tokens; no pair reaches across them.
+    words = np.append(of_words[word_starts[:-2]], NO_NGRAM)[texts.word_ids]
     is_word = texts.word_ids >= 0
     is_sign = np.array([*map(is_character, texts.words), False])[texts.word_ids]
     pairs = _joint_key(words[:-1], words[1:])
@@ -269,10 +247,7 @@ def load_evidence(path: Path) -> EvidenceVocabulary:
 
 
 def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
-    """Return the n-grams of two training texts or more, at most 262,144, the most frequent ones.
-
-    Those of characters must stand in four.
-    """
+    """Return the n-grams of two training texts or more (of characters: four), at most 262,144."""
     keys = _keys(texts)
     distinct = np.unique(np.concatenate([keys.of_words, keys.context.ravel()]))
     distinct = distinct[distinct != NO_NGRAM]
@@ -308,10 +283,7 @@ def assign_folds(groups: np.ndarray) -> np.ndarray:
 def log_count_ratios(texts: EvidenceTexts, classes: np.ndarray, num_ngrams: int) -> np.ndarray:
     """Return each n-gram's log-count ratios, [K + 1, n, C]: without each fold, last with all texts.
 
-    Args:
-        texts: the training texts, with their folds.
-        classes: [N, C], True where a text has a class.
-        num_ngrams: n.
+    `classes` are [N, C], True where a training text has a class; num_ngrams is n.
     """
     N, C = classes.shape
     classes_and_any = np.hstack([classes, np.ones((N, 1), bool)]).astype(np.float32)

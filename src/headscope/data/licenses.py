@@ -63,8 +63,7 @@ def _package_folder() -> Path:
     if folder is None or not (folder / "rules").is_dir():
         raise DataError(
             "data.path=licenses: needs the package licensedcode-data: pip install "
-            "'headscope[demo]'; "
-            "or train on texts of your own: data=files data.path=reviews.csv"
+            "'headscope[demo]'; or train on texts of your own: data=files data.path=reviews.csv"
         )
     return folder
 

@@ -49,18 +49,17 @@ def read_rows(
     keys: str = "data.",
     before_waiting: Callable[[], object] = lambda: None,
 ) -> Iterator[Row]:
-    """Yield each row of a file, which may end in .gz, or of standard input.
+    """Yield each row of a file, which may end in .gz, or of standard input ("-").
 
     Args:
-        path: a file, or "-" for standard input.
+        path: of the file.
         form: lines (each is a text), text (the whole file is one), csv, tsv, jsonl, json (a list of
             objects, or as jsonl), or auto: by the ending of the file's name, else lines.
-        text_column: the name under which a line is handed on.
+        text_column: the name of the column that lines and texts make.
         encoding: text encoding; utf-8 is also UTF-16 with a BOM.
         separator: column delimiter; None: a comma, or a tab in tsv.
-        keys: what stands before `encoding` and `separator` on the command line.
-        before_waiting: called when all that has come on standard input was handed on, and more may
-            take a while.
+        keys: prefix of `encoding` and `separator` on the command line.
+        before_waiting: called before standard input is waited for.
 
     Raises:
         DataError: for what cannot be read; it names the file and the row, counted from 0.
@@ -84,9 +83,8 @@ def read_rows(
                 number += 1
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{name}, after {number} rows: {error}; name the text encoding, such as "
-            f"{keys}encoding=cp1252 "
-            f"or {keys}encoding=shift_jis"
+            f"{name}, after {number} rows: {error}; set the text encoding, such as "
+            f"{keys}encoding=cp1252 or {keys}encoding=shift_jis"
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{name}: cannot be unpacked: {error}") from error
@@ -138,12 +136,7 @@ class StandardInput(io.RawIOBase):
 
 
 def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
-    """Yield the rows of a csv or tsv file, without empty cells beyond its columns.
-
-    Raises:
-        ValueError: for a row with more cells than columns: a text with a comma and no quotes would
-            be cut at it.
-    """
+    """Yield the rows of a csv or tsv file; ValueError for one with more cells than columns."""
     csv.field_size_limit(sys.maxsize)  # a text may be longer than the default of 131,072 characters
     delimiter = separator.replace("\\t", "\t")
     reader = csv.DictReader(file, delimiter=delimiter, strict=True, restval="")
@@ -154,8 +147,7 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
         if any(row.pop(None, ())):
             raise ValueError(
                 f"has more cells than the first line, which has {len(names)}; put quotes around a "
-                "text with a "
-                f"{delimiter!r} in it{separator_hint(names, keys)}"
+                f"text with a {delimiter!r} in it{separator_hint(names, keys)}"
             )
         yield row
 

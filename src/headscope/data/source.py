@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -18,12 +18,13 @@ from headscope.data.columns import text_columns, texts_among, tuples
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import FORMATS, Row, ending_of, read_rows
 from headscope.data.tokenizer import beginning, max_characters
-from headscope.errors import DataError, first_line, shown
+from headscope.errors import DataError, first_line, listed, shown
 from headscope.extension import called, is_import_path, resolve
 from headscope.files import cache_folder, temporary_path
 
 WHOLE = re.compile(r"\s*(0|-?[1-9][0-9]{0,17})\s*")  # 007 is a name
 LABELLED = re.compile(r"\s*((?:__label__\S*\s*)*)(.*)", re.DOTALL)
+TABLES = ("csv", "tsv", "json", "jsonl", "parquet")
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 
 
@@ -54,23 +55,19 @@ def load_source(config: DataConfig) -> DatasetDict:
         with quiet():
             if path.is_dir():
                 return load_class_folders(path, config) or load_hub_folder(path, config)
-            return DatasetDict(
-                {split: load_files([file], config) for split, file in named_files(config).items()}
-            )
+            files = {
+                config.train_split: config.path,
+                config.validation_split or "validation": config.validation_path,
+                config.test_split or "test": config.test_path,
+            }
+            splits = {
+                split: load_files([expanded(file)], config) for split, file in files.items() if file
+            }
+            return DatasetDict(splits)
     except DataError:
         raise
     except Exception as error:  # `datasets` and pyarrow raise some twenty classes
         raise DataError(f"data.path={config.path}: {reason(error)}") from error
-
-
-def named_files(config: DataConfig) -> dict[str, Path]:
-    """Return the file of each split that has one."""
-    files = {
-        config.train_split: config.path,
-        config.validation_split or "validation": config.validation_path,
-        config.test_split or "test": config.test_path,
-    }
-    return {split: expanded(file) for split, file in files.items() if file}
 
 
 def load_own(config: DataConfig) -> DatasetDict:
@@ -93,27 +90,22 @@ def load_own(config: DataConfig) -> DatasetDict:
 
 def load_class_folders(path: Path, config: DataConfig) -> DatasetDict | None:
     """Load path/split/class/*.txt, or path/class/*.txt as one split; None for another layout."""
-    nested = visible(path, "*/*/*.txt")
-    has_tables = any(
-        FORMATS.get(ending_of(file), "lines") != "lines" for file in visible(path, "**/*")
-    )
-    if has_tables and not visible(path, "train/*/*.txt"):
+    tables = [file for file in visible(path, "**/*") if FORMATS.get(ending_of(file)) in TABLES]
+    files = visible(path, "*/*/*.txt") or visible(path, "*/*.txt")
+    if not files or (tables and not visible(path, "train/*/*.txt")):
         return None
-    if not nested and not visible(path, "*/*.txt"):
-        return None
-    folders = {file.parent.parent.name: file.parent.parent for file in nested}
+    splits: dict[str, list[Path]] = defaultdict(list)
+    for file in files:
+        *split, _, _ = file.relative_to(path).parts
+        splits["/".join(split) or config.train_split].append(file)
 
-    def rows(folder: Path) -> Iterator[Row]:
-        for file in visible(folder, "*/*.txt"):
+    def rows(files: list[Path]) -> Iterator[Row]:
+        for file in files:
             for row in read_rows(str(file), "text", config.text_column, config.encoding):
                 yield {**row, config.label_column: file.parent.name}
 
-    return DatasetDict(
-        {
-            split: load_rows(rows(folder), config, str(folder))
-            for split, folder in (folders or {config.train_split: path}).items()
-        }
-    )
+    loaded = {split: load_rows(rows(files), config, str(path)) for split, files in splits.items()}
+    return DatasetDict(loaded)
 
 
 def visible(path: Path, pattern: str) -> list[Path]:
@@ -121,7 +113,7 @@ def visible(path: Path, pattern: str) -> list[Path]:
     return sorted(
         file
         for file in path.glob(pattern)
-        if file.is_file() and not any(part[0] in "._" for part in file.relative_to(path).parts)
+        if file.is_file() and not re.search(r"(^|/)[._]", file.relative_to(path).as_posix())
     )
 
 
@@ -152,7 +144,12 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
             raise DataError(f"{path}: is not a file")
     form = FORMATS[ending_of(paths[0])]
     if form == "parquet":
-        return datasets.concatenate_datasets([load_parquet(path) for path in paths])
+        try:
+            files = [str(path) for path in paths]
+            return datasets.load_dataset("parquet", data_files=files, split="train")
+        except Exception as error:  # of `datasets` and pyarrow
+            message = f"{listed(files)}: cannot be read as parquet: {reason(error)}"
+            raise DataError(message) from error
     if form == "lines":
         rows = chain.from_iterable(labelled_lines(path, config) for path in paths)
     else:
@@ -162,14 +159,6 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
         )
     has_cells = form in ("csv", "tsv") and not config.multi_label
     return load_rows(rows, config, str(paths[0]), has_cells)
-
-
-def load_parquet(path: Path) -> Dataset:
-    """Load one parquet file; `datasets` keeps it on disk."""
-    try:
-        return datasets.load_dataset("parquet", data_files=str(path), split="train")
-    except Exception as error:  # of `datasets` and pyarrow
-        raise DataError(f"{path}: cannot be read as parquet: {reason(error)}") from error
 
 
 @contextmanager
@@ -192,14 +181,8 @@ def load_rows(
 ) -> Dataset:
     """Return texts and labels of rows; the texts stay on disk.
 
-    If a column is missing, the columns are those that there are, without values, for a message to
-    name.
-
-    Args:
-        rows: dictionaries by column.
-        config: columns and cache.
-        path: of the source, for messages.
-        has_cells: whether labels are cells, which are numbers if all of them are.
+    Where labels are cells they are numbers if all of them are. If a column is missing, the columns
+    are those that there are, without values, for a message to name.
     """
     columns = text_columns(config)
     names: dict[str, None] = {}
@@ -212,11 +195,10 @@ def load_rows(
                     value = shown(row[column])
                     raise DataError(f"{path}, row {number}: {column!r} holds {value}, not text")
             names.update(dict.fromkeys(row))
-            label = row.get(config.label_column)
-            labels.append(sys.intern(label) if isinstance(label, str) else label)
+            labels.append(row.get(config.label_column))
             yield row
 
-    dataset = write_texts(texts(), columns, config)
+    dataset = write_texts(texts(), columns, cache_folder(config.cache_dir) / "rows")
     if not labels:
         raise DataError(f"{path}: has no rows")
     if not names.keys() >= {*columns, config.label_column}:
@@ -229,25 +211,20 @@ def load_rows(
     except (pa.ArrowException, OverflowError) as error:
         raise DataError(
             f"{path}: column {config.label_column!r} holds labels of several kinds: "
-            f"{reason(error)}; "
-            "write all of them as strings, or as lists of strings"
+            f"{reason(error)}; write all of them as strings, or as lists of strings"
         ) from error
 
 
-def write_texts(rows: Iterator[Row], columns: list[str], config: DataConfig) -> Dataset:
+def write_texts(rows: Iterator[Row], columns: list[str], folder: Path) -> Dataset:
     """Write the texts to the cache, in a file named by what it holds, and read them from there."""
-    folder = cache_folder(config.cache_dir) / "rows"
-    folder.mkdir(exist_ok=True)
     schema = pa.schema([(column, pa.string()) for column in columns])
-    digest = hashlib.blake2b(schema.serialize(), digest_size=16)
     with temporary_path(folder / "rows.arrow") as file:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             while some := list(islice(rows, ROWS_PER_BATCH)):
-                batch = pa.RecordBatch.from_pylist(some, schema)
-                digest.update(batch.serialize())
-                writer.write_batch(batch)
-        kept = file.replace(folder / f"{digest.hexdigest()}.arrow")
-    return Dataset.from_file(str(kept))
+                writer.write_batch(pa.RecordBatch.from_pylist(some, schema))
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "blake2b").hexdigest()
+        return Dataset.from_file(str(file.replace(folder / f"{digest[:32]}.arrow")))
 
 
 def truncate_texts(dataset: Dataset, config: DataConfig) -> tuple[Dataset, int]:
@@ -268,27 +245,23 @@ def truncate_texts(dataset: Dataset, config: DataConfig) -> tuple[Dataset, int]:
         return dataset.map(truncated, batched=True, batch_size=ROWS_PER_BATCH), num_long
 
 
-def reason(error: BaseException | None) -> str:
-    """Return the messages of an error and of what caused it, the innermost last, each once."""
-    reasons: dict[str, None] = {}
-    while error is not None:
-        reasons[shown(first_line(error) or type(error).__name__, 300)] = None
-        error = error.__cause__
-    return "; ".join(reasons)
+def reason(error: BaseException) -> str:
+    """Return the messages of an error and of what caused it, the innermost last."""
+    message = shown(first_line(error) or type(error).__name__, 300)
+    return message if error.__cause__ is None else f"{message}; {reason(error.__cause__)}"
 
 
 def labelled_lines(path: Path, config: DataConfig) -> Iterator[Row]:
     """Yield text and label of each line `__label__name text`; several labels are joined."""
     for number, row in enumerate(read_rows(str(path), "lines", encoding=config.encoding), start=1):
         marks, text = LABELLED.fullmatch(row["text"]).groups()  # type: ignore[union-attr]
-        labels = [mark.removeprefix("__label__") for mark in marks.split()]
+        labels = re.findall(r"__label__(\S*)", marks)
         if not labels and not text.strip():
             continue
         if len(labels) != 1 and not config.multi_label:
-            hint = " (for lines with several set data.multi_label=true)" if labels else ""
             raise DataError(
                 f"{path}, line {number}: expected one '__label__name' and a text, got "
-                f"'{shown(row['text'])}'{hint}"
+                f"'{shown(row['text'])}'; for any number of labels set data.multi_label=true"
             )
         label = config.label_separator.join(labels)
         yield {config.text_column: text.strip(), config.label_column: label}

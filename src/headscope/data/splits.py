@@ -80,8 +80,6 @@ def limited_rows(labels: np.ndarray, limit: int | None, seed: int) -> np.ndarray
 
 def limited(dataset: Dataset, limit: int | None, seed: int) -> Dataset:
     """Return at most `limit` rows of a split; see `limited_rows`."""
-    if limit is None or len(dataset) <= limit:
-        return dataset
     return dataset.select(limited_rows(numbers(dataset, "label"), limit, seed))
 
 
