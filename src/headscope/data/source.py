@@ -18,7 +18,7 @@ from headscope.data.columns import text_columns, texts_among, tuples
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import FORMATS, Row, ending_of, read_rows
 from headscope.data.tokenizer import beginning, max_characters
-from headscope.errors import DataError, first_line, listed, shown
+from headscope.errors import DataError, first_line, shown
 from headscope.extension import called, is_import_path, resolve
 from headscope.files import cache_folder, temporary_path
 
@@ -148,7 +148,7 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
             files = [str(path) for path in paths]
             return datasets.load_dataset("parquet", data_files=files, split="train")
         except Exception as error:  # of `datasets` and pyarrow
-            message = f"{listed(files)}: cannot be read as parquet: {reason(error)}"
+            message = f"{', '.join(files)}: cannot be read as parquet: {reason(error)}"
             raise DataError(message) from error
     if form == "lines":
         rows = chain.from_iterable(labelled_lines(path, config) for path in paths)
