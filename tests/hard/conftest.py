@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hard.forked import Judge, Server
+from hard.interrupted import Whole
 
 SAMPLE = 1  # of each test, unless --hard=full
 
@@ -55,6 +56,18 @@ def server() -> Iterator[Server]:
     started.close()
 
 
+@pytest.fixture(scope="session")
+def whole(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Return a training that nobody disturbed."""
+    return Whole.trained(server, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def run(whole: Whole) -> Path:
+    """Return the folder of a finished run."""
+    return whole.run
+
+
 @pytest.fixture
 def judge(record_property: Callable[[str, Any], None]) -> Iterator[Judge]:
     """Return what a test tells of each case: its kind, its name, and what went wrong."""
@@ -74,12 +87,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     tried, wrong = Counter[str](), Counter[str]()
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
-            # The teardown tells a failure of `judge`, and repeats what the call has recorded.
-            told = (
-                [value for key, value in report.user_properties if key == "hard"]
-                if report.when == "call"
-                else []
-            )
+            if report.when != "call":  # the teardown repeats what the call has recorded
+                continue
+            told = [value for key, value in report.user_properties if key == "hard"]
             tried.update(kind for kind, _ in told)
             wrong.update(kind for kind, is_wrong in told if is_wrong)
     if tried:

@@ -23,9 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-Judge = Callable[
-    [str, str, Sequence[str]], None
-]  # the fixture `judge`: kind, name, and what is wrong
+# The fixture `judge`: kind, name, and what is wrong.
+Judge = Callable[[str, str, Sequence[str]], None]
 LIMIT = 60.0  # seconds; what takes longer hangs
 MEMORY = 12 << 30  # bytes of address space; what asks for more must not take the machine along
 ENVIRONMENT = {
@@ -36,17 +35,8 @@ ENVIRONMENT = {
     "COLUMNS": "200",
 }
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-CHANGES = {
-    "os.rename",
-    "os.link",
-    "os.symlink",
-    "os.remove",
-    "os.mkdir",
-    "os.rmdir",
-    "os.truncate",
-    "os.fsync",
-}
 NEEDS_SPACE = {"open", "os.mkdir", "os.link", "os.symlink", "os.fsync"}
+CHANGES = (NEEDS_SPACE - {"open"}) | {"os.rename", "os.remove", "os.rmdir", "os.truncate"}
 
 
 # A training of a second on reviews.csv; on one thread and in float32 it gives the same weights to the bit.
@@ -72,13 +62,11 @@ class Case:
     stdin: str = os.devnull
     environment: dict[str, str] = field(default_factory=dict)
     limit: float = LIMIT
-    do: str = ""  # note, kill, full, signal, close: what happens at that moment
+    do: str = ""  # kill, full, signal, close: what happens at that moment
     at: int | str = 0
     signals: Sequence[int] = ()
     kill_after: float | None = None  # seconds after its start
-    largest_file: int | None = (
-        None  # bytes; a longer one kills the process in the middle of its writing
-    )
+    largest_file: int | None = None  # bytes; the process is killed as it writes a longer one
     memory: int = MEMORY
 
 
@@ -90,7 +78,6 @@ class Outcome:
     stdout: str
     stderr: str
     seconds: float
-    operations: list[str] = field(default_factory=list)  # of do="note"
 
     def mistakes(self, codes: Sequence[int | None] = (0, 2)) -> list[str]:
         """Say what is wrong with this end, as a user would see it."""
@@ -139,6 +126,12 @@ class Server:
         self.process.communicate()
 
 
+def is_reached(moment: float | Path, started: float) -> bool:
+    if isinstance(moment, Path):
+        return moment.exists()
+    return time.perf_counter() - started > moment
+
+
 def real(case: Case, signals: Sequence[tuple[float | Path, int]] = ()) -> Outcome:
     """Run a case by the real command, and send it signals so many seconds after its start, or once a path is there."""
     with (
@@ -157,11 +150,7 @@ def real(case: Case, signals: Sequence[tuple[float | Path, int]] = ()) -> Outcom
         os.close(writer)
         try:
             for moment, number in signals:
-                while process.poll() is None and not (
-                    moment.exists()
-                    if isinstance(moment, Path)
-                    else time.perf_counter() - started > moment
-                ):
+                while process.poll() is None and not is_reached(moment, started):
                     time.sleep(0.01)
                 process.send_signal(number)
             code: int | None = process.wait(case.limit)
@@ -179,12 +168,8 @@ def real(case: Case, signals: Sequence[tuple[float | Path, int]] = ()) -> Outcom
 
 def environment_with(case: Case) -> dict[str, str]:
     """Return the environment of a process of its own: one thread, no network, what `sys.path` has."""
-    found = (
-        os.environ
-        | ENVIRONMENT
-        | case.environment
-        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    )
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = os.environ | ENVIRONMENT | case.environment | paths
     found.pop("PYTHONWARNINGS", None)
     return found
 
@@ -222,22 +207,20 @@ def _import_all() -> None:
 
 
 def _fork(case: Case) -> Outcome:
-    kept = tempfile.mkdtemp(
-        prefix="forked-"
-    )  # no TemporaryDirectory: the child's exit would remove it
-    names = [Path(kept, name) for name in ("stdout", "stderr", "operations")]
+    kept = tempfile.mkdtemp()  # no TemporaryDirectory: the child's exit would remove it
+    names = [Path(kept, name) for name in ("stdout", "stderr")]
     started = time.perf_counter()
     child = os.fork()
     if child == 0:
         _child(case, *names)
     code = _waited(child, case)
     seconds = time.perf_counter() - started
-    out, err, operations = (
+    out, err = (
         name.read_text(encoding="utf-8", errors="replace")[:200_000] if name.exists() else ""
         for name in names
     )
     shutil.rmtree(kept)
-    return Outcome(code, out, err, seconds, operations.splitlines())
+    return Outcome(code, out, err, seconds)
 
 
 def _waited(child: int, case: Case) -> int | None:
@@ -260,13 +243,13 @@ def _waited(child: int, case: Case) -> int | None:
             os.killpg(child, signal.SIGKILL)
 
 
-def _child(case: Case, out: Path, err: Path, operations: Path) -> None:
+def _child(case: Case, out: Path, err: Path) -> None:
     """Become the command; never returns."""
     code = 1
     try:
         os.setsid()
         reader = _set_up(case, out, err)
-        _put_fault(case, reader, operations)
+        _put_fault(case, reader)
         with _ends_as_python():
             runpy.run_module("headscope", run_name="__main__")
         code = 0
@@ -288,20 +271,13 @@ def _set_up(case: Case, out: Path, err: Path) -> int | None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    reader, writer = (
-        os.pipe() if case.do == "close" else (None, os.open(out, os.O_WRONLY | os.O_CREAT))
-    )
-    for number, handle in (
-        (0, os.open(case.stdin, os.O_RDONLY)),
-        (1, writer),
-        (2, os.open(err, WRITES & ~os.O_RDWR)),
-    ):
+    file = os.O_WRONLY | os.O_CREAT
+    reader, writer = os.pipe() if case.do == "close" else (None, os.open(out, file))
+    for number, handle in enumerate((os.open(case.stdin, os.O_RDONLY), writer, os.open(err, file))):
         os.dup2(handle, number)
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(
-        2, "w", encoding="utf-8", buffering=1, errors="backslashreplace", closefd=False
-    )
+    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(case.folder)
     os.environ.update(case.environment)
     tempfile.tempdir = None
@@ -340,23 +316,20 @@ def _flushed(code: int) -> int:
         sys.stdout.flush()
     except OSError as error:
         with suppress(OSError):
-            print(
-                f"Exception ignored in: {sys.stdout!r}\n{type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
+            said = f"{type(error).__name__}: {error}"
+            print(f"Exception ignored in: {sys.stdout!r}\n{said}", file=sys.stderr)
         code = 120
     with suppress(OSError):
         sys.stderr.flush()
     return code if code >= 0 else 128 - code
 
 
-def _put_fault(case: Case, reader: int | None, operations: Path) -> None:
+def _put_fault(case: Case, reader: int | None) -> None:
     """Let the fault happen at its moment."""
     if not case.do:
         return
-    notes = os.open(operations, os.O_WRONLY | os.O_CREAT) if case.do == "note" else None
     roots = tuple(
-        os.path.realpath(root) for root in (case.folder, case.environment.get("TMPDIR")) if root
+        map(os.path.realpath, filter(None, (case.folder, case.environment.get("TMPDIR"))))
     )
     counted, before = 0, ""
 
@@ -364,14 +337,11 @@ def _put_fault(case: Case, reader: int | None, operations: Path) -> None:
         nonlocal counted, before
         if is_change := is_change and before != (before := f"{event} {path}"):
             counted += 1
-        if notes is not None and is_change:
-            os.write(notes, f"{event} {path}\n".encode())
-        is_at = (
-            case.at in str(path) if isinstance(case.at, str) else is_change and counted == case.at
-        )
+        is_here = is_change and counted == case.at
+        is_at = case.at in path if isinstance(case.at, str) else is_here
         if case.do == "full" and is_change and event in NEEDS_SPACE and counted >= int(case.at):
             raise OSError(28, "No space left on device", str(path))
-        if not is_at or case.do in ("note", "full"):
+        if not is_at or case.do == "full":
             return
         if isinstance(case.at, str):
             case.at = -1  # once
@@ -386,11 +356,8 @@ def _put_fault(case: Case, reader: int | None, operations: Path) -> None:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" and event not in CHANGES:
             return
-        paths = [
-            os.fsdecode(path)
-            for path in arguments[:2]
-            if isinstance(path, str | bytes | os.PathLike)
-        ]
+        named = [path for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike)]
+        paths = [os.fsdecode(path) for path in named]
         if paths and any(os.path.realpath(path).startswith(roots) for path in paths):
             flags = arguments[2] if event == "open" else WRITES
             at(event, " ".join(paths[: 1 if event == "open" else 2]), bool(flags & WRITES))

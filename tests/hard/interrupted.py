@@ -25,6 +25,7 @@ def training(folder: Path, temporary: Path | None = None, **fault: Any) -> Case:
 class Whole:
     """A training that nobody disturbed: what the others must end as."""
 
+    run: Path
     weights: bytes
     metrics: Any
     seconds: float
@@ -33,19 +34,15 @@ class Whole:
     def trained(cls, server: Server, folder: Path) -> "Whole":
         outcome = server.run(training(folder))
         assert outcome.mistakes([0]) == [], outcome.stderr
-        return cls(
-            (folder / "outputs/run/model.safetensors").read_bytes(),
-            _metrics(folder),
-            outcome.seconds,
-        )
+        run = folder / "outputs/run"
+        weights = (run / "model.safetensors").read_bytes()
+        return cls(run, weights, _metrics(folder), outcome.seconds)
 
     def mistakes_of(self, server: Server, broken: Case) -> list[str]:
         """Go on with a training that was broken off, and say in what it differs; an empty list if in nothing."""
         folder = Path(broken.folder)
-        begun = (
-            folder / "outputs/run/config.yaml"
-        ).exists()  # before that there is nothing to go on with
-        arguments = ["train", "resume=outputs/run"] if begun else TRAIN
+        can_resume = (folder / "outputs/run/config.yaml").exists()
+        arguments = ["train", "resume=outputs/run"] if can_resume else TRAIN
         outcome: Outcome = server.run(
             replace(broken, arguments=arguments, do="", kill_after=None, largest_file=None)
         )
@@ -57,9 +54,7 @@ class Whole:
         metrics = _metrics(folder)
         other = [key for key in self.metrics | metrics if self.metrics.get(key) != metrics.get(key)]
         if other:
-            found.append(
-                f"other numbers in metrics.json than without the break: {', '.join(other)}"
-            )
+            found.append(f"other metrics than without the break: {', '.join(other)}")
         places = [folder / "outputs", folder / "cache", Path(broken.environment["TMPDIR"])]
         left = sorted(path.name for place in places for path in place.rglob("*"))
         partial = [name for name in left if name.startswith(PARTIAL)]
@@ -70,9 +65,8 @@ class Whole:
 
 
 def _metrics(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (folder / "outputs/run/metrics.json").read_text(encoding="utf-8")
-    )
+    text = (folder / "outputs/run/metrics.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
     for key in ("seconds", "peak_memory_gib", "versions"):
         found.pop(key, None)
     return found

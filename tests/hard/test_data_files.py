@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from hard.forked import TRAIN, Case, Judge, Outcome, Server
-from hard.interrupted import training
 from training_runs import Rows, reviews
 
 ENDINGS = ("csv", "tsv", "json", "jsonl", "parquet", "txt")
@@ -26,21 +25,16 @@ QUICK += ["data.tokens_per_batch=2048", "trainer.max_steps=1", "inspection.enabl
 def written(rows: Rows, ending: str) -> bytes:
     """Return rows of text and label as a file of this kind."""
     if ending == "json":
-        return json.dumps(rows, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    if ending == "jsonl":
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(
-            "utf-8", "surrogatepass"
-        )
-    if ending == "parquet":
+        lines = [json.dumps(rows, ensure_ascii=False)]
+    elif ending == "jsonl":
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    elif ending == "parquet":
         return parquet(pa.table({name: [row.get(name) for row in rows] for name in rows[0]}))
-    if ending == "txt":
+    elif ending == "txt":
         lines = [f"__label__{row['label']} {row['text']}" for row in rows]
     else:
         mark = {"csv": ",", "tsv": "\t"}[ending]
-        lines = [
-            mark.join(rows[0]),
-            *(mark.join(str(value) for value in row.values()) for row in rows),
-        ]
+        lines = [mark.join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows))]
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
 
 
@@ -50,35 +44,22 @@ def parquet(table: Any) -> bytes:
     return file.getvalue()
 
 
-def encodings() -> Iterator[tuple[str, bytes]]:
-    rows = [{**row, "text": f"{row['text']} naïve – “ß” 映画"} for row in reviews(40)]
-    for name in ("utf-16", "utf-32", "cp1252", "shift_jis"):
-        for ending in sorted({*ENDINGS} - {"parquet"}):
-            yield f"{name}.{ending}", written(rows, ending).decode().encode(name, "replace")
-
-
 def damages() -> Iterator[tuple[str, bytes]]:
     for ending in ENDINGS:
         whole = written(reviews(40), ending)
         half = len(whole) // 2
         for name, content in {
             "empty": b"",
-            "one byte": b"\xff",
             "a byte order mark": b"\xef\xbb\xbf",
             "newlines": b"\n" * 1000,
-            "spaces": b" " * 1000,
-            "zeros": b"\0" * 1000,
             "noise": random.Random(0).randbytes(5000),
             "half": whole[:half],
             "without its last byte": whole[:-1],
-            "without its first byte": whole[1:],
             "zeros in the middle": whole[:half] + b"\0\0\0\0" + whole[half:],
             "noise in the middle": whole[:half] + b"\xff\xfe\x80" + whole[half:],
-            "twice": whole * 2,
             "gzip": gzip.compress(whole, mtime=0),
             "carriage returns": whole.replace(b"\n", b"\r"),
             "an end of file of DOS": whole + b"\x1a",
-            "a first line of 5 MB": b"a" * 5_000_000 + b"\n" + whole,
         }.items():
             yield f"{name}.{ending}", content
 
@@ -93,29 +74,23 @@ VALUES: dict[str, Any] = {
 
 
 def values() -> Iterator[tuple[str, bytes]]:
+    rows = reviews(40)
     for name, value in VALUES.items():
         for column in ("text", "label"):
-            for often, which in (("once", {3}), ("everywhere", range(40))):
-                if often == "everywhere" and name.startswith("long"):
-                    continue
-                rows = [
-                    row | ({column: value} if place in which else {})
-                    for place, row in enumerate(reviews(40))
-                ]
-                yield f"{column} {name} {often}.jsonl", written(rows, "jsonl")
+            once = [*rows[:3], rows[3] | {column: value}, *rows[4:]]
+            yield f"{column} {name} once.jsonl", written(once, "jsonl")
+            if not name.startswith("long"):
+                everywhere = [row | {column: value} for row in rows]
+                yield f"{column} {name} everywhere.jsonl", written(everywhere, "jsonl")
         if isinstance(value, str):
-            rows = [
-                row | ({"text": value} if place == 3 else {})
-                for place, row in enumerate(reviews(40))
-            ]
+            once = [*rows[:3], rows[3] | {"text": value}, *rows[4:]]
             for ending in ("csv", "tsv", "txt", *(["parquet"] if "surrogate" not in name else [])):
-                yield f"text {name}.{ending}", written(rows, ending)
+                yield f"text {name}.{ending}", written(once, ending)
 
 
 def tables() -> Iterator[tuple[str, bytes]]:
     rows = reviews(40)
     made: dict[str, Rows] = {
-        "one row": rows[:1],
         "two rows": rows[:2],
         "one class": rows[1::2],
         "a class of one": [*rows, {"text": "alone", "label": "third"}],
@@ -125,9 +100,7 @@ def tables() -> Iterator[tuple[str, bytes]]:
         "no text": [{"label": row["label"]} for row in rows],
         "other names": [{"Text": row["text"], "Label": row["label"]} for row in rows],
         "3,000 columns": [row | {f"c{place}": "x" for place in range(3000)} for row in rows[:20]],
-        "columns called prediction": [
-            row | {"prediction": "x", "__index__": "y", "": "z"} for row in rows
-        ],
+        "columns called prediction": [row | {"prediction": "x", "": "z"} for row in rows],
         "a name of 10,000 letters": [row | {"n" * 10_000: "x"} for row in rows],
         "newlines in names": [row | {"a\nb": "x"} for row in rows],
     }
@@ -136,18 +109,13 @@ def tables() -> Iterator[tuple[str, bytes]]:
             yield f"{name}.{ending}", written(found, ending)
     lines = written(rows, "csv").decode().splitlines()
     for name, changed in {
-        "no header": lines[1:],
         "a header alone": lines[:1],
         "text twice": ["text,text,label", *(f"x,{line}" for line in lines[1:])],
-        "label twice": ["text,label,label", *(f"{line},x" for line in lines[1:])],
         "too many cells": [*lines, "a,b,c,d"],
         "too few cells": [*lines, "a"],
         "an open quote": [*lines[:5], '"open', *lines[5:]],
-        "quotes in quotes": [*lines, '"a "b" c",good', '"""",bad'],
         "newlines in cells": [*lines, '"a\nb\r\nc",good'],
         "empty lines": [line + "\n\n" for line in lines],
-        "semicolons": [line.replace(",", ";") for line in lines],
-        "spaces around": [line.replace(",", " , ") for line in lines],
         "formulas": [*lines, "\"=cmd|' /C calc'!A0\",good", "@SUM(1),bad"],
         "NA": [*lines, "NA,good", "None,bad", "null,good", "nan,bad"],
     }.items():
@@ -157,41 +125,26 @@ def tables() -> Iterator[tuple[str, bytes]]:
 def json_texts() -> Iterator[tuple[str, bytes]]:
     rows = reviews(40)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
+    deep = "[" * 100_000 + "]" * 100_000
+    numbers = json.dumps([*rows, {"text": 0, "label": 0}])
     for name, text in {
-        "100,000 lists in each other": "[" * 100_000 + "]" * 100_000,
+        "100,000 lists in each other": deep,
         "100,000 open lists": "[" * 100_000,
-        "100,000 objects in each other": '{"a":' * 100_000 + "1" + "}" * 100_000,
-        "a deep cell": json.dumps(rows)[:-1]
-        + ',{"text":'
-        + "[" * 100_000
-        + "]" * 100_000
-        + ',"label":"good"}]',
+        "a deep cell": f'{json.dumps(rows)[:-1]},{{"text":{deep},"label":"good"}}]',
         "null": "null",
         "lines of null": "null\n" * 50,
         "lines of numbers": "1\n" * 50,
-        "lines of lists": "[]\n" * 50,
-        "lines of texts": '"a"\n' * 50,
-        "lines of empty objects": "{}\n" * 50,
         "a row, then lines of null": json.dumps(rows[0]) + "\n" + "null\n" * 50,
         "a number": "1",
-        "a text": '"text"',
-        "true": "true",
         "an empty list": "[]",
-        "an empty object": "{}",
         "a list of null": json.dumps([None] * 50),
-        "a list of numbers": json.dumps([*range(50)]),
         "a list of lists": json.dumps([[row["text"], row["label"]] for row in rows]),
         "columns": json.dumps(columns),
-        "columns of other lengths": json.dumps(columns | {"label": ["good"]}),
         "rows below a name": json.dumps({"version": 1, "data": rows}),
         "a name twice": "\n".join('{"text": "a", "text": "b", "label": "good"}' for _ in rows),
-        "a comma at the end": json.dumps(rows)[:-1] + ",]",
         "a comment": "// rows\n" + json.dumps(rows),
-        "single quotes": str(rows),
-        "a number of 100,000 digits": json.dumps([*rows, {"text": 0, "label": 0}]).replace(
-            "0", "9" * 100_000
-        ),
-        "an exponent of 400": json.dumps([*rows, {"text": 0, "label": 0}]).replace("0", "1e400"),
+        "a number of 100,000 digits": numbers.replace("0", "9" * 100_000),
+        "an exponent of 400": numbers.replace("0", "1e400"),
         "empty lines": "\n\n".join(json.dumps(row) for row in rows),
         "objects in one line": "".join(json.dumps(row) for row in rows),
         "indented objects": "\n".join(json.dumps(row, indent=1) for row in rows),
@@ -199,8 +152,7 @@ def json_texts() -> Iterator[tuple[str, bytes]]:
             json.dumps({**row, f"c{n}": n}) for n, row in enumerate(rows)
         ),
         "other types in each row": "\n".join(
-            json.dumps({**row, "more": (1, "a", None, [1], {"b": 2})[n % 5]})
-            for n, row in enumerate(rows)
+            json.dumps({**row, "more": (1, "a", None)[n % 3]}) for n, row in enumerate(rows)
         ),
     }.items():
         for ending in ("json", "jsonl"):
@@ -219,31 +171,22 @@ def parquets() -> Iterator[tuple[str, bytes]]:
         ("labels that are no UTF-8", texts, pa.concat_arrays([pa.array(labels[2:]), broken])),
         ("bytes", [text.encode() for text in texts], labels),
         ("null", pa.nulls(40), labels),
-        ("no labels but null", texts, pa.nulls(40)),
         ("dictionaries", pa.array(texts).dictionary_encode(), pa.array(labels).dictionary_encode()),
         ("large strings", pa.array(texts, pa.large_string()), pa.array(labels, pa.large_string())),
         ("times", texts, pa.array(range(40), pa.timestamp("s"))),
-        ("decimals", texts, pa.array(range(40), pa.int32()).cast(pa.decimal128(12, 2))),
         ("large integers", texts, pa.array([2**63 + n % 2 for n in range(40)], pa.uint64())),
-        ("negative integers", texts, pa.array([-1 - n % 2 for n in range(40)])),
         ("lists", [[text] for text in texts], labels),
-        ("structs", [{"a": text} for text in texts], labels),
     ):
         yield f"{name}.parquet", parquet(pa.table({"text": text, "label": label}))
-    table = pa.Table.from_arrays(
-        [pa.array(texts), pa.array(texts), pa.array(labels)], ["text", "text", "label"]
+    twice = pa.Table.from_arrays(
+        [*map(pa.array, (texts, texts, labels))], ["text", "text", "label"]
     )
-    yield "a column twice.parquet", parquet(table)
-    yield (
-        "no rows.parquet",
-        parquet(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())})),
-    )
+    yield "a column twice.parquet", parquet(twice)
+    yield "no rows.parquet", parquet(pa.table({"text": texts, "label": labels}).slice(0, 0))
     yield "no columns.parquet", parquet(pa.table({}))
 
 
-FILES = dict(
-    pair for each in (encodings, damages, values, tables, json_texts, parquets) for pair in each()
-)
+FILES = dict(pair for each in (damages, values, tables, json_texts, parquets) for pair in each())
 
 
 def class_folder(path: Path) -> None:
@@ -280,9 +223,7 @@ def _copy(path: Path) -> None:
 # What is no plain file, or lies in a place of its own: a function of a folder that makes it and returns its path.
 PLACES: dict[str, Callable[[Path], Path]] = {
     "a pipe": _at("pipe.csv", os.mkfifo),
-    "a pipe called .jsonl": _at("pipe.jsonl", os.mkfifo),
     "a pipe called .parquet": _at("pipe.parquet", os.mkfifo),
-    "a pipe called .txt": _at("pipe.txt", os.mkfifo),
     "a pipe without an ending": _at("pipe", os.mkfifo),
     "a socket": _at("socket.csv", _socket),
     "a folder called .csv": _at("folder.csv", os.mkdir),
@@ -290,32 +231,22 @@ PLACES: dict[str, Callable[[Path], Path]] = {
     "a link to itself": _at("loop.csv", lambda path: path.symlink_to(path)),
     "a link to nothing": _at("dangling.csv", lambda path: path.symlink_to("nothing")),
     "a name with a newline": _at("a\nb.csv", _copy),
-    "a name with spaces and quotes": _at("a 'b' \"c\".csv", _copy),
     "a name that is no UTF-8": _at("a\udcffb.csv", _copy),
-    "a name with stars": _at("a*[b]?.csv", _copy),
     "a name in capitals": _at("A.CSV", _copy),
     "a name without an ending": _at("plain", _copy),
-    "a name with another ending": _at("a.xlsx", _copy),
-    "an ending alone": _at(".csv", _copy),
     "/dev/null": lambda _: Path("/dev/null"),
     "/dev/zero": lambda _: Path("/dev/zero"),
     "/proc/self/mem": lambda _: Path("/proc/self/mem"),
     "a class folder": _with(lambda path: None),
     "a class folder with a pipe": _with(lambda path: os.mkfifo(path / "good/pipe.txt")),
-    "a class folder with a socket": _with(lambda path: _socket(path / "good/s.txt")),
     "a class folder with a link to itself": _with(lambda path: (path / "good/loop.txt").symlink_to(path / "good/loop.txt")),
-    "a class folder with a link upwards": _with(lambda path: (path / "good/up").symlink_to(path)),
     "a class that links to itself": _with(lambda path: (path / "loop").symlink_to(path / "loop")),
     "an empty class": _with(lambda path: (path / "empty").mkdir()),
-    "a class of one text": _with(lambda path: ((path / "one").mkdir(), (path / "one/1.txt").write_text("alone"))),
     "a class with a folder called .txt": _with(lambda path: (path / "good/folder.txt").mkdir()),
     "a class with an empty text": _with(lambda path: (path / "good/empty.txt").touch()),
     "a class with noise": _with(lambda path: (path / "good/noise.txt").write_bytes(random.Random(0).randbytes(999))),
-    "a class with a text in UTF-16": _with(lambda path: (path / "good/wide.txt").write_text("wide", "utf-16")),
-    "a class with a text of 5 MB": _with(lambda path: (path / "good/long.txt").write_text("ab " * 1_700_000)),
     "a class whose name is no UTF-8": _with(lambda path: (path / "good").rename(path / "g\udcff")),
     "a class whose name has a newline": _with(lambda path: (path / "good").rename(path / "g\nb")),
-    "a class folder within train and test": _with(lambda path: (path / "train").mkdir()),
     "a class folder with other files": _with(lambda path: (path / "good/.DS_Store").write_bytes(b"\0" * 99)),
 }  # fmt: skip
 
@@ -340,18 +271,8 @@ def test_training_on_a_file(server: Server, judge: Judge, tmp_path: Path, name: 
 def test_training_on_what_is_no_plain_file(
     server: Server, judge: Judge, tmp_path: Path, name: str
 ) -> None:
-    judge(
-        "folders, pipes and links to train on",
-        name,
-        trained(server, tmp_path, PLACES[name](tmp_path)).mistakes(),
-    )
-
-
-@pytest.fixture(scope="session")
-def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    assert server.run(training(folder)).mistakes([0]) == []
-    return folder / "outputs/run"
+    found = trained(server, tmp_path, PLACES[name](tmp_path)).mistakes()
+    judge("folders, pipes and links to train on", name, found)
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.endswith(("json", "parquet"))])

@@ -15,11 +15,6 @@ SLICES = 160  # of the operations of a training, a test each: every 160th of the
 MEMORY = Path("/dev/shm")
 
 
-@pytest.fixture(scope="module")
-def whole(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole.trained(server, tmp_path_factory.mktemp("whole"))
-
-
 @pytest.fixture(params=["one file system", "two file systems"])
 def temporary(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Return the folder of temporary files: on the file system of the outputs, or on another one."""

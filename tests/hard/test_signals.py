@@ -29,20 +29,14 @@ def mistakes_of(outcome: Outcome, codes: list[int]) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def whole(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole.trained(server, tmp_path_factory.mktemp("whole"))
-
-
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_stopped_training_says_so_and_goes_on(
     server: Server, whole: Whole, judge: Judge, tmp_path: Path, end: str, moment: str
 ) -> None:
     signals, codes = ENDS[end]
-    case = training(
-        tmp_path / "here", do="signal" if signals else "close", at=MOMENTS[moment], signals=signals
-    )
+    fault = "signal" if signals else "close"
+    case = training(tmp_path / "here", do=fault, at=MOMENTS[moment], signals=signals)
     found = mistakes_of(server.run(case), codes)
     judge("signals and closed pipes", f"{end} {moment}", found + whole.mistakes_of(server, case))
 
@@ -55,16 +49,11 @@ def test_a_command_that_is_stopped_before_it_has_begun(
     signals, codes = ENDS[end]
     for after in (0.1, 0.5, 2.0):
         case = training(tmp_path / f"{after}", do="" if signals else "close")
-        outcome = real(
-            case, [(after + 0.2 * place, number) for place, number in enumerate(signals)]
-        )
+        sent = [(after + 0.2 * place, number) for place, number in enumerate(signals)]
         quiet = [-signals[0]] if signals else []  # a shell sees the same code
-        found = outcome.mistakes([*codes, *quiet])
-        judge(
-            "signals and closed pipes",
-            f"{end} after {after} s",
-            found + whole.mistakes_of(server, case),
-        )
+        found = real(case, sent).mistakes([*codes, *quiet])
+        found += whole.mistakes_of(server, case)
+        judge("signals and closed pipes", f"{end} after {after} s", found)
         if not signals:
             return
 
@@ -77,8 +66,5 @@ def test_the_real_command_stops_as_the_forked_one(
     case = training(tmp_path / "here")
     case.arguments = [*case.arguments, "trainer.max_epochs=1000"]
     last = tmp_path / "here/outputs/run/checkpoints/last.ckpt"
-    judge(
-        "signals to the real command",
-        number.name,
-        mistakes_of(real(case, [(last, number)]), [128 + number]),
-    )
+    found = mistakes_of(real(case, [(last, number)]), [128 + number])
+    judge("signals to the real command", number.name, found)
