@@ -1,14 +1,13 @@
 """headscope trains Transformer text classifiers and shows what every attention head does.
 
-    run = headscope.load("outputs/first")     a finished run: run.predict([...]), run.explain("..."), run.model
-    with headscope.capture(model) as maps:    the weights of every head of a torch module
+    run = headscope.load("outputs/first")     a finished run: run.predict([...]), run.explain("...")
+    with headscope.capture(model) as maps:    attention weights of every head of a torch module
     headscope.show(model, tokenizer, text)    every head of a transformers classifier, in a notebook
-    headscope.RecordHeads(...)                the weights of any LightningModule, at every validation, for TensorBoard
-    headscope.HeadsCallback(...)              the heads of a classifier that transformers.Trainer fine-tunes
+    headscope.RecordHeads(...)                Lightning's callback: heads at every validation
+    headscope.HeadsCallback(...)              the same for transformers.Trainer
 
-CONTRIBUTING.md has a map of the folders.
-
-The public names are imported when they are first asked for, so that `import headscope` and `--help` are quick.
+Public names are imported when they are first used, so that `import headscope` and `--help` are
+quick. CONTRIBUTING.md has a map of the folders.
 """
 
 from importlib import import_module
@@ -52,9 +51,9 @@ _MODULES = {
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention", "HeadsCallback", "MultiHeadAttention",
-    "Prediction", "RecordHeads", "Run", "RunError", "Shown", "Text", "TextClassifier", "UserError", "__version__",
-    "capture", "load", "show",
+    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention",
+    "HeadsCallback", "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError", "Shown",
+    "Text", "TextClassifier", "UserError", "__version__", "capture", "load", "show",
 ]  # fmt: skip
 
 
@@ -62,9 +61,9 @@ def __getattr__(name: str) -> Any:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'headscope' has no attribute {name!r}")
-    found = getattr(import_module(_MODULE_OF[name]), "load_run" if name == "load" else name)
-    globals()[name] = found
-    return found
+    module = import_module(_MODULE_OF[name])
+    globals()[name] = getattr(module, "load_run" if name == "load" else name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
-"""The command `headscope`, also as `python -m headscope`: a signal ends it with one line and the exit code of a shell.
+"""The command `headscope`, also as `python -m headscope`.
 
-From the first moment on: what `headscope.cli.main` imports takes a second.
+A signal ends it with one line and a shell's exit code, also while `headscope.cli.main` is imported.
 """
 
 from headscope.signals import end, ended_by_signals, take_signals

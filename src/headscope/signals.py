@@ -1,4 +1,4 @@
-"""The signals that ask a process to end: Ctrl-C, SIGTERM of schedulers and docker, SIGHUP of a closed terminal."""
+"""The signals that end a process: Ctrl-C, SIGTERM of schedulers and docker, SIGHUP of terminals."""
 
 import os
 import signal
@@ -14,46 +14,49 @@ Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
 class Stopped(SystemExit):
-    """A signal has asked the process to end. The exit code is a shell's: 128 and the number of the signal.
+    """A signal asks the process to end; the exit code is a shell's, 128 + the signal's number.
 
     Not a KeyboardInterrupt: Lightning makes exit code 1 of one.
     """
 
     def __init__(self, number: int, said: str = "") -> None:
         super().__init__(number, said)
-        self.number, self.code, self.said = number, 128 + number, said
+        self.number = number
+        self.code = 128 + number
+        self.said = said
 
     def __str__(self) -> str:
-        """Say which signal it was, and what was done about it."""
-        return f"stopped by {'Ctrl-C' if self.number == signal.SIGINT else signal.Signals(self.number).name}{self.said}"
+        """Return the name of the signal, and what to do."""
+        is_ctrl_c = self.number == signal.SIGINT
+        name = "Ctrl-C" if is_ctrl_c else signal.Signals(self.number).name
+        return f"stopped by {name}{self.said}"
 
 
 def stop(number: int, frame: FrameType | None = None) -> None:
-    """Raise a `Stopped` wherever the process is."""
+    """Raise `Stopped` wherever the process is."""
     raise Stopped(number)
 
 
 def end(number: int, frame: FrameType | None = None) -> None:
-    """End the process at once: for while it imports, since some imports catch whatever is raised within them."""
+    """End the process at once, for while it imports: some imports catch every exception."""
     with suppress(OSError):  # of a terminal that is closed
         os.write(2, f"\n{Stopped(number)}\n".encode())
     os._exit(128 + number)
 
 
 def take_signals(handler: Handler) -> dict[signal.Signals, Any]:
-    """Have these signals call `handler`, and return what they called before. Only a main thread can.
+    """Have these signals call `handler`, and return the handlers before; only a main thread can.
 
     A SIGHUP that is ignored stays so: that is how `nohup` keeps a process alive.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    found = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-    taken = [
-        number
-        for number in found
+    numbers = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    return {
+        number: signal.signal(number, handler)
+        for number in numbers
         if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN
-    ]
-    return {number: signal.signal(number, handler) for number in taken}
+    }
 
 
 @contextmanager
@@ -69,7 +72,7 @@ def signals_taken(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals(is_silent: bool = False) -> Iterator[None]:
-    """Raise a `Stopped` within the block at a signal; say by which one, unless silent, and exit as a shell would."""
+    """Raise `Stopped` within the block at a signal; print its name and exit as a shell does."""
     take_signals(stop)
     try:
         yield
@@ -79,4 +82,4 @@ def ended_by_signals(is_silent: bool = False) -> Iterator[None]:
                 print(f"\n{str(stopped) or 'stopped by Ctrl-C'}", file=sys.stderr)
         sys.exit(stopped.code if isinstance(stopped, Stopped) else 130)
     finally:
-        take_signals(signal.SIG_DFL)  # one that comes while Python ends is told by nobody
+        take_signals(signal.SIG_DFL)  # one that comes while Python ends has no message

@@ -10,16 +10,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hydra.core.plugins import Plugins
+from omegaconf import DictConfig
 
 import headscope.__main__
 import headscope.training.train
 from headscope.cli import main as cli
-from headscope.cli.sweep import SweepTable
+from headscope.cli import sweep
+from headscope.cli.sweep import Job
 from headscope.config import TrainConfig
 from headscope.run import save_config
 from headscope.signals import Stopped, signals_taken
@@ -275,36 +276,7 @@ def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_beg
     )
     assert run("train", "name=heads", "-m", "model.num_heads=2,3,4") == 2
     assert (
-        "this sweep was started with baseline=false; give the same, or another name"
-        in capsys.readouterr().err
-    )
-
-
-def test_the_table_has_every_job_before_the_first_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    def train(config: TrainConfig) -> None:
-        save_config(Path(config.outputs_dir) / str(config.name), config)
-        if config.model.num_heads == 2:
-            raise Stopped(signal.SIGINT)
-
-    monkeypatch.setattr(headscope.training.train, "train", train)
-    sweep = (
-        "train",
-        "name=heads",
-        "-m",
-        "model.num_heads=4,2,8",
-        "sweep=heads",
-        "model.num_layers=1",
-    )
-    with pytest.raises(Stopped):
-        cli.main(sweep)
-    with Path("outputs/heads/sweep.csv").open(newline="") as file:
-        rows = [*csv.DictReader(file)]
-    statuses = {"4": "not finished", "2": "not finished", "8": "pending"}
-    assert [(row["model.num_heads"], row["status"]) for row in rows] == [*statuses.items()]
-    monkeypatch.setattr(headscope.training.train, "train", lambda config: None)
-    assert run(*sweep) == 0
-    assert sorted(path.parent.name for path in Path("outputs/heads").glob("*/job.json")) == sorted(
-        row["job"] for row in rows
+        "was started with baseline=false; give the same, or another name" in capsys.readouterr().err
     )
 
 
@@ -323,11 +295,13 @@ def test_a_job_returns_the_validation_score_that_is_asked_for(
 
     returned = []
 
-    def on_job_end(self: object, config: object, job_return: Any, **kwargs: object) -> None:
-        returned.append(job_return.return_value)
+    class RecordedJob(Job):
+        def __call__(self, composed: DictConfig) -> float | None:
+            returned.append(super().__call__(composed))
+            return returned[-1]
 
     monkeypatch.setattr(headscope.training.train, "train", train)
-    monkeypatch.setattr(SweepTable, "on_job_end", on_job_end)
+    monkeypatch.setattr(sweep, "Job", RecordedJob)
     for _ in range(2):  # trained, and done before
         assert run("train", "-m", "name=scores", "seed=3,4", f"sweep.metric={metric}") == 0
     assert returned == 4 * [score]

@@ -84,9 +84,9 @@ def test_the_ready_space_is_one_that_every_trial_can_be_trained_with() -> None:
         (
             "model.num_heads",
             "4",
-            "model.num_heads: expected several values, such as 1,2,4 or interval(0, 0.4), got 4",
+            "model.num_heads: expected several values, such as 1,2,4 .*, got 4",
         ),
-        ("model.num_heads", "'[1,2],[3]'", "takes numbers, words, true, false or null"),
+        ("model.num_heads", "'[1,2],[3]'", "expected numbers, words, true, false or null"),
         ("model.num_heads", "[1,2],[3]", "space=.*: while parsing a block mapping"),
         ("model.num_heads", "interval(4, 1)", "model.num_heads: interval"),
         ("model.num_heads", "range(4, 4)", "model.num_heads: range"),
@@ -242,10 +242,10 @@ def test_another_search_of_that_name_is_refused(tmp_path: Path) -> None:
     assert worker(tmp_path, trials=99).study.user_attrs["settings"]["seed"] == "0"
     with pytest.raises(
         ConfigError,
-        match=r"holds a search that was started with seed=0; give the same, or another name",
+        match=r"was started with seed=0; give the same, or another name",
     ):
         worker(tmp_path, seed=1)
-    with pytest.raises(ConfigError, match=r"begun with no space of model\.num_heads; give"):
+    with pytest.raises(ConfigError, match=r"started with no space of model\.num_heads; give"):
         worker(tmp_path, {"model.num_heads": CategoricalDistribution([1, 3])})
 
 
