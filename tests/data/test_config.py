@@ -1,4 +1,4 @@
-"""The settings of data and tokenizer: what is a path and what a Hub id, and which values cannot work together."""
+"""The settings of data: paths and Hub ids, and values that exclude each other."""
 
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,7 @@ def test_a_name_or_an_organisation_with_a_name_is_a_hub_id(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "./reviews",
-        "../x/y",
-        "/data",
-        "~/reviews",
-        "reviews.csv",
-        "org/lines.txt",
-        "a/b/c",
-        "with space",
-        "a//b",
-    ],
+    ["./reviews", "../x/y", "/data", "~/reviews", "a.csv", "org/a.txt", "a/b/c", "with space"],
 )
 def test_anything_else_is_a_path(path: str) -> None:
     assert is_local(path)
@@ -45,36 +35,19 @@ def test_a_folder_that_exists_is_a_path_whatever_its_name(
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (
-            {"path": "none.csv"},
-            "data.path: expected a file or directory that exists, got 'none.csv'",
-        ),
-        ({"path": "~nobody-of-this-name/a.csv"}, "data.path: expected a file or directory"),
-        ({"path": "a.csv", "test_path": "none.csv"}, "data.test_path: expected a file"),
-        (
-            {"path": "org/name", "test_path": "a.csv"},
-            "data.test_path: expected null, as data.path=org",
-        ),
-        ({"tokens_per_batch": 255}, "data.tokens_per_batch: expected at least data.max_length=256"),
-        ({"validation_split": "train"}, "data.validation_split: expected a split of its own"),
-        ({"validation_split": "test"}, "data.test_split: expected a split of its own"),
-        (
-            {"label_column": "text"},
-            "data.label_column: expected another column than data.text_column",
-        ),
-        (
-            {"validation_share": 0.0},
-            "data.validation_share: expected a number above 0 and below 0.5",
-        ),
-        ({"limit": 0}, "data.limit: expected an integer at least 1"),
-        (
-            {"limit": True},
-            "data.limit: expected an integer at least 1 and at most 10^9 or null, got true",
-        ),
-        ({"limit": 10**10}, "data.limit: expected an integer at least 1 and at most 10^9"),
-        ({"encoding": "rot13"}, "data.encoding: expected a text encoding, such as utf-8"),
-        ({"separator": ""}, "data.separator: expected one character, got ''; give"),
-        ({"separator": '"'}, "data.separator: expected one character"),
+        ({"path": "none.csv"}, "path: expected a file or directory that exists, got 'none.csv'"),
+        ({"path": "~nobody-of-this-name/a.csv"}, "path: expected a file or directory"),
+        ({"path": "a.csv", "test_path": "none.csv"}, "test_path: expected a file"),
+        ({"path": "org/name", "test_path": "a.csv"}, "test_path: expected null, as data.path=org"),
+        ({"tokens_per_batch": 255}, "tokens_per_batch: expected at least data.max_length=256"),
+        ({"validation_split": "train"}, "validation_split: expected a split of its own"),
+        ({"validation_split": "test"}, "test_split: expected a split of its own"),
+        ({"label_column": "text"}, "label_column: expected another column than data.text_column"),
+        ({"validation_share": 0.0}, "validation_share: expected a number above 0 and below 0.5"),
+        ({"limit": True}, "limit: expected an integer at least 1 and at most 10^9 or null, got"),
+        ({"limit": 10**10}, "limit: expected an integer at least 1 and at most 10^9"),
+        ({"encoding": "rot13"}, "encoding: expected a text encoding, such as utf-8"),
+        ({"separator": '"'}, "separator: expected one character"),
     ],
 )
 def test_each_mistake_is_told_by_key_and_value(
@@ -84,7 +57,7 @@ def test_each_mistake_is_told_by_key_and_value(
     (tmp_path / "a.csv").write_text("text,label\n")
     with pytest.raises(ConfigError) as refused:
         check(validate(TrainConfig, {"data": settings}))
-    assert str(refused.value).startswith(problem)
+    assert str(refused.value).startswith(f"data.{problem}")
     assert "\n" not in str(refused.value)
 
 
@@ -99,10 +72,6 @@ def test_a_split_is_named_by_its_own_file_if_it_has_one() -> None:
     config = DataConfig(path="a.csv", validation_path="b.csv", test_path="c.csv", test_split="exam")
     files = {split: config.file_of(split) for split in ("train", "validation", "exam", "test")}
     assert files == {"train": "a.csv", "validation": "b.csv", "exam": "c.csv", "test": "a.csv"}
-    assert (
-        DataConfig(path="a.csv", validation_split=None, validation_path="b.csv").file_of(
-            "validation"
-        )
-        == "b.csv"
-    )
+    unnamed = DataConfig(path="a.csv", validation_split=None, validation_path="b.csv")
+    assert unnamed.file_of("validation") == "b.csv"
     assert DataConfig(path="org/name").file_of("test") == "org/name"
