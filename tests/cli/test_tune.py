@@ -269,7 +269,7 @@ def test_what_is_hopeless_is_stopped_and_has_a_status_of_its_own(
     assert time.monotonic() - begun < 20
     assert "pruned at epoch 1; 6 of 9 trials, about" in said
     assert search.counts() == {"complete": 5, "pruned": 1}
-    assert {row["status"] for row in module.write_table(search.folder)} >= {"pruned at epoch 1"}
+    assert {row["status"] for row in module.sweep.write_table(search.folder)} >= {"pruned at epoch 1"}
 
 
 def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
