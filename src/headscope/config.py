@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 
 from headscope.errors import ConfigError, RunError, existing_runs
 from headscope.extension import IMPORT_PATH_KEYS, is_import_path
-from headscope.files import TRY_ANOTHER, read_yaml_text, reading
+from headscope.files import TRY_ANOTHER, read_text, reading
 from headscope.validation import (
     MOST,
     STRICT,
@@ -552,7 +552,7 @@ def read_config(path: Path) -> TrainConfig:
     folder = path.parent
     if not folder.is_dir() or not path.exists():
         raise RunError(f"run={folder}: expected a run folder, found no {path.name} in it")
-    text = read_yaml_text(path)
+    text = read_text(path, 2**20)
     with reading(path):
         content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         if not isinstance(content, dict):
