@@ -13,7 +13,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import yaml
 from pydantic import Field, Strict
@@ -23,6 +23,7 @@ from headscope.errors import ConfigError, RunError, existing_runs
 from headscope.extension import IMPORT_PATH_KEYS, is_import_path
 from headscope.files import TRY_ANOTHER, read_text, reading
 from headscope.validation import (
+    INTERPOLATION,
     MOST,
     STRICT,
     Conflicts,
@@ -44,7 +45,6 @@ Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
 METRICS = get_args(Metric)
 LESS_IS_BETTER = ("loss",)
-INTERPOLATION = re.compile(r"(?<!\\)\$\{")  # of OmegaConf, where it is not escaped
 Integer = Annotated[int, Strict()]  # true is no 1
 Count = Annotated[Integer, Field(ge=1, le=MOST)]
 Seed = Annotated[Integer, Field(ge=0, lt=2**32)]  # numpy's seeds
@@ -99,68 +99,44 @@ class DataConfig(Settings):
         description="'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, "
         "parquet or txt file, or the import path of a loader, my_package:load",
     )
-    name: str | None = Field(
-        default=None, description="configuration of a Hub dataset that has several"
-    )
+    name: str | None = Field(default=None, description="configuration of a Hub dataset")
     revision: str | None = Field(default=None, description="branch, tag or commit of a Hub dataset")
-    validation_path: str | None = Field(
-        default=None, description="file of the validation split, if path is a file"
-    )
-    test_path: str | None = Field(
-        default=None, description="file of the test split, if path is a file"
-    )
+    validation_path: str | None = Field(default=None, description="file of the validation split")
+    test_path: str | None = Field(default=None, description="file of the test split")
     encoding: str = Field(default="utf-8", description="text encoding, such as cp1252 or shift_jis")
     separator: str | None = Field(
         default=None, description="column delimiter of csv or tsv files; null: comma or tab"
     )
     text_column: str = Field(default="text", description="column with the text")
-    text_pair_column: str | None = Field(
-        default=None, description="column with the second text of a pair"
-    )
-    label_column: str = Field(
-        default="label", description="column with the label: integers, strings or a ClassLabel"
-    )
+    text_pair_column: str | None = Field(default=None, description="column with the second text")
+    label_column: str = Field(default="label", description="column with the label")
     multi_label: bool = Field(
-        default=False,
-        description="a text has any number of labels: lists, or strings that are split",
+        default=False, description="a text has any number of labels: lists, or strings to split"
     )
     label_separator: str = Field(
-        default=";",
-        description="delimiter of labels with multi_label; an empty string has no label",
+        default=";", description="delimiter of labels with multi_label; empty strings have none"
     )
     train_split: str = Field(default="train", description="split to train on")
     validation_split: str | None = Field(
-        default="validation",
-        description="split for model selection; cut from train if there is none",
+        default="validation", description="split for model selection; else cut from train"
     )
-    test_split: str | None = Field(
-        default="test", description="split to report on; cut from train if there is none"
-    )
-    validation_share: Share = Field(
-        default=0.1, description="share of train cut off for validation"
-    )
-    test_share: Share = Field(default=0.1, description="share of train cut off for the test split")
+    test_split: str | None = Field(default="test", description="test split; else cut from train")
+    validation_share: Share = Field(default=0.1, description="share of train for validation")
+    test_share: Share = Field(default=0.1, description="share of train for the test split")
     split_seed: Seed = Field(
         default=0,
         description="seed of these cuts; not that of the run, so that runs can be compared",
     )
-    limit: Count | None = Field(
-        default=None, description="maximum number of texts per split, drawn by split_seed"
-    )
+    limit: Count | None = Field(default=None, description="texts per split, drawn by split_seed")
     drop_empty: bool = Field(
-        default=False,
-        description="drop rows with an empty text or label instead of raising an error",
+        default=False, description="drop rows with an empty text or label instead of an error"
     )
     max_length: Integer = Field(
-        default=256,
-        ge=4,
-        le=1_000_000,
-        description="maximum tokens per text; longer ones are truncated",
+        default=256, ge=4, le=1_000_000, description="maximum tokens; longer texts are truncated"
     )
     tokens_per_batch: Count = Field(default=2048, description="tokens per batch, padding included")
     cache_dir: str | None = Field(
-        default=None,
-        description="cache of tokenizers and token ids; null: the user's cache directory",
+        default=None, description="cache of tokenizers and token ids; null: the user's"
     )
 
     def file_of(self, split: str) -> str:
@@ -217,11 +193,9 @@ class TokenizerConfig(Settings):
         default=8000,
         ge=300,
         le=10_000_000,
-        description="size of the vocabulary, special tokens included",
+        description="size of the vocabulary with special tokens",
     )
-    min_frequency: Count = Field(
-        default=2, description="minimum frequency of a word or piece (not with unigram)"
-    )
+    min_frequency: Count = Field(default=2, description="minimum frequency (not with unigram)")
     lowercase: bool = Field(default=True, description="lower-case texts after NFKC normalization")
     segmenter: Literal["sudachi"] | None = Field(
         default=None,
@@ -241,9 +215,7 @@ class ModelConfig(Settings):
     """A Transformer encoder with a classification head: pre-norm, or a checkpoint's."""
 
     d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
-    num_heads: Count = Field(
-        default=4, description="attention heads per layer; must divide d_model"
-    )
+    num_heads: Count = Field(default=4, description="attention heads; must divide d_model")
     num_layers: Integer = Field(default=2, ge=1, le=1000, description="number of encoder blocks")
     feedforward_size: Integer = Field(
         default=512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
@@ -260,17 +232,14 @@ class ModelConfig(Settings):
         "1: multi-query",
     )
     causal: bool = Field(default=False, description="mask later tokens")
-    window: Count | None = Field(
-        default=None, description="mask tokens further away than this, on either side"
-    )
+    window: Count | None = Field(default=None, description="mask tokens further away than this")
     positions: Position = Field(default="rotary", description="position encoding")
     pooling: str = Field(
         default="first",
         examples=[*POOLINGS],
         description="first: [CLS], which tokens reach through heads alone; pooler: BERT's layer "
         "after it; with the others tokens bypass attention: mean, max, a learned query from "
-        "additive on, "
-        "or an import path",
+        "additive on, or an import path",
     )
     dropout: Fraction = Field(
         default=0.1,
@@ -285,9 +254,7 @@ class ModelConfig(Settings):
         description="each token carries counted evidence: log-count ratios of the classes for its "
         "word, its word pair and its character n-grams, from the training split",
     )
-    evidence_dropout: Fraction = Field(
-        default=0.3, description="share of n-grams dropped at each training step"
-    )
+    evidence_dropout: Fraction = Field(default=0.3, description="share of n-grams dropped per step")
     path: str | None = Field(
         default=None,
         description="checkpoint of BERT's family, a directory or a Hub id, which decides all "
@@ -347,30 +314,19 @@ class OptimizerConfig(Settings):
     final_share: float = Field(
         default=0.0, ge=0, le=1, description="final learning rate as a share of the peak"
     )
-    warmup_share: float = Field(
-        default=0.1, ge=0, le=1, description="share of the steps for warm-up"
-    )
+    warmup_share: float = Field(default=0.1, ge=0, le=1, description="share of steps for warm-up")
     weight_decay: float = Field(
-        default=0.01,
-        ge=0,
-        description="weight decay of matrices and tables; none for biases and norms",
+        default=0.01, ge=0, description="weight decay; none for biases and norms"
     )
     layer_decay: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="learning rate of a layer as a share of that of the next one",
+        default=1.0, gt=0, le=1, description="learning rate of a layer over the next one's"
     )
     evidence_rate: float = Field(
-        default=5e-2,
-        gt=0,
-        description="learning rate of the weights of n-grams, which do not decay",
+        default=5e-2, gt=0, description="learning rate of n-gram weights, which do not decay"
     )
     beta1: Fraction = Field(default=0.9, description="AdamW: decay of the first moment")
     beta2: Fraction = Field(default=0.98, description="AdamW: decay of the second moment")
-    gradient_clip: float = Field(
-        default=1.0, ge=0, description="maximum gradient norm; 0: no clipping"
-    )
+    gradient_clip: float = Field(default=1.0, ge=0, description="maximum gradient norm; 0: none")
     label_smoothing: Fraction = Field(
         default=0.0,
         description="share of the target spread over all classes (multi_label: yes and no)",
@@ -387,9 +343,7 @@ class TrainerConfig(Settings):
     """How long and on which devices to train."""
 
     accelerator: Accelerator = Field(default="auto", description="where to train")
-    devices: Count = Field(
-        default=1, description="devices per machine; each takes a batch per step"
-    )
+    devices: Count = Field(default=1, description="devices per machine; each has a batch per step")
     num_nodes: Count = Field(
         default=1, description="machines; above 1 start the command on each by torchrun or srun"
     )
@@ -415,12 +369,8 @@ class InspectionConfig(Settings):
     """Attention maps and measures of every head, at step 0 and at each validation."""
 
     enabled: bool = Field(default=True, description="record attention during training")
-    num_probes: Integer = Field(
-        default=4, ge=0, le=64, description="number of probe texts from the validation split"
-    )
-    probes: list[str] = Field(
-        default=[], description="your own probe texts instead, a list of strings"
-    )
+    num_probes: Integer = Field(default=4, ge=0, le=64, description="probe texts, from validation")
+    probes: list[str] = Field(default=[], description="your own probe texts instead")
     max_tokens: Integer = Field(
         default=64,
         ge=2,
@@ -428,25 +378,19 @@ class InspectionConfig(Settings):
         description="probe texts have at most N tokens; of longer ones that you give, the largest "
         "weights of each query and an overview are recorded",
     )
-    numbers: bool = Field(
-        default=True, description="measure every head over texts of the validation split"
-    )
+    numbers: bool = Field(default=True, description="measure every head on validation texts")
     texts: Count | None = Field(
         default=300, description="number of validation texts to measure on, drawn once; null: all"
     )
-    every: Count | None = Field(
-        default=None, description="record maps every N steps too; null: at validations alone"
-    )
+    every: Count | None = Field(default=None, description="also record maps every N steps")
     budget: Count = Field(
-        default=256,
-        description="MiB of recorded maps; near the limit, steps are thinned out evenly",
+        default=256, description="MiB of recorded maps; near it, steps are thinned out evenly"
     )
     precision: Literal["uint8", "float16"] = Field(
         default="uint8", description="type of recorded weights; uint8 with a scale per row"
     )
     causes: Annotated[Integer, Field(ge=0, le=MOST)] = Field(
-        default=100,
-        description="validation texts on which each head is ablated at the end; 0: none",
+        default=100, description="validation texts on which each head is ablated; 0: none"
     )
     most_wrong: Annotated[Integer, Field(ge=0, le=200)] | None = Field(
         default=20,
@@ -474,27 +418,21 @@ class TrainConfig(Settings):
     """Everything that decides a run; saved in the run folder as config.yaml."""
 
     name: str | None = Field(
-        default=None,
-        description="run folder below outputs_dir; null: named by the data and the time",
+        default=None, description="run folder below outputs_dir; null: by the data and the time"
     )
     outputs_dir: str = Field(default="outputs", description="parent of the run folders")
     resume: str | None = Field(
-        default=None,
-        description="run folder to resume, with its settings but for keys that you give",
+        default=None, description="run folder to resume, with its settings but for keys given"
     )
     seed: Seed = Field(default=0, description="seed of weights, dropout and the order of batches")
-    baseline: bool = Field(
-        default=True, description="score TF-IDF + logistic regression on the same split"
-    )
+    baseline: bool = Field(default=True, description="score TF-IDF + logistic regression too")
     sweep: SweepConfig = Field(default_factory=SweepConfig, description="comparison")
     data: DataConfig = Field(default_factory=DataConfig, description="texts")
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="tokenizer")
     model: ModelConfig = Field(default_factory=ModelConfig, description="network")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="optimizer")
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="trainer")
-    inspection: InspectionConfig = Field(
-        default_factory=InspectionConfig, description="attention heads"
-    )
+    inspection: InspectionConfig = Field(default_factory=InspectionConfig, description="heads")
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
@@ -532,22 +470,11 @@ def choice_conflicts(group: Settings, key: str) -> Conflicts:
         yield key, f"one of {', '.join(choices)} or an import path"
 
 
-# config.yaml of a run. In OmegaConf's YAML, which Hydra reads too, "${" is written as "\${".
-
-
-def to_yaml(config: Any) -> str:
-    """Return the settings as YAML in which no text is an interpolation."""
-    text = json.dumps(asdict(config)).replace("${", r"\\${")
-    return yaml.safe_dump(json.loads(text), allow_unicode=True, sort_keys=False)
-
-
 def read_config(path: Path) -> TrainConfig:
-    """Return the settings in a run's config.yaml, checked. Files that they name may be gone.
+    """Return the settings in a run's config.yaml, checked, or raise a RunError.
 
-    Nothing in it is resolved: an interpolation could read this machine's environment.
-
-    Raises:
-        RunError: if there is none, or a key or value does not fit this version.
+    Files that they name may be gone. An interpolation is not resolved: it could read the
+    environment of this machine.
     """
     folder = path.parent
     if not folder.is_dir() or not path.exists():

@@ -36,7 +36,7 @@ from safetensors.torch import load_file, load_model, save_model
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.config import TrainConfig, absolute, read_config, to_yaml
+from headscope.config import TrainConfig, absolute, read_config
 from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
@@ -50,6 +50,7 @@ from headscope.model.pretrained import Architecture, architecture_json, load_arc
 from headscope.prediction import available_memory, best_device, probabilities
 from headscope.record.contributions import Contributions
 from headscope.record.schema import label_text
+from headscope.validation import to_yaml
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView

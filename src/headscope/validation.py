@@ -4,6 +4,7 @@ A message has the form `key: expected Y, got X; remedy`. What a key takes is sai
 that pydantic makes of a class, here and in `--help`.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
@@ -11,6 +12,7 @@ from functools import cache
 from reprlib import repr as short_repr
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -24,6 +26,7 @@ STRICT = ConfigDict(
 MOST = 10**9  # of integers without a bound of their own: more is a slip, or does not fit 64 bits
 Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
 BAD = re.compile("[\0\ud800-\udfff]")
+INTERPOLATION = re.compile(r"(?<!\\)\$\{")  # of OmegaConf, where it is not escaped
 T = TypeVar("T")
 
 
@@ -187,3 +190,9 @@ def flatten(content: Mapping[str, Any]) -> dict[str, Any]:
         members = value if isinstance(value, dict) else {"": value}
         flat |= {f"{name}.{key}".rstrip("."): member for key, member in members.items()}
     return flat
+
+
+def to_yaml(config: Any) -> str:
+    """Return the settings as YAML for OmegaConf, in which "${" is escaped."""
+    text = json.dumps(asdict(config)).replace("${", r"\\${")
+    return yaml.safe_dump(json.loads(text), allow_unicode=True, sort_keys=False)

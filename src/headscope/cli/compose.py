@@ -20,10 +20,19 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.config import INTERPOLATION, TrainConfig, read_config
+from headscope.config import TrainConfig, read_config
 from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
 from headscope.training.resume import check_kept
-from headscope.validation import check, flatten, keys, message, override, unknown_key, validate
+from headscope.validation import (
+    INTERPOLATION,
+    check,
+    flatten,
+    keys,
+    message,
+    override,
+    unknown_key,
+    validate,
+)
 
 INSTALLED = Path(__file__).parents[1] / "configs"
 CHECKOUT = Path(__file__).parents[3] / "configs"
