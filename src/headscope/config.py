@@ -481,7 +481,7 @@ def read_config(path: Path) -> TrainConfig:
         raise RunError(f"run={folder}: expected a run folder, found no {path.name} in it")
     text = read_text(path, 2**20)
     with reading(path):
-        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        content = yaml.safe_load(text)  # in C, deep nesting would crash the process
         if not isinstance(content, dict):
             raise ValueError("expected keys with their values")
         if "inspection" not in content:  # the last group; others may be younger than the file
