@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import stat
 import struct
 import warnings
 import zipfile
@@ -178,10 +177,8 @@ FIRST = "text_0/layer_0/levels"
 # The index is refused, and with it the run.
 BAD_INDEX: dict[str, Change] = {
     "a layer of a long name": _index(layers=["x" * 100_000, "y"]),
-    "a text of a long name": _text(name="x" * 100_000),
     "100000 heads": _index(heads=[100_000, 2]),
     "no head": _index(heads=[0, 0]),
-    "true heads": _index(heads=[True, 3]),
     "100000 layers": _index(heads=[1] * 100_000, layers=["x"] * 100_000),
     "12000 notes": _index(notes={f"note {number}": "x" for number in range(12_000)}),
     "20000 steps": _index(steps=many(20_000)),
@@ -189,18 +186,10 @@ BAD_INDEX: dict[str, Change] = {
     "500000 tokens": _text(tokens=["x"] * 500_000),
     "500000 classes": _index(classes=["x"] * 500_000),
     "deep object": _inside("notes", f'{{"deep": {nested(400)}}}'),
-    "deepest list": _raw(nested(100_000, "list").encode()),
     "deep in a text": _text(label=json.loads(nested(400))),
-    "deep in layers": _inside("layers", f"[{nested(400, 'list')}, {nested(400)}]"),
     "notes are a list": _index(notes=["a"]),
-    "a note is a list": _index(notes={"a": [1, 2]}),
     "numbers are texts": _index(recorded="2", every="1", budget="3"),
-    "recorded is huge": _inside("recorded", "9" * 4000),
     "infinity": _inside("budget", "Infinity"),
-    "not a number": _inside("every", "NaN"),
-    "a time that is infinite": _inside(
-        "steps", f'[{{"step": 10, "file": "{LAST}", "bytes": 1, "time": Infinity}}]'
-    ),
     "a step that is huge": _index(
         steps=[{"step": 10**30, "file": f"step_{10**30}.npz", "bytes": 1, "time": 0}]
     ),
@@ -211,12 +200,10 @@ BAD_INDEX: dict[str, Change] = {
     ),
     "a key of no record": _inside("__proto__", '{"a": 1}'),
     "no texts": _index(texts=[]),
-    "no layers": _index(layers=[], heads=[]),
     "fewer names than heads": _index(layers=["a"]),
     "a class that is a number": _index(classes=[1, 2]),
     "no token": _text(tokens=[]),
     "a label that is a list": _text(label=["a"]),
-    "segments of another length": _text(segments=[0]),
     "segments that are fractions": _text(segments=[0.0, 1.0, True, None]),
     "lone surrogates": _text(tokens=["a", "\ud800", "x", "y"], text="\udfff"),
     "not UTF-8": _raw(lambda before: before.replace(b"short", b"sh\xff\xfet")),
@@ -225,7 +212,6 @@ BAD_INDEX: dict[str, Change] = {
     "of another version": _index(version=2),
     "an index that is missing": _special(INDEX, lambda path: None),
     "an index that is a pipe": _special(INDEX, os.mkfifo),
-    "an index that is a folder": _special(INDEX, Path.mkdir),
 }
 # A step is refused.
 BAD_STEP: dict[str, Change] = {
@@ -238,8 +224,6 @@ BAD_STEP: dict[str, Change] = {
     "a step that is noise": _raw(b"PK\x03\x04" + bytes(range(256)) * 9, LAST),
     "a step that is missing": _special(LAST, lambda path: None),
     "a step that is a pipe": _special(LAST, os.mkfifo),
-    "a step that is a folder": _special(LAST, Path.mkdir),
-    "a step that is a socket": _special(LAST, lambda path: os.mknod(path, stat.S_IFSOCK | 0o600)),
     "a step that is a device": _special(LAST, lambda path: path.symlink_to("/dev/zero")),
     "a step that links to itself": _special(LAST, lambda path: path.symlink_to(path.name)),
     "a step that links outside": _special(LAST, lambda path: path.symlink_to("/etc/passwd")),
@@ -251,15 +235,12 @@ BAD_MAPS: dict[str, Change] = {
     "fewer tokens than queries": _text(tokens=["a", "b"]),
     "more tokens than queries": _text(tokens=list("abcdefgh")),
     "no scales": _arrays(**{SCALES: None}),
-    "no levels": _arrays(**{LEVELS: None}),
     "no map of a layer": _arrays(**{LEVELS: None, SCALES: None}),
     "no maps": _members({}, replace="text_0/layer_"),
     "nothing of the text": _members({}, replace="text_0/"),
     "levels of fewer heads": _arrays(**{LEVELS: lambda array: array[:1]}),
-    "levels of no number": _arrays(**{LEVELS: np.zeros((0, 4, 4), np.uint8)}),
     "levels that are not square": _arrays(**{LEVELS: np.zeros((3, 4, 9), np.uint8)}),
     "levels that are complex": _arrays(**{LEVELS: lambda array: array.astype(np.complex64)}),
-    "levels that are texts": _arrays(**{LEVELS: lambda array: array.astype(str)}),
     "levels that are objects": _arrays(**{LEVELS: lambda array: array.astype(object)}),
     "scales of fewer queries": _arrays(**{SCALES: lambda array: array[:, :2]}),
     "weights and levels": _arrays(text_0__layer_0__weights=np.zeros((3, 4, 4), np.float16)),
@@ -274,14 +255,11 @@ BAD_MAPS: dict[str, Change] = {
     "pooling of another length": _arrays(text_0__pooling=np.zeros(9, np.float32)),
     "pooling that is complex": _arrays(text_0__pooling=np.zeros(4, np.complex64)),
     "probabilities of more classes": _arrays(text_0__probabilities=np.ones(50, np.float32)),
-    "given of more classes": _arrays(text_0__given=np.ones(50, np.uint8)),
     "a check that is a table": _arrays(text_0__check=np.ones((3, 3), np.float32)),
     "nats without heads": _arrays(text_0__nats__heads=None),
     "nats of other heads": _arrays(text_0__nats__heads=np.ones((1, 1), np.float32)),
     "nats of a token outside": _arrays(text_0__nats__keys=lambda array: array + 1000),
-    "nats of a class outside": _arrays(text_0__nats__class=np.int32(1000)),
     "a shape beyond memory": _members({FIRST + ".npy": npy(f"({2**40}, {2**40}, 3)")}, FIRST),
-    "a shape that overflows": _members({FIRST + ".npy": npy(f"({2**63}, 2, 0)")}, FIRST),
     "a header that is deep": _members({FIRST + ".npy": npy("(" * 3000 + ")" * 3000)}, FIRST),
     "a header that is code": _members({FIRST + ".npy": npy("__import__('os')")}, FIRST),
     "a member that is no array": _members({"text_0/pooling.npy": b"hello"}, "text_0/pooling"),
@@ -294,13 +272,10 @@ BAD_NUMBERS: dict[str, Change] = {
     "100 measures": _members(
         {f"numbers/x{number}/mean.npy": npy("(2, 3)", data=bytes(24)) for number in range(100)}
     ),
-    "a mean that is a number": _arrays(numbers__entropy__mean=np.float32(1)),
     "a mean of three axes": _arrays(numbers__entropy__mean=np.ones((2, 3, 3), np.float32)),
     "a mean that is complex": _arrays(numbers__entropy__mean=np.ones((2, 3), np.complex64)),
-    "likeness that is flat": _arrays(likeness=np.ones(6, np.float32)),
     "likeness of other heads": _arrays(likeness=np.ones((2, 2), np.float32)),
     "examples that are a number": _arrays(examples__focused__rows=np.int32(1)),
-    "examples of two axes": _arrays(examples__focused__rows=np.zeros((2, 3), np.int32)),
     "examples whose texts are numbers": _arrays(examples__texts=np.arange(2)),
     "an extra that is complex": _arrays(strange=np.ones(2, np.complex64)),
 }
@@ -308,22 +283,15 @@ BAD_NUMBERS: dict[str, Change] = {
 HARMLESS: dict[str, Change] = {
     "a member twice": _twice,
     "compressed": _members({}, method=zipfile.ZIP_DEFLATED),
-    "compressed by bzip2": _members({}, method=zipfile.ZIP_BZIP2),
     "a bomb": _members(
-        {FIRST + ".npy": npy("(3, 4, 4)", "'|u1'", bytes(2**22))},
-        FIRST,
-        zipfile.ZIP_DEFLATED,
+        {FIRST + ".npy": npy("(3, 4, 4)", "'|u1'", bytes(2**22))}, FIRST, zipfile.ZIP_DEFLATED
     ),
     "A GOOD ONE": _index(),
     "<img src=x onerror=alert(1)>": _index(),
-    "%2e%2e%2fa good one": _index(),
     "a\nb\u202ec\x1b[31m": _index(),
     "é" * 120: _index(),
     "a token of 100000 letters": _text(tokens=["[CLS]", "x" * 100_000, "two", "[SEP]"]),
     "a note of a million letters": _index(notes={"long": "x" * 1_000_000}),
-    "2000 members of a text": _members(
-        {f"text_0/x{number}.npy": npy("()", data=bytes(4)) for number in range(2_000)}
-    ),
     "2000 layers of a text": _members(
         {
             f"text_0/layer_{number}/levels.npy": npy("(1, 1, 1)", "'|u1'", b"a")
@@ -335,21 +303,17 @@ HARMLESS: dict[str, Change] = {
     ),
     "directions": _text(tokens=["\u202eabc", "y", "\u2066x", "\u0000"], text="\u202e"),
     "scales that are NaN": _arrays(**{SCALES: lambda array: array * np.nan}),
-    "scales that are infinite": _arrays(**{SCALES: lambda array: array * np.inf}),
     "quadrants of a single text": _arrays(
         text_0__layer_0__quadrants=np.zeros((3, 2, 2), np.float32)
     ),
     "probabilities that are NaN": _arrays(text_0__probabilities=np.full(2, np.nan, np.float32)),
-    "a check that is NaN": _arrays(text_0__check=np.float32(np.nan)),
     "a mean that is infinite": _arrays(numbers__entropy__mean=np.full((2, 3), np.inf, np.float32)),
     "an error without a mean": _arrays(numbers__entropy__mean=None),
     "a measure named like an object's": _arrays(
         numbers____proto____mean=np.ones((2, 3), np.float32)
     ),
     "faithfulness that is text": _arrays(faithfulness__chance=np.full((2, 2), "x")),
-    "faithfulness that is flat": _arrays(faithfulness__rollout=np.ones(2, np.float32)),
     "examples without scores": _arrays(examples__focused__scores=None),
-    "examples without texts": _arrays(examples__texts=None),
     "a member outside": _members(
         {"../../outside.npy": npy("()", data=bytes(4)), "/absolute.npy": npy("()", data=b"1234")}
     ),

@@ -120,19 +120,6 @@ def test_a_link_keeps_order_and_colours(open_tab: Opener, runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_arrows_go_through_the_maps_as_they_stand(open_tab: Opener, runs: Path) -> None:
-    tab = open_tab(runs)
-    tab.drawn(200)
-    tab.says(".grid .map[aria-checked=true] .mean", "+0.41")
-    read = "node => getComputedStyle(node).gridTemplateColumns"
-    columns = len(tab.find(".grid .maps").evaluate(read).split(" "))
-    tab.find(".grid .map[aria-checked=true]").focus()
-    for key in ["ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown"]:  # the borders hold
-        tab.page.keyboard.press(key)
-    tab.shows(".head h2", RANKED[1 + columns])
-
-
-@pytest.mark.slow
 def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     open_tab: Opener, tmp_path: Path
 ) -> None:

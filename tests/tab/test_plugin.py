@@ -40,7 +40,7 @@ from hostile_records import (
     write_hostile,
 )
 
-from headscope.record import reader, schema, writer
+from headscope.record import reader, schema
 from headscope.record.reader import nested, pack, read_index, read_members, read_step
 from headscope.record.schema import Text, weights_from
 from headscope.record.writer import HeadRecorder
@@ -56,11 +56,8 @@ TEXTS = [
     Text("long", [f"t{number}" for number in range(LONG)], "a long text"),
 ]
 Ask = Callable[..., Any]
-STEP_ROUTES = {
-    "maps": {"step": 10, "text": 0},
-    "numbers": {"step": 10},
-    "page": {"step": 10, "text": 0},
-}
+OF_TEXT = {"step": 10, "text": 0}
+STEP_ROUTES = {"maps": OF_TEXT, "numbers": {"step": 10}, "page": OF_TEXT}
 RUN_ROUTES = {"index": {}, "series": {}, **STEP_ROUTES}
 BUNDLED = st.sampled_from([np.uint8, np.int32, np.float32, np.float16]).flatmap(
     lambda kind: arrays(kind, array_shapes(min_dims=0, min_side=0, max_side=5))
@@ -181,12 +178,6 @@ def test_a_run_without_marker_is_listed_where_it_has_an_index(logdir: Path) -> N
     assert [run["run"] for run in runs] == ["mine"]
 
 
-def test_the_logdir_itself_is_a_run(logdir: Path) -> None:
-    ask = asker(make_client(logdir / "mine", Provider(["."])))
-    assert ask("runs").get_json()["runs"][0]["steps"] == 3
-    assert ask("index", run=".").get_json()["texts"][0]["name"] == "short"
-
-
 def test_the_index_is_the_file(ask: Ask, logdir: Path) -> None:
     assert ask("index", run="mine").get_json() == json.loads(
         (logdir / "mine/heads/index.json").read_bytes()
@@ -252,37 +243,13 @@ def test_series_are_left_out_where_the_files_list_too_much(
     refused(ask("series", run="mine"), 404, "2 steps list more than 30 arrays")
 
 
-def test_the_recorder_keeps_no_more_steps_than_are_read(
-    ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "MAX_STEPS", 4)
-    record(logdir / "mine", tuple(range(30, 40)))
-    steps = [step["step"] for step in ask("index", run="mine").get_json()["steps"]]
-    assert (len(steps) <= 4, steps[0], steps[-1]) == (True, 0, 39)
-
-
-def test_series_read_numbers_alone(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    wrapped = reader.NpzFile.__getitem__
-
-    def reading(npz: Any, name: str) -> Any:
-        read.append(name)
-        return wrapped(npz, name)
-
-    monkeypatch.setattr(reader.NpzFile, "__getitem__", reading)
-    ask("series", run="mine")
-    assert set(read) == {"numbers/entropy/mean"}
-
-
 @pytest.mark.parametrize(("run", "step"), [("mine", 10), ("deep/exact", 5)])
 def test_the_page_is_that_text_at_that_step(ask: Ask, run: str, step: int) -> None:
     answer = ask("page", run=run, step=step, text=0)
     assert answer.content_type == "text/html; charset=utf-8"
     name = run.replace("/", "_")
-    assert (
-        answer.headers["Content-Disposition"]
-        == f'attachment; filename="{name}_short_step_{step}.html"'
-    )
+    file = f'"{name}_short_step_{step}.html"'
+    assert answer.headers["Content-Disposition"] == f"attachment; filename={file}"
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
     (shown,) = texts_of(answer.text)
     assert f"<title>short, step {step}</title>" in answer.text
@@ -419,12 +386,7 @@ def test_unknown_steps_and_texts_are_answered_with_what_to_do(ask: Ask) -> None:
 
 @pytest.mark.parametrize(
     ("logdir_given", "words"),
-    [
-        (None, "--logdir=FOLDER"),
-        ("", "--logdir=FOLDER"),
-        ("gs://x/y", "gs://x/y"),
-        ("none", "none"),
-    ],
+    [(None, "--logdir=FOLDER"), ("gs://x/y", "gs://x/y"), ("none", "none")],
 )
 def test_without_a_logdir_that_is_said(logdir_given: str | None, words: str) -> None:
     ask = asker(make_client(logdir_given, Provider(["mine"])))
@@ -459,12 +421,6 @@ def test_a_broken_step_is_named_and_the_others_still_work(ask: Ask, logdir: Path
         assert [value is None for value in first] == [False, True, False]
 
 
-def test_a_run_all_of_whose_steps_are_gone_says_so(ask: Ask, logdir: Path) -> None:
-    for path in (logdir / "mine/heads").glob("*.npz"):
-        path.unlink()
-    refused(ask("series", run="mine"), 404, "step_000000000025.npz", "missing")
-
-
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ask, dict[str, str]]:
     """Return what asks for the hostile records, and run -> what the list of runs says is wrong."""
@@ -475,12 +431,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ask, dict[str, st
 
 def answers(ask: Ask, run: str) -> dict[str, list[Any]]:
     """Return every answer about a run's last step by its route; of its maps one for each text."""
-    routes = (
-        RUN_ROUTES
-        if run in HARMLESS
-        else {route: RUN_ROUTES[route] for route in ("index", "series", "numbers")}
-    )
-    found = {route: [ask(route, run=run, **query)] for route, query in routes.items()}
+    routes = RUN_ROUTES if run in HARMLESS else ("index", "series", "numbers")
+    found = {route: [ask(route, run=run, **RUN_ROUTES[route])] for route in routes}
     return found | {"maps": [ask("maps", run=run, step=10, text=text) for text in range(3)]}
 
 
@@ -522,14 +474,6 @@ def test_what_a_hostile_step_spoils_is_refused_and_the_rest_is_shown(
     assert counts.get("page", 0) == 0
 
 
-@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a socket"])
-def test_what_is_no_plain_file_is_named_and_not_waited_for(
-    hostile: tuple[Ask, dict[str, str]], kind: str
-) -> None:
-    answer = hostile[0]("numbers", run=f"a step that is {kind}", step=10)
-    refused(answer, 404, LAST, "expected a regular file")
-
-
 def test_an_index_that_is_too_large_is_not_read(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_INDEX_BYTES", 100)
     _, mine = ask("runs").get_json()["runs"]
@@ -569,42 +513,20 @@ def test_nothing_is_unpickled(ask: Ask, logdir: Path) -> None:
     assert not TRACE.exists()
 
 
-def test_members_that_claim_too_much_together_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_members_that_claim_too_much_together_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **{f"text_{number}": np.zeros(2**15) for number in range(4)})
     assert len(read_members(tmp_path / "a.npz", list, max_bytes=2**20)) == 4
     with pytest.raises(schema.RecordError, match=r"a\.npz.*at most 900000 bytes"):
         read_members(tmp_path / "a.npz", list, max_bytes=900_000)
 
 
-def test_a_step_without_the_text_says_so(ask: Ask, logdir: Path) -> None:
-    path = logdir / "mine/heads/step_000000000010.npz"
-    np.savez(path, **read_step(path, "text_1/"))
-    refused(ask("maps", run="mine", step=10, text=0), 404, path.name, "no arrays of text 0")
-
-
 # What is kept in memory.
-
-
-def test_an_index_is_parsed_once_and_again_when_it_changes(
-    ask: Ask, logdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed: list[Path] = []
-    wrapped = plugin.read_index
-    monkeypatch.setattr(plugin, "read_index", lambda path: parsed.append(path) or wrapped(path))
-    for _ in range(3):
-        ask("runs")
-    assert len(parsed) == 2
-    record(logdir / "mine", (30,))
-    assert ask("runs").get_json()["runs"][1]["steps"] == 4
-    assert len(parsed) == 3  # of the one that changed
 
 
 # Bundles.
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.dictionaries(st.text(max_size=8), BUNDLED, max_size=4))
 def test_a_bundle_gives_back_what_was_packed(packed: dict[str, np.ndarray]) -> None:
     packed_bytes = pack(packed)
@@ -615,10 +537,7 @@ def test_a_bundle_gives_back_what_was_packed(packed: dict[str, np.ndarray]) -> N
         np.testing.assert_array_equal(found[name], expected, strict=True)
     (length,) = struct.unpack_from("<I", packed_bytes)
     header = json.loads(packed_bytes[4 : 4 + length])
-    assert all(
-        entry["offset"] % 8 == 0 and set(entry) == {"name", "type", "shape", "offset"}
-        for entry in header
-    )
+    assert not any(entry["offset"] % 8 for entry in header)
     start = 4 + length + -(4 + length) % 8
     assert packed_bytes[4 + length : start].strip(b"\0") == b""
     assert len(packed_bytes) % 8 == 0

@@ -13,10 +13,7 @@ from headscope.tab.pictures import (
     COUNTS,
     DIFFERENCE,
     LEFT,
-    MARGIN,
-    SIDE,
     TEXTS,
-    TOP,
     Reliability,
     height_of,
     reliability,
@@ -78,19 +75,10 @@ def test_each_bin_shows_its_accuracy_how_far_its_confidence_is_from_it_and_its_t
         ACCURACY, DIFFERENCE, DIFFERENCE, BACKGROUND]  # fmt: skip
     assert seen(0, 9, height_of(0.6)) == ACCURACY
     assert seen(0, 9, height_of(0.68)) == BACKGROUND
-    assert (
-        seen(0, 6, height_of(0.1)) == seen(1, 14, height_of(0.3)) == BACKGROUND
-    )  # bins without texts
+    # Bins without texts.
+    assert seen(0, 6, height_of(0.1)) == seen(1, 14, height_of(0.3)) == BACKGROUND
     for number, place, count in ((0, 14, 400), (0, 9, 100), (1, 6, 200)):  # one scale for both
         height = round(count / 400 * COUNTS)
         colors = [seen(number, place, BASE - offset) for offset in (1, height, height + 1)]
         assert colors == [TEXTS, TEXTS, BACKGROUND]
     assert picture.shape[0] > BASE
-    assert SIDE == BINS * CELL
-    assert height_of(1.0) == TOP
-
-
-def test_titles_are_written() -> None:
-    picture = reliability_picture({"a title": panel(bin_9=(7, 0.6, 0.6))})
-    assert (picture[3 : MARGIN - 2, LEFT : LEFT + 60] < 128).any()
-    assert (reliability_picture({"empty": panel()}) == 255).mean() > 0.9
