@@ -241,6 +241,11 @@ class ModelConfig(Settings):
         "after it; with the others tokens bypass attention: mean, max, a learned query from "
         "additive on, or an import path",
     )
+    attention_readout: bool = Field(
+        default=False,
+        description="the last layer is attention alone, without feed-forward layer and residual "
+        "connection: logits are an exact sum over its heads and tokens; needs pooling=first",
+    )
     dropout: Fraction = Field(
         default=0.1,
         description="dropout of embeddings, residual branches and the classification head",
@@ -283,6 +288,8 @@ class ModelConfig(Settings):
                 "causal",
                 f"false with model.pooling={self.pooling}: [CLS] comes first and sees no token",
             )
+        if self.attention_readout and self.pooling != "first":
+            yield "attention_readout", f"false with model.pooling={self.pooling}"
         if self.d_model % self.num_heads:
             yield "num_heads", f"a divisor of model.d_model={self.d_model}"
         elif self.positions == "rotary" and self.d_model // self.num_heads % 2:
@@ -299,6 +306,7 @@ class ModelConfig(Settings):
         if not self.path:
             yield "path", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
         defaults = {"attention": "multi_head", "causal": False, "evidence": False}
+        defaults["attention_readout"] = False
         for key, default in {**defaults, "num_kv_heads": None, "window": None}.items():
             if getattr(self, key) != default:
                 yield key, f"{literal(default)} with model.path", "leave it out"

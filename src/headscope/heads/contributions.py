@@ -203,8 +203,9 @@ def _recording(model: TextClassifier, by_key: bool) -> Iterator[Activations]:
             layer: Any = block.attention
             stack.callback(setattr, layer, "intervention", layer.intervention)
             layer.intervention = record_heads(layer.intervention)
-            feedforward: Any = block.feedforward
-            hooks.append(feedforward.register_forward_hook(record_output(activations.feedforward)))
+            if block.feedforward is not None:
+                record = record_output(activations.feedforward)
+                hooks.append(block.feedforward.register_forward_hook(record))  # type: ignore[operator,union-attr]
         for module in model.encoder.modules():
             if isinstance(module, nn.LayerNorm):
                 hooks.append(module.register_forward_pre_hook(record_scale))
@@ -234,7 +235,10 @@ def decompose_logits(
         block: Any = model.encoder.blocks[number]
         if is_post_norm:
             projection.pass_norm(block.feedforward_norm, activations)
-        feedforward.append(projection.project(activations.feedforward[number]))
+        if block.feedforward is None:
+            feedforward.append(torch.zeros_like(projection.bias))
+        else:
+            feedforward.append(projection.project(activations.feedforward[number]))
         if is_post_norm:
             projection.pass_norm(block.attention_norm, activations)
         output_projection = block.attention.output_projection
@@ -248,6 +252,8 @@ def decompose_logits(
             values = activations.weighted_values[number]
             by_key = torch.einsum("che,bhke,b->bhkc", direction, values, scale)
             tokens.append(by_key * activations.is_unchanged[number][:, :, None, None])
+        if block.feedforward is None:  # and no residual connection: nothing below is read directly
+            projection.direction = torch.zeros_like(projection.direction)
     return LogitContributions(
         torch.stack(heads[::-1], dim=1),
         torch.stack(feedforward[::-1], dim=1),

@@ -98,6 +98,9 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "rotary positions, 1 layer": {"num_layers": 1, "evidence": False},
     "learned positions, 3 layers": {"num_layers": 3, "positions": "learned", "evidence": False},
     "pairs, 3 layers": {"num_layers": 3, "evidence": False},
+    "attention read-out, 1 layer": {"num_layers": 1, "attention_readout": True},
+    "attention read-out, 3 layers": {"num_layers": 3, "attention_readout": True},
+    "pairs, attention read-out, 3 layers": {"num_layers": 3, "attention_readout": True},
 }
 CLS = 2
 LENGTH = 11
@@ -131,9 +134,14 @@ def classifier_claims(precision: Precision) -> Iterator[Claim]:
         is_equal = (logits[:, None] == logits).all(dim=-1).double()  # [TEXTS, TEXTS]
         title = f"{name}: with heads no two are"
         yield precision.claim(title, "the text itself alone", [is_equal], [torch.eye(TEXTS)], 0.0)
-        sums = [logit_contributions(model, *text).total() for text in texts]
+        parts = [logit_contributions(model, *text) for text in texts]
+        sums = [part.total() for part in parts]
         title = f"{name}: the contributions sum to the logits"
         yield precision.claim(title, "the logits", sums, list(logits.split(1)))
+        if config.attention_readout:
+            sums = [part.tokens.sum(dim=(1, 2, 3)) + part.bias for part in parts]  # type: ignore[union-attr]
+            title = f"{name}: heads x tokens and the bias sum to the logits"
+            yield precision.claim(title, "the logits", sums, list(logits.split(1)))
 
 
 def _draw_texts(
