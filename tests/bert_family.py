@@ -77,13 +77,8 @@ def train_tokenizer(family: str, texts: Sequence[str]) -> Tokenizer:
     """Return WordPiece for BERT and DistilBERT, BPE for RoBERTa, Unigram for XLM-RoBERTa."""
     if "roberta" not in family:
         return _wordpiece(texts)
-    names = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        "<mask>",
-    ]  # in the order in which those models have them
+    # In the order in which those models have them.
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     start, end = ("<s>", 0), ("</s>", 2)
     if family == "roberta":
         tokenizer = Tokenizer(models.BPE())

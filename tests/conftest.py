@@ -28,9 +28,8 @@ os.environ |= {
 }
 
 
-signal.signal(
-    signal.SIGHUP, signal.SIG_DFL
-)  # under nohup it is ignored, by the processes started here too
+# Under nohup it is ignored, by the processes started here too.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,8 @@ import transformers
 
 import bert_family
 
-pytest.importorskip(
-    "headscope.heads.transformers_models"
-)  # what looks into transformers' attention
+# What looks into transformers' attention.
+pytest.importorskip("headscope.heads.transformers_models")
 
 NAMES = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
 SPECIAL = dict(zip(NAMES, ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"), strict=True))

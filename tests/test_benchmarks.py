@@ -69,11 +69,6 @@ def test_each_says_its_command_its_minutes_and_what_it_prints() -> None:
 
 
 @pytest.mark.slow
-def test_help_is_the_first_words() -> None:
-    assert "    python benchmarks/train.py  " in run("train", "--help")
-
-
-@pytest.mark.slow
 @needs_transformers
 def test_training_beside_bert() -> None:
     page = run("train", *TINY)

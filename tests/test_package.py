@@ -11,13 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SHORT = [
-    *(
-        "trainer.max_epochs=1",
-        "trainer.accelerator=cpu",
-        "trainer.progress=false",
-        "model.d_model=16",
-    ),
-    *("model.num_heads=2", "model.num_layers=1", "model.feedforward_size=16", "data.max_length=32"),
+    "trainer.max_epochs=1",
+    "trainer.accelerator=cpu",
+    "trainer.progress=false",
+    "model.d_model=16",
+    "model.num_heads=2",
+    "model.num_layers=1",
+    "model.feedforward_size=16",
+    "data.max_length=32",
 ]
 
 

@@ -122,9 +122,8 @@ def test_a_loaded_run_gives_the_probabilities_that_predict_writes(
     run = headscope.load(str(folder))
     run.model.train()  # whoever went on training it still gets predictions without dropout
     found = run.predict(given)
-    assert (
-        len({prediction.label for prediction in found}) > 1
-    )  # else thresholds and order would not be seen
+    # Else thresholds and order would not be seen.
+    assert len({prediction.label for prediction in found}) > 1
     for prediction, row in zip(found, written, strict=True):
         assert prediction.probabilities == pytest.approx(
             {label: row[f"probability_{label}"] for label in LABELS}, abs=1e-6
@@ -301,7 +300,11 @@ class _Nothing(headscope.RecordHeads):
     ("make", "rows", "message"),
     [
         (lambda: _Mean(), 2, "Foreign: expected attention layers"),
-        (LAYERS["headscope"], 1, "expected maps with a row for each of 2 texts, got {'attention': 1}"),
+        (
+            LAYERS["headscope"],
+            1,
+            "expected maps with a row for each of 2 texts, got {'attention': 1}",
+        ),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(

@@ -100,9 +100,8 @@ def test_self_attention_one_text_and_sequence_first() -> None:
     ours, theirs = pair()
     query, key, value = inputs()
     close(ours(query, query, query), theirs(query, query, query))
-    close(
-        ours(query, query.clone(), query.clone()), ours(query, query, query)
-    )  # one product or three
+    # One product or three.
+    close(ours(query, query.clone(), query.clone()), ours(query, query, query))
     single = (query[0], key[0], value[0], PADDING[0])
     close(ours(*single), theirs(*single))
     ours.batch_first = theirs.batch_first = False
@@ -378,9 +377,8 @@ def test_an_encoder_that_was_built_before_packs_its_padded_texts_and_ours_takes_
     text = torch.randn(B, K, 8, dtype=torch.float64)
     with torch.no_grad():
         close(ours(text, src_key_padding_mask=PADDING), theirs(text, src_key_padding_mask=PADDING))
-    assert torch.equal(
-        used[-1].key_padding_mask, PADDING[:, :5]
-    )  # packed, so that the longest text has no padding
+    # Packed, so that the longest text has no padding.
+    assert torch.equal(used[-1].key_padding_mask, PADDING[:, :5])
 
 
 # Under torch's tools

@@ -282,10 +282,3 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(RunError, match=r"^output=\S+exported: cannot be written: No space left"):
         exported(run)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "run"]
-
-
-def test_the_run_stays_as_it_was(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "distilbert", "first")
-    before = (run / "model.safetensors").read_bytes()
-    exported(run)
-    assert (run / "model.safetensors").read_bytes() == before

@@ -41,8 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def save_run(folder: Path, data: DataConfig) -> Path:
     torch.manual_seed(0)
     config = TrainConfig(
-        data=data,
-        model=ModelConfig(16, 2, 1, 32, positions="learned", pooling="mean"),
+        data=data, model=ModelConfig(16, 2, 1, 32, positions="learned", pooling="mean")
     )
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
     tokenizer.enable_truncation(data.max_length)
@@ -270,29 +269,6 @@ def test_long_texts_make_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
             windows.add({}, (text,))
         windows.finish()
     assert [[text[0] for (text,) in texts] for texts in answered] == [["a", "b"], ["c", "d"], ["e"]]
-
-
-def test_the_next_window_is_cut_into_tokens_while_this_one_is_worked_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 1)
-    begun: list[str] = []
-    answered: list[tuple[str, list[str]]] = []
-
-    def encode(texts: list[tuple[str, ...]]) -> str:
-        begun.append(texts[0][0])
-        return texts[0][0]
-
-    def answer(rows: list[Row], text: str) -> None:
-        pool.submit(int).result()  # whatever was asked of the pool before is done now
-        answered.append((text, [*begun]))
-
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        windows = Windows(encode, answer, pool)  # type: ignore[arg-type]
-        for text in "abc":
-            windows.add({"text": text}, (text,))
-        windows.finish()
-    assert answered == [("a", ["a", "b"]), ("b", ["a", "b", "c"]), ("c", ["a", "b", "c"])]
 
 
 def test_a_row_without_a_text_is_named_wherever_it_stands(

@@ -128,9 +128,8 @@ def test_processes_deal_out_all_batches_that_are_not_shuffled(
 
 def test_batches_that_fill_no_round_are_left_out_in_turn() -> None:
     lengths = 8 * np.arange(2, 13)
-    ranks = [
-        TokenBudgetSampler(lengths, 16, 0, rank, 3) for rank in range(3)
-    ]  # 11 texts, a batch each
+    # 11 texts, a batch each.
+    ranks = [TokenBudgetSampler(lengths, 16, 0, rank, 3) for rank in range(3)]
     seen = [{row for rank in ranks for (row,) in epoch(rank, number)} for number in range(11)]
     assert [len(found) for found in seen] == [9] * 11
     assert [sum(row in found for found in seen) for row in range(11)] == [9] * 11

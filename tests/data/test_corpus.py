@@ -153,14 +153,6 @@ def test_validation_is_cut_from_train_and_never_from_the_test_split(tmp_path: Pa
     assert len(parts[1]) == 10
 
 
-def test_cuts_follow_split_seed_alone(tmp_path: Path) -> None:
-    train = table(["x", "y"] * 50)
-    first, again, other = (
-        rows(load_corpus(config(tmp_path, train, split_seed=seed)), "test") for seed in (0, 0, 1)
-    )
-    assert first == again != other
-
-
 SAME = {"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}
 TWO = {
     "text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(120)],

@@ -1,12 +1,9 @@
 """The whole stage: a tokenizer that knows the training split alone, three splits of batches, and facts about them."""
 
-import json
 import tracemalloc
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -15,8 +12,6 @@ from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import TextsOf
 from headscope.data.corpus import load_corpus
 from headscope.data.datamodule import TextDataModule
-from headscope.data.evidence import assign_folds
-from headscope.data.splits import near_duplicate_groups
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import UserWarningMessage
 
@@ -103,35 +98,6 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     assert facts["share of padding"] == pytest.approx(
         sum(int(mask.sum()) for mask in masks if mask is not None) / positions
     )
-
-
-def test_near_duplicates_are_looked_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    def counted(rows: Iterable[Sequence[str]]) -> np.ndarray:
-        calls.append(near_duplicate_groups(rows))
-        return calls[-1]
-
-    monkeypatch.setattr("headscope.data.corpus.near_duplicate_groups", counted)
-    rows = [
-        {"text": f"{word(row // 2)} {'!' * row}", "label": "xy"[row // 2 % 2]} for row in range(80)
-    ]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for limit in (None, 30):
-        config = DataConfig(path=str(path), cache_dir=str(tmp_path), limit=limit)
-        data = TextDataModule(config, TokenizerConfig(), seed=0, evidence=True)
-        train = data.corpus.splits["train"]
-        assert train.column_names == ["text", "label"]
-        assert len(calls) == 1
-        evidence = data.encoded["train"].evidence
-        assert evidence is not None
-        assert np.array_equal(
-            evidence.folds, assign_folds(near_duplicate_groups([text] for text in train["text"]))
-        )
-        calls.clear()
 
 
 @pytest.mark.slow

@@ -15,15 +15,8 @@ from headscope.data.datamodule import encode
 from headscope.data.tokenizer import train_tokenizer
 from headscope.files import cache_folder, content_key
 
-TEXTS = [
-    "the cat",
-    "吾輩は猫である。名前はまだ無い。",
-    "a [SEP] b",
-    "",
-    "x" * 50,
-    "the dog and the cat " * 9,
-    "鬱🦔",
-]
+TEXTS = ["the cat", "吾輩は猫である。名前はまだ無い。", "a [SEP] b", "", "x" * 50]
+TEXTS += ["the dog and the cat " * 9, "鬱🦔"]
 DATASET = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 3 + [0]})
 PAIRS = Dataset.from_dict({"text": TEXTS, "text_pair": TEXTS[::-1], "label": [0] * 7})
 

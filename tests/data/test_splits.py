@@ -162,12 +162,8 @@ def with_sets(counts: dict[tuple[int, ...], int], num_classes: int) -> Dataset:
 def test_a_cut_keeps_the_shares_of_frequent_combinations() -> None:
     counts = {(): 100, (0,): 60, (1, 2): 40, (0, 1, 2): 20}
     stays, off, _ = cut(with_sets(counts, 3), 0.1, seed=0)
-    assert Counter(map(tuple, off["label"])) == {
-        (0, 0, 0): 10,
-        (1, 0, 0): 6,
-        (0, 1, 1): 4,
-        (1, 1, 1): 2,
-    }
+    found = Counter(map(tuple, off["label"]))
+    assert found == {(0, 0, 0): 10, (1, 0, 0): 6, (0, 1, 1): 4, (1, 1, 1): 2}
     assert len(stays) == 198
 
 
@@ -190,10 +186,8 @@ def test_texts_with_a_label_too_rare_to_divide_stay() -> None:
         assert np.array(stays["label"]).sum(axis=0)[2:].tolist() == [3, 2]
         assert len(off) == 18
     stays, off, _ = cut(with_sets({(number,): 2 for number in range(10)}, 10), 0.1, seed=0)
-    assert (len(stays), len(off)) == (
-        18,
-        2,
-    )  # where every label is too rare, texts are drawn as they come
+    # Where every label is too rare, texts are drawn as they come.
+    assert (len(stays), len(off)) == (18, 2)
 
 
 # --- one label, and classes that are rare ---

@@ -282,18 +282,4 @@ def test_predicting_a_file(
     path = tmp_path / f"data.{name.rpartition('.')[2]}"
     path.write_bytes(FILES[name])
     outcome = server.run(Case(["predict", f"run={run}", f"input={path}"], str(tmp_path)))
-    judge("files to predict", name, outcome.mistakes() + _unreadable(outcome.stdout))
-
-
-def _unreadable(stdout: str) -> list[str]:
-    """Say what is no JSON in what predict has written: NaN is not."""
-
-    def refused(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
-
-    try:
-        for line in stdout[:200_000].split("\n")[:-1]:
-            json.loads(line, parse_constant=refused)
-    except ValueError as error:
-        return [f"its output is no JSON: {error}"]
-    return []
+    judge("files to predict", name, outcome.mistakes())

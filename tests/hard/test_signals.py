@@ -58,7 +58,7 @@ def test_a_command_that_is_stopped_before_it_has_begun(
             return
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_real_command_stops_as_the_forked_one(
     judge: Judge, tmp_path: Path, number: signal.Signals
 ) -> None:

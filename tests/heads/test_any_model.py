@@ -71,11 +71,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 1,
     },
 }
-CALLED = {
-    "Albert": "#",
-    "T5": "EncDecAttention",
-    "Bart": "encoder_attn",
-}  # what some of the layers' names have in them
+# What some of the layers' names have in them.
+CALLED = {"Albert": "#", "T5": "EncDecAttention", "Bart": "encoder_attn"}
 
 
 def made(kind: str, task: str = "Model", **options: Any) -> Any:

@@ -120,9 +120,8 @@ def test_padding_gives_nothing_and_a_text_of_a_batch_is_the_text_alone() -> None
     torch.testing.assert_close(found[1].heads, alone.heads)
     without = logit_contributions(model, ids, padding, by_key=False)
     assert without[0].tokens is None
-    torch.testing.assert_close(
-        without.heads, found.heads
-    )  # observed, the last block makes all vectors
+    # Observed, the last block makes all vectors.
+    torch.testing.assert_close(without.heads, found.heads)
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -198,9 +197,8 @@ def test_a_wrong_attribution_would_be_found_out(wrong: str) -> None:
     with torch.no_grad(), scale_of_last_norm(model, held):
         model.eval()(*given)
     (x, sigma), gamma = held[0], model.encoder.norm.weight  # type: ignore[union-attr]
-    mean = (
-        x.mean(dim=-1, keepdim=True) * (model.head.weight @ gamma) / sigma[:, None]
-    )  # what the centring takes away
+    # What the centring takes away.
+    mean = x.mean(dim=-1, keepdim=True) * (model.head.weight @ gamma) / sigma[:, None]
     mutants = {
         "scale": lambda: replace(found, heads=found.heads * sigma[:, None, None, None]),
         "centre": lambda: replace(found, bias=found.bias + mean.detach()),

@@ -203,9 +203,8 @@ def test_heads_that_look_at_the_token_after_at_the_first_and_at_the_last() -> No
 
 def test_a_head_that_looks_at_where_its_token_stands_once_more() -> None:
     found = token_numbers(looking_at([0, 3, 4, 5, 2, 1, 6]))
-    assert found == pytest.approx(
-        {"separator": 1 / T, "same_token": 5 / T}
-    )  # five tokens are there twice or thrice
+    # Five tokens are there twice or thrice.
+    assert found == pytest.approx({"separator": 1 / T, "same_token": 5 / T})
 
 
 def test_position_only_asks_for_nine_queries_in_ten() -> None:

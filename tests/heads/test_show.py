@@ -114,9 +114,8 @@ def test_a_long_text_is_cut_and_the_page_says_so() -> None:
     shown = headscope.show(model, tokenizer, "good " * 50, max_tokens=12)
     assert len(shown.tokens) == 12
     assert "the first 12 tokens" in shown.html
-    assert (
-        len(headscope.show(model, tokenizer, "good " * 50).tokens) == 31
-    )  # the model has no more places
+    # The model has no more places.
+    assert len(headscope.show(model, tokenizer, "good " * 50).tokens) == 31
     assert "all that the model was given" not in headscope.show(model, tokenizer, TEXT).html
     roberta, its = classifier("roberta", vocab_size=300)
     assert len(headscope.show(roberta, its, "good " * 50).tokens) == 31
@@ -158,10 +157,8 @@ def test_where_the_answer_is_read_from_is_found() -> None:
     config = transformers.GPT2Config(n_embd=24, n_head=3, n_layer=2, vocab_size=120, **options)
     wrapped = SequenceClassifier(transformers.GPT2ForSequenceClassification(config), tokenizer)
     assert wrapped.probe(TEXT).text.readout == 6  # the last of seven tokens
-    assert [len(batch.rows) for batch in wrapped.batches([TEXT, TEXT])] == [
-        1,
-        1,
-    ]  # it knows no padding
+    # It knows no padding.
+    assert [len(batch.rows) for batch in wrapped.batches([TEXT, TEXT])] == [1, 1]
 
 
 def test_where_a_text_may_have_several_classes_each_has_its_own_probability() -> None:

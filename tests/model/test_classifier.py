@@ -108,9 +108,8 @@ def test_capture_sees_every_layer_and_changes_nothing() -> None:
     ids = torch.randint(1, VOCABULARY, (3, 7))
     before = model(ids)
     with capture(model, rows=[0, 2]) as maps:
-        torch.testing.assert_close(
-            model(ids), before, rtol=0, atol=1e-12
-        )  # watched, the last block makes all vectors
+        # Watched, the last block makes all vectors.
+        torch.testing.assert_close(model(ids), before, rtol=0, atol=1e-12)
     assert list(maps) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
     assert all(weights.shape == (2, 11, 7, 7) for weights in maps.values())
     with capture(model) as none_yet:
@@ -242,15 +241,9 @@ def test_the_texts_vector_is_the_tokens_weighted_as_recorded_beside_the_heads(po
             {"num_kv_heads": 2, "attention": "shared_projection"},
             "expected null with model.attention=shared_projection",
         ),
-        (
-            {"attention": "sparse"},
-            "expected one of multi_head, shared_projection",
-        ),
+        ({"attention": "sparse"}, "expected one of multi_head, shared_projection"),
         ({"window": 0}, "window"),
-        (
-            {"pooling": "last"},
-            "expected one of first, mean, max, pooler, additive",
-        ),
+        ({"pooling": "last"}, "expected one of first, mean, max, pooler, additive"),
     ],
     ids=["no divisor", "shared twice", "unknown", "no window", "no pooling"],
 )

@@ -55,9 +55,8 @@ def texts(request: pytest.FixtureRequest, family: str) -> Texts:
     T = int(LENGTHS.max())
     ids = torch.randint(FIRST_WORD, VOCABULARY, (len(LENGTHS), T), generator=torch.manual_seed(1))
     padding = torch.arange(T) >= LENGTHS[:, None] if "padded" in request.param else None
-    ids = (
-        ids if padding is None else ids.masked_fill(padding, 0)
-    )  # as our batches have it, whatever the family's id is
+    # As our batches have it, whatever the family's id is.
+    ids = ids if padding is None else ids.masked_fill(padding, 0)
     types = (torch.arange(T) >= LENGTHS[:, None] // 2).long() if "types" in request.param else None
     return ids, padding, types
 

@@ -52,9 +52,8 @@ def test_the_few_files_that_are_read_are_loaded_and_kept(tmp_path: Path) -> None
     assert none.startswith(
         "model.path=some-org/none: no such folder, and it cannot be downloaded from the Hub"
     )
-    assert found(environment, "some-org/some-bert") == [
-        expected
-    ]  # the Hub is gone, the cache is there
+    # The Hub is gone, the cache is there.
+    assert found(environment, "some-org/some-bert") == [expected]
 
 
 def test_a_revision_and_weights_in_several_files_are_loaded(tmp_path: Path) -> None:

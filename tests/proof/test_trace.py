@@ -12,13 +12,7 @@ from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention, PaperAttention
 from headscope.options import TraceConfig
 from headscope.proof.copy_weights import copy_weights
-from headscope.proof.trace import (
-    STEPS,
-    computation,
-    count,
-    trace,
-    trace_attention,
-)
+from headscope.proof.trace import STEPS, computation, count, trace, trace_attention
 
 B, T, H, E = 2, 5, 3, 7  # primes, so that no shape can be mistaken for another
 D = H * E

@@ -39,9 +39,8 @@ class MaskedAfterSoftmax(MultiHeadAttention):
     def attend_heads(  # type: ignore[no-untyped-def]
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *others
     ) -> tuple[Tensor, Tensor | None]:
-        super().attend_heads(
-            query, key, value, mask, *others
-        )  # shows the observer what it would have seen
+        # Shows the observer what it would have seen.
+        super().attend_heads(query, key, value, mask, *others)
         weights = (query @ key.transpose(-2, -1) / self.head_dim**0.5).softmax(dim=-1)
         if mask is not None:
             weights = (

@@ -65,9 +65,8 @@ def test_transformers_gives_the_probabilities_that_predict_gives(
         logits = model(
             **tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
         ).logits
-    found = (logits / load_temperature(tuned)).softmax(
-        dim=-1
-    )  # exported are logits, which predict divides by it
+    # Exported are logits, which predict divides by it.
+    found = (logits / load_temperature(tuned)).softmax(dim=-1)
     rows = [
         json.loads(line)
         for line in script("predict", f"run={tuned}", stdin="\n".join(texts)).stdout.splitlines()

@@ -2,10 +2,8 @@
 
 import csv
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -167,16 +165,6 @@ def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path:
     config = (folder / "config.yaml").read_text()
     assert "max_epochs: 2" in config
     assert "resume: null" in config
-    refused = {
-        "model=small": "model: expected no group with resume=..., got one",
-        "experiment=smoke": "experiment: expected no group with resume=..., got one",
-        "model.num_heads=2": f"model.num_heads: got 2, but resume={folder} was trained with 4",
-    }
-    for argument, words in refused.items():
-        errors = script("train", f"resume={folder}", argument, code=2).stderr
-        assert errors.startswith(f"error: {words}")
-        assert len(errors.splitlines()) == 1
-    assert (folder / "config.yaml").read_text() == config
 
 
 @pytest.mark.slow
@@ -196,50 +184,6 @@ def test_a_mistake_in_the_data_does_not_take_the_runs_name(
     shown = script(*words, "data.text_column=review").stdout
     assert re.search(r"optimizer steps in all: \d+", shown)
     assert (tmp_path / "runs/again/metrics.json").exists()
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_what_was_learned(quick: list[str], tmp_path: Path) -> None:
-    place = [f"outputs_dir={tmp_path}", "name=stopped"]
-    command = [sys.executable, "scripts/train.py", *place, *quick, "trainer.max_epochs=500"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "stopped/checkpoints/last.ckpt").exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "headscope train resume=" in errors
-    assert "Traceback" not in errors
-    assert (tmp_path / "stopped/model.safetensors").exists()
-
-
-@pytest.mark.slow
-def test_a_sweep_of_two_jobs_and_one_that_fails(
-    process: Command, quick: list[str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "sweep"
-    place = [f"outputs_dir={tmp_path}", "name=sweep"]
-    sweep = [*place, *quick, "baseline=false", "model.num_heads=2,3,4", "-m"]
-    shown = process("train", *sweep, code=2).stdout
-    with (folder / "sweep.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["model.num_heads"] for row in rows] == ["2", "3", "4"]
-    assert [row["status"].split(":")[0] for row in rows] == ["done", "failed", "done"]
-    assert "divisor of model.d_model=32" in rows[1]["status"]
-    assert 0 <= float(rows[2]["accuracy"]) <= 1
-    assert f"tensorboard --logdir {folder}" in shown
-    jobs = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    assert [name[:-9] for name in jobs] == [f"model.num_heads_{heads}" for heads in (2, 3, 4)]
-    assert all(list((folder / job).glob("events.out.*")) for job in (jobs[0], jobs[2]))
 
 
 @pytest.mark.slow
@@ -277,35 +221,3 @@ def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_aga
     means = np.array(scores, float).reshape(2, 2).sum(axis=1)  # of both seeds
     metrics = json.loads((tmp_path / "best/metrics.json").read_text())
     assert f"{metrics['validation']['macro_f1']:.4f}" == scores[2 * means.argmax()]
-
-
-@pytest.mark.slow
-def test_texts_with_any_number_of_labels_from_training_to_predictions(
-    script: Command, quick: list[str], tmp_path: Path
-) -> None:
-    kinds = {"food": "soup", "place": "garden", "staff": "waiter"}
-    lines = ["text,kinds"]
-    for number in range(320):
-        labels = [label for place, label in enumerate(kinds) if number >> place & 1]
-        name = f"{chr(97 + number % 26)}{chr(97 + number // 26)}"
-        lines.append(
-            f"the {' and '.join(kinds[label] for label in labels)} of {name},{'|'.join(labels)}"
-        )
-    (tmp_path / "comments.csv").write_text("\n".join(lines), encoding="utf-8")
-    place = [f"data.path={tmp_path}/comments.csv", f"outputs_dir={tmp_path}/runs", "name=first"]
-    words = ["train", "data=files", *place, "data.label_column=kinds", "data.multi_label=true"]
-    refusal = script(*words, *quick, code=2).stderr
-    assert "data.label_separator=... (it is ';')" in refusal
-    longer = ["trainer.max_epochs=2", "data.tokens_per_batch=256"]
-    shown = script(*words, *quick, "data.label_separator='|'", *longer).stdout
-    assert "micro-F1" in shown
-    assert "share of texts without a label: 0.1" in shown
-    folder = tmp_path / "runs/first"
-    metrics = json.loads((folder / "metrics.json").read_text())["test"]
-    script("evaluate", f"run={folder}")
-    kept = json.loads((folder / "evaluations/comments-test.json").read_text())
-    assert {name: kept[name] for name in metrics} == metrics
-    lines = script("predict", f"run={folder}", stdin="the soup of the garden\n").stdout.splitlines()
-    row = json.loads(lines[0])
-    assert isinstance(row["prediction"], list)
-    assert set(row) == {"text", "prediction", *(f"probability_{label}" for label in kinds)}

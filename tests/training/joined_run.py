@@ -39,9 +39,8 @@ class Joined(TokenBudgetSampler):
 
 def main() -> None:
     folder, name, devices, evidence, class_weights = sys.argv[1:]
-    rows = [
-        row for number, row in enumerate(reviews()) if number % 4
-    ]  # one class is rarer than the other
+    # One class is rarer than the other.
+    rows = [row for number, row in enumerate(reviews()) if number % 4]
     config = configured(
         Path(folder), rows, name, max_steps=20, max_epochs=9, devices=int(devices), progress=False
     )

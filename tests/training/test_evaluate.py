@@ -85,9 +85,8 @@ def test_a_run_finds_its_texts_from_any_folder(plain: Trained, tmp_path: Path) -
     with contextlib.chdir(path.parent):
         save_config(folder, config)
         kept = load_run(folder).config
-        check_kept(
-            replace(kept, data=replace(kept.data, path=path.name)), kept
-        )  # given again on the command line
+        # Given again on the command line.
+        check_kept(replace(kept, data=replace(kept.data, path=path.name)), kept)
     assert kept.data.path == str(path)
     with contextlib.chdir("/"):
         assert score(folder)[0] == plain.report.test
@@ -140,9 +139,8 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
     of_pairs: Trained, tmp_path: Path
 ) -> None:
     folder = of_pairs.copy(tmp_path)
-    config = (
-        folder / "config.yaml"
-    )  # as if trained with data.text_column=question data.label_column=same
+    # As if trained with data.text_column=question data.label_column=same.
+    config = folder / "config.yaml"
     named = config.read_text().replace("text_column: text", "text_column: question")
     config.write_text(named.replace("label_column: label", "label_column: same"))
     path = write(

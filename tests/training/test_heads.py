@@ -144,15 +144,8 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
     assert studied == [kept]
     arrays = read_step(plain.folder / "heads" / f"step_{kept:012d}.npz")
     assert arrays["studied"] == 24
-    measured = (
-        "loss_zeroed",
-        "accuracy_averaged",
-        "gate_gradient",
-        "comprehensiveness",
-        "position_only",
-        "entropy",
-    )
-    for name in measured:
+    measured = "loss_zeroed accuracy_averaged gate_gradient comprehensiveness position_only entropy"
+    for name in measured.split():
         assert arrays[f"numbers/{name}/mean"].shape == (2, 3)
         assert np.isfinite(arrays[f"numbers/{name}/error"]).all()
     assert (arrays["numbers/gate_gradient/mean"] > 0).any()
@@ -175,12 +168,9 @@ def test_the_texts_that_stand_out_are_recorded_with_what_they_say(plain: Trained
     assert all(len(text.split()) > 2 for text in texts.values())
 
 
-@pytest.mark.parametrize("pooling", ["additive", pytest.param("dot", marks=pytest.mark.slow)])
-def test_a_pooling_that_attends_is_shown_beside_the_heads(
-    small_config: Maker, pooling: str
-) -> None:
+def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker) -> None:
     config, output = small_config(max_steps=2), io.StringIO()
-    config.model.pooling = pooling
+    config.model.pooling = "additive"
     config.model.attention, config.model.causal = "shared_projection", True
     folder = train(config, Console(file=output, width=200)).folder
     events, arrays = events_of(folder), arrays_of(folder)
@@ -232,10 +222,8 @@ def test_probes_of_ones_own_are_shown_safely_and_of_a_long_one_the_largest_weigh
     )
     config.inspection.numbers = False
     folder = train(config).folder
-    assert [step.step for step in read_index(folder / "heads").steps] == [
-        0,
-        2,
-    ]  # maps are recorded, numbers are not
+    # Maps are recorded, numbers are not.
+    assert [step.step for step in read_index(folder / "heads").steps] == [0, 2]
     assert "numbers" not in read_index(folder / "heads").notes
     tokens = len(read_index(folder / "heads").texts[0].tokens)
     assert tokens > 20

@@ -71,9 +71,8 @@ def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
     assert len(rates) == len(list(model.parameters()))
     for group in optimizer.param_groups:
         assert group["weight_decay"] == (0.3 if group["params"][0].dim() == 2 else 0)
-        assert group["lr"] == pytest.approx(
-            group["initial_lr"] / 10
-        )  # the first of ten steps of warm-up
+        # The first of ten steps of warm-up.
+        assert group["lr"] == pytest.approx(group["initial_lr"] / 10)
 
 
 def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,9 +141,8 @@ def test_a_resumed_run_has_its_own_rates_and_the_moments_of_each_weight(
     rates = {
         id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]
     }
-    assert rates[id(model.head.weight)] == pytest.approx(
-        0.2 * 0.4
-    )  # the fourth of ten steps of warm-up
+    # The fourth of ten steps of warm-up.
+    assert rates[id(model.head.weight)] == pytest.approx(0.2 * 0.4)
     assert rates[id(model.embedding.token.weight)] == pytest.approx(0.2 * 0.4 * after**3)
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.7, 0.0}
     optimizer.step()

@@ -14,7 +14,7 @@ from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect, measure
 from headscope.cli.predict import predict
 from headscope.config import TrainConfig
-from headscope.errors import ConfigError, DataError, RunError
+from headscope.errors import ConfigError, DataError
 from headscope.model.objective import MultiLabel
 from headscope.options import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
 from headscope.record.reader import read_index, read_step
@@ -65,12 +65,7 @@ def test_the_screen_and_tensorboard_have_a_table_for_each_class(
     tags = events.Tags()
     assert {f"test/confusion/{label}" for label in LABELS} <= set(tags["images"])
     assert {f"test/{label}" for label in LABELS} <= set(tags["tensors"])
-    assert {
-        "test/micro_f1",
-        "baseline/micro_f1",
-        "validation/macro_f1",
-        "validation/accuracy",
-    } <= set(tags["scalars"])
+    assert {"test/micro_f1", "baseline/micro_f1", "validation/accuracy"} <= set(tags["scalars"])
     assert "_hparams_/session_start_info" in events.summary_metadata
     texts = [
         events.Tensors(f"probe_{number}/text_summary")[-1].tensor_proto.string_val[0]
@@ -152,14 +147,9 @@ def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path:
     predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
     for line in (tmp_path / "out.jsonl").read_text().splitlines():
         assert json.loads(line)["prediction"] == ["food", "staff"]
-    for broken in ("{}", "[", '{"food": "a", "place": 1, "staff": 1}'):
-        (folder / "thresholds.json").write_text(broken)
-        with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
-            load_run(folder)
     (folder / "thresholds.json").unlink()
     with pytest.warns(
-        UserWarning,
-        match=r"has no thresholds\.json: every class has the threshold 0\.5",
+        UserWarning, match=r"has no thresholds\.json: every class has the threshold 0\.5"
     ):
         load_run(folder)
 
@@ -175,11 +165,8 @@ def test_a_text_is_inspected_with_all_that_it_is_given(
     assert shown.text["label"] == "food, staff"
     assert shown.arrays["given"].tolist() == [1, 0, 1]
     newest = max((folder / "inspect").glob("*/heads"))
-    assert read_step(newest / read_index(newest).steps[0].file)["text_0/given"].tolist() == [
-        1,
-        0,
-        1,
-    ]
+    arrays = read_step(newest / read_index(newest).steps[0].file)
+    assert arrays["text_0/given"].tolist() == [1, 0, 1]
     nothing = replace(config, text="it was and very", label="", output=str(tmp_path / "none.html"))
     (shown,) = texts_of(inspect(nothing).read_text(encoding="utf-8"))
     assert (shown.text["label"], shown.arrays["given"].tolist()) == ("none", [0, 0, 0])

@@ -57,9 +57,8 @@ def test_who_has_started_this_process_is_read_from_its_environment(
 
     assert not found(2)
     assert found(2, SLURM_PROCID="1", SLURM_NTASKS="2")
-    assert not found(
-        2, SLURM_PROCID="0", SLURM_NTASKS="1"
-    )  # a batch script: it starts the processes itself
+    # A batch script: it starts the processes itself.
+    assert not found(2, SLURM_PROCID="0", SLURM_NTASKS="1")
     assert not found(1, SLURM_PROCID="0", SLURM_NTASKS="1")
     assert found(2, TORCHELASTIC_RUN_ID="a", WORLD_SIZE="2")
     with pytest.raises(
@@ -93,8 +92,7 @@ def test_more_processes_than_batches_are_refused(
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 99)
     with pytest.raises(
-        ConfigError,
-        match=r"trainer\.devices: expected at most \d+ processes, .*got 99; lower it",
+        ConfigError, match=r"trainer\.devices: expected at most \d+ processes, .*got 99; lower it"
     ):
         data.sampler("train")
 
@@ -126,12 +124,8 @@ def command(texts: Path, folder: Path, name: str, *more: str) -> list[str]:
 
 
 def started(words: list[str], **environment: str) -> "subprocess.Popen[str]":
-    found = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "error::UserWarning",
-        **environment,
-    }
+    threads = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning"}
+    found = os.environ | threads | environment
     arguments = [sys.executable, "-m", *words]
     return subprocess.Popen(
         arguments, env=found, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -161,24 +155,19 @@ def test_twenty_steps_of_two_processes_are_those_of_the_joined_batches(
         (2, ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]),
     ):
         # A module in one process, a script in two: torchrun takes a path.
-        script = [
-            str(HERE / "joined_run.py"),
-            str(tmp_path),
+        words = [
+            HERE / "joined_run.py",
+            tmp_path,
             f"on-{devices}",
-            str(devices),
+            devices,
             evidence,
             class_weights,
         ]
-        process = subprocess.run(
-            [sys.executable, *(["-m"] if starter else []), *starter, *script],
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            },
-            capture_output=True,
-            text=True,
-        )
+        script = [str(word) for word in words]
+        command = [sys.executable, *(["-m"] if starter else []), *starter, *script]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert process.returncode == 0, process.stderr
         path = tmp_path / f"outputs/on-{devices}/checkpoints/last.ckpt"
         found.append(torch.load(path, weights_only=True))
@@ -220,18 +209,8 @@ def test_two_machines_are_joined_by_torchrun(texts: Path, tmp_path: Path) -> Non
         texts, tmp_path, "two", "trainer.devices=1", "trainer.num_nodes=2", "trainer.max_epochs=1"
     )
     starter = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-    nodes = [
-        started(
-            [
-                *starter,
-                f"--rdzv-endpoint=localhost:29{os.getpid() % 900 + 100}",
-                "-m",
-                "headscope",
-                *words,
-            ]
-        )
-        for _ in range(2)
-    ]
+    starter.append(f"--rdzv-endpoint=localhost:29{os.getpid() % 900 + 100}")
+    nodes = [started([*starter, "-m", "headscope", *words]) for _ in range(2)]
     said = [node.communicate(timeout=120) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
     assert sum(output.count("epoch  1") for output, _ in said) == 1
@@ -298,9 +277,8 @@ def test_when_the_parent_is_killed_its_processes_save_the_run_and_end(
     process = started(["headscope", *command(texts, tmp_path, "run", "trainer.max_epochs=400")])
     after("epoch  2", process)
     process.kill()
-    _, errors = process.communicate(
-        timeout=60
-    )  # the pipe is theirs too: it closes when they have ended
+    # The pipe is theirs too: it closes when they have ended.
+    _, errors = process.communicate(timeout=60)
     assert errors.strip().startswith("stopped by SIGTERM at step")
 
 

@@ -152,9 +152,8 @@ def test_a_temperature_stays_within_its_bounds() -> None:
     noise = 1000 * torch.randn(300, 3, generator=generator)
     labels = torch.randint(3, (300,), generator=generator)
     assert fitted_temperature(noise, labels) == pytest.approx(LARGEST, rel=1e-3)
-    almost = (
-        1e-3 * torch.nn.functional.one_hot(labels, 3).float()
-    )  # hardly sure at all, and right but for one text
+    # Hardly sure at all, and right but for one text.
+    almost = 1e-3 * torch.nn.functional.one_hot(labels, 3).float()
     almost[0] = -almost[0]
     assert 1 / LARGEST <= fitted_temperature(almost, labels) < 0.051
 
@@ -219,9 +218,8 @@ def test_no_threshold_has_a_higher_f1() -> None:
         assert reached == pytest.approx(
             (2 * (given & truth).sum(axis=1) / (given.sum(axis=1) + truth.sum())).max()
         )
-        assert (
-            np.abs(column - threshold).min() > 1e-9
-        )  # none lies so near that rounding would decide
+        # None lies so near that rounding would decide.
+        assert np.abs(column - threshold).min() > 1e-9
         assert f1_score(truth, column >= 0.5, zero_division=0.0) <= reached
 
 
@@ -335,9 +333,8 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
         sets = [{number for number in range(3) if row >> number & 1} for row in range(rows)]
         texts = [" ".join(["the", *(WORDS[number] for number in sorted(found)), str(row % 5)])
                  for row, found in enumerate(sets)]  # fmt: skip
-        labels = [
-            [int(number in found) for number in range(4)] for found in sets
-        ]  # the fourth class has no text
+        # The fourth class has no text.
+        labels = [[int(number in found) for number in range(4)] for found in sets]
         features = Features({"text": Value("string"), "label": List(Value("int8"), length=4)})
         return Dataset.from_dict({"text": texts, "label": labels}, features)
 

