@@ -20,6 +20,7 @@ from headscope.training.scores import SCORES, MultiLabelScores, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 MOST_HEADS = 8  # that are named in a line
+SECONDS = {"causes (after training)": "ablation", "nats": "contributions"}  # other names on screen
 COUNTS = ("TP", "FN", "FP", "TN")
 UNBOUNDED = 10_000  # a screen on which any table fits
 STATUS = "status"
@@ -106,7 +107,9 @@ def show_report(console: Console, report: Report) -> None:
         title = "loss increase when one head is ablated"
         words = {name: f"{increase:+.2g} ± {error:.1g}" for name, (increase, error) in heads}
         _show_strongest(console, title, {name: increase for name, (increase, _) in heads}, words)
-    _line(console, "  ".join(f"{name} {value:.0f} s" for name, value in report.seconds.items()))
+    seconds = report.seconds.items()
+    parts = [f"{SECONDS.get(name, name)} {value:.0f} s" for name, value in seconds]
+    _line(console, "  ".join(parts))
     _line(console, f"run folder: {report.folder}")
     if report.most_wrong is not None:
         _line(console, f"most wrong: {report.most_wrong}")
