@@ -29,7 +29,7 @@ import tempfile
 from fnmatch import fnmatch
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 from filelock import FileLock
@@ -47,6 +47,7 @@ class Allowed(NamedTuple):
 
 
 ALLOWED = [
+    Allowed("*/config.yaml:model.attention_readout", inf, "a key that is new, and off"),
     Allowed("*:*verdicts/headline", inf, "the record has the Heads tab's first line as well"),
     *(
         Allowed(f"*.html:texts.*/{name}", inf, "a page has all arrays of the record")
@@ -146,7 +147,8 @@ def results_of_base(base: str, name: str) -> Path:
     git = ["git", "-C", str(ROOT)]
     command = [*git, "rev-parse", "--short=12", f"{base}^{{commit}}"]
     commit = subprocess.check_output(command, text=True).strip()
-    recipe = map(inspect.getsource, (train_and_use, use, write_data, write_checkpoint))
+    steps: tuple[Any, ...] = (train_and_use, use, write_data, write_checkpoint)
+    recipe = [inspect.getsource(step) for step in steps]
     versions = map(importlib.metadata.version, VERSIONS)
     circumstances = [*recipe, *versions, processor(), *TRAIN, *CONFIGURATIONS[name]]
     key = hashlib.sha256("\n".join(circumstances).encode()).hexdigest()[:12]
@@ -230,7 +232,7 @@ def write_data(folder: Path) -> None:
 
     labels = rng.choices("ABCD", [4, 3, 2, 1], k=1000)
     several = [rng.sample("ABCD", rng.randint(0, 3)) for _ in range(600)]
-    tables = {
+    tables: dict[str, list[tuple[str, ...]]] = {
         "texts.csv": [("text", "label"), *((text([label]), label) for label in labels)],
         "pairs.csv": [
             ("text", "other", "label"),

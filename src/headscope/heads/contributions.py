@@ -205,7 +205,7 @@ def _recording(model: TextClassifier, by_key: bool) -> Iterator[Activations]:
             layer.intervention = record_heads(layer.intervention)
             if block.feedforward is not None:
                 record = record_output(activations.feedforward)
-                hooks.append(block.feedforward.register_forward_hook(record))  # type: ignore[operator,union-attr]
+                hooks.append(block.feedforward.register_forward_hook(record))  # type: ignore[union-attr]
         for module in model.encoder.modules():
             if isinstance(module, nn.LayerNorm):
                 hooks.append(module.register_forward_pre_hook(record_scale))
