@@ -242,17 +242,11 @@ class ModelConfig(Settings):
         "additive on, or an import path",
     )
     attention_readout: bool = Field(
-        default=False,
-        description="the last layer is attention alone, without feed-forward layer and residual "
-        "connection: logits are an exact sum over its heads and tokens; needs pooling=first",
+        default=False, description="last layer of attention alone: logits sum over heads x tokens"
     )
-    dropout: Fraction = Field(
-        default=0.1,
-        description="dropout of embeddings, residual branches and the classification head",
-    )
+    dropout: Fraction = Field(default=0.1, description="dropout of embeddings, branches and head")
     attention_dropout: Fraction = Field(
-        default=0.0,
-        description="dropout of attention weights; above 0 disables the fused CPU kernel",
+        default=0.0, description="dropout of attention weights; above 0: no fused CPU kernel"
     )
     evidence: bool = Field(
         default=True,
@@ -305,9 +299,9 @@ class ModelConfig(Settings):
         """Yield what does not go with a checkpoint, whose sizes are known only when it is read."""
         if not self.path:
             yield "path", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
-        defaults = {"attention": "multi_head", "causal": False, "evidence": False}
-        defaults["attention_readout"] = False
-        for key, default in {**defaults, "num_kv_heads": None, "window": None}.items():
+        defaults = {"attention": "multi_head", "num_kv_heads": None, "window": None}
+        switches = dict.fromkeys(("causal", "evidence", "attention_readout"), False)
+        for key, default in {**defaults, **switches}.items():
             if getattr(self, key) != default:
                 yield key, f"{literal(default)} with model.path", "leave it out"
 
@@ -406,8 +400,7 @@ class InspectionConfig(Settings):
         "null: none",
     )
     font: str | None = Field(
-        default=None,
-        description="font file for class names in pictures; null: the first known one installed",
+        default=None, description="font file for class names in pictures; null: the first found"
     )
 
 
@@ -416,8 +409,7 @@ class SweepConfig(Settings):
     """How the jobs of a sweep, or the trials of a search, are compared."""
 
     metric: Metric = Field(
-        default="macro_f1",
-        description="validation score that ranks configurations; never a test score",
+        default="macro_f1", description="validation score that ranks configurations"
     )
 
 
