@@ -59,12 +59,12 @@ def test_the_installed_command_trains_on_a_csv_file_and_uses_the_run(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    where = "import headscope.cli.main as cli; print(cli.__file__, cli.CONFIGS)"
+    where = "import headscope.cli.compose as cli; print(cli.__file__, cli.CONFIGS)"
     command = [sys.executable, "-P", "-c", where]
     found = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert found.split() == [str(site / "headscope/cli/main.py"), str(site / "headscope/configs")]
+    assert found.split() == [str(site / "headscope/cli/compose.py"), str(site / "headscope/configs")]
 
     words = {"nice": "lovely warm bright", "poor": "dull cold slow"}
     rows = [

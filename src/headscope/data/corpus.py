@@ -304,6 +304,7 @@ def read_labels(dataset: Dataset, split: str, config: DataConfig) -> list[list[A
     where = place(split, config, config.label_column)
     names = dict(enumerate(names_of_class_label(dataset, config)))
     rows = []
+    distinct: dict[tuple[Any, ...], list[Any]] = {}  # rows share lists: a split may have millions
     for row, labels in enumerate(label_lists(dataset, config)):
         whole = [label for label in labels if not isinstance(label, str) and not is_gap(label)]
         if any(label % 1 != 0 for label in whole):
@@ -313,7 +314,8 @@ def read_labels(dataset: Dataset, split: str, config: DataConfig) -> list[list[A
                 f"{where}, row {row}: expected the labels that a text has, such as [0, 3], got "
                 f"{whole[:10]}, which has one twice"
             )
-        rows.append([names.get(label, label) for label in labels])
+        named = [names.get(label, label) for label in labels]
+        rows.append(distinct.setdefault(tuple(named), named))
     return rows
 
 
