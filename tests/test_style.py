@@ -18,9 +18,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 17800,
+    "lines of Python": 17850,
     "lines of JavaScript and CSS": 3600,
-    "nodes": 124800,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 124900,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.0,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
