@@ -64,7 +64,10 @@ def test_the_installed_command_trains_on_a_csv_file_and_uses_the_run(
     found = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert found.split() == [str(site / "headscope/cli/compose.py"), str(site / "headscope/configs")]
+    assert found.split() == [
+        str(site / "headscope/cli/compose.py"),
+        str(site / "headscope/configs"),
+    ]
 
     words = {"nice": "lovely warm bright", "poor": "dull cold slow"}
     rows = [

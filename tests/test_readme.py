@@ -96,7 +96,9 @@ def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path, run: Run) 
         shutil.copy(ROOT / name, tmp_path)
 
     def trained(arguments: str = "") -> list[str]:
-        last = run("make", "-n", "--no-print-directory", "train", f"ARGS={arguments}").splitlines()[-1]
+        last = run("make", "-n", "--no-print-directory", "train", f"ARGS={arguments}").splitlines()[
+            -1
+        ]
         return last.split()[1:]
 
     assert trained() == ["train", "name=first"]
