@@ -1,14 +1,15 @@
 """What ablating a head does to the loss, and whether that is more than chance.
 
 The loss increase d_t of text t is its loss with the head ablated less its loss with the whole
-model. Over n texts the mean m has the standard error s = std(d) / sqrt(n), and the interval m +- q
-s covers the true mean with 95 % confidence: q is the quantile of Student's t with n - 1 degrees of
-freedom, corrected for the number of heads and of interim analyses (Bonferroni). Against the
-smallest effect of interest, delta = 0.01 nats, an effect has one of three states:
+model. Over n texts the mean m has the standard error s = std(d) / sqrt(n), and the interval from
+m - q s to m + q s covers the true mean with 95 % confidence: q is the quantile of Student's t with
+n - 1 degrees of freedom, corrected for the number of heads and of interim analyses (Bonferroni).
+Against the smallest effect of interest, delta = 0.01 nats, an effect has one of three states:
 
-    matters         the interval lies wholly above delta, or wholly below -delta: then the head does
-    harm no effect       it lies wholly between -delta and delta (the two one-sided tests of
-    Schuirmann 1987) inconclusive    neither: more texts are needed
+    matters         the interval lies wholly above delta (the head helps) or below -delta (it harms)
+    no effect       it lies wholly between -delta and delta (the two one-sided tests of Schuirmann
+                    1987)
+    inconclusive    neither: more texts are needed
 
 Every function runs the model in eval mode and leaves weights, gradients and modes as they were,
 after errors too. Shape letters: B texts of a batch, N texts in all, L layers, H heads, Q queries, T
