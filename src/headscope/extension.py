@@ -48,14 +48,14 @@ def check_allowed(config: Any, folder: object, allow_code: bool) -> None:
 def resolve(key: str, path: str) -> Callable[..., Any]:
     """Import what a path names; a ConfigError if it cannot be imported or called."""
     try:
-        function = pkgutil.resolve_name(path)
+        function: Callable[..., Any] = pkgutil.resolve_name(path)
     except Exception as error:  # whatever the module raises when it is run
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{key}={path}: cannot be imported: {reason}") from error
     if not callable(function):
         kind = type(function).__name__
         raise ConfigError(f"{key}={path}: expected a class or a function, got a {kind}")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def called(key: str, path: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -26,7 +26,7 @@ class Stopped(SystemExit):
         self.said = said
 
     def __str__(self) -> str:
-        """Return the name of the signal, and what to do."""
+        """Return the name of the signal, and what was said of the stop."""
         is_ctrl_c = self.number == signal.SIGINT
         name = "Ctrl-C" if is_ctrl_c else signal.Signals(self.number).name
         return f"stopped by {name}{self.said}"

@@ -135,8 +135,9 @@ def _attention_call(
     B, H, Q, _ = query.shape
 
     def compute(rows: Any, dtype: torch.dtype) -> Tensor:
-        is_per_text = mask is not None and mask.shape[0] > 1
-        mask_of_rows = mask[rows] if is_per_text else mask  # type: ignore[index]
+        mask_of_rows = mask
+        if mask is not None and mask.shape[0] > 1:
+            mask_of_rows = mask[rows]
         return attention_weights(query[rows].to(dtype), key[rows].to(dtype), mask_of_rows)
 
     return AttentionCall(

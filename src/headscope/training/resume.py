@@ -4,7 +4,6 @@ Imported without torch, so that a mistake is reported at once.
 """
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from operator import attrgetter
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from headscope.config import TrainConfig, absolute, is_local
-from headscope.errors import ConfigError, RunError, UserWarningMessage, first_line, listed
+from headscope.errors import ConfigError, RunError, first_line, listed, warn
 from headscope.files import PARTIAL, read_json, reading
 from headscope.validation import flatten
 
@@ -111,7 +110,7 @@ def resume_point(folder: Path) -> Path | None:
             return path
     if os.path.lexists(folder / "model.safetensors"):
         raise RunError(f"resume={folder}: has no {LAST}; {PUT_BACK}")
-    _note(f"resume={folder}: has no checkpoint yet, so it starts anew")
+    warn(f"resume={folder}: has no checkpoint yet, so it starts anew")
     return None
 
 
@@ -150,10 +149,6 @@ def progress_of(resumed: Path) -> Progress:
     return _progress(load_checkpoint(resumed))
 
 
-def _note(message: str) -> None:
-    warnings.warn(UserWarningMessage(message), stacklevel=3)
-
-
 def check_files(folder: Path, names: tuple[str, ...]) -> None:
     """Raise a RunError for a folder or pipe where the run will write a file."""
     for path in (folder / name for name in names):
@@ -178,7 +173,7 @@ def changed_splits(folder: Path, digests: Digests) -> list[str]:
     """Return the splits that differ from data.json, and in what: rows, texts or labels."""
     path = folder / DATA
     if not path.exists():
-        _note(f"{folder}: has no {DATA}, as older runs; whether its data have changed is unknown")
+        warn(f"{folder}: has no {DATA}, as older runs; whether its data have changed is unknown")
         return []
     kept: Digests = read_json(path, dict)
     with reading(path):
