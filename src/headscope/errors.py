@@ -143,6 +143,11 @@ def print_error(error: Exception) -> int:
     return error.exit_code if isinstance(error, UserError) else 1
 
 
+def warn(message: str) -> None:
+    """Warn the user of something that may well be accepted, in the name of the caller's caller."""
+    warnings.warn(UserWarningMessage(message), stacklevel=3)
+
+
 def warnings_as_notes() -> None:
     """Print each warning of this process as one line on standard error, `note: ...`."""
     warnings.showwarning = lambda message, *_: print(printable(f"note: {message}"), file=sys.stderr)

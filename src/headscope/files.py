@@ -101,6 +101,11 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> Path:
     return path
 
 
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file in UTF-8, whole or not at all."""
+    return write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield an empty temporary folder that is moved to `path` after the block; an error removes it.

@@ -22,7 +22,6 @@ Nothing in it is unpickled to use the model. Free of lightning, so that predicti
 
 import filecmp
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,9 +39,9 @@ from headscope.config import TrainConfig, absolute, read_config
 from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
 from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
-from headscope.errors import ConfigError, RunError, UserWarningMessage, listed
+from headscope.errors import ConfigError, RunError, listed, warn
 from headscope.extension import check_allowed
-from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_atomic
+from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
 from headscope.heads.contributions import class_direction, logit_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
@@ -399,17 +398,13 @@ def load_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Obje
     path = folder / THRESHOLDS
     if not config.data.multi_label or not path.exists():
         if config.data.multi_label and (folder / METRICS).exists():  # a finished run had them
-            _note(f"{folder} has no {THRESHOLDS}: every class has the threshold 0.5")
+            warn(f"{folder} has no {THRESHOLDS}: every class has the threshold 0.5")
         return objective_of(config)
     thresholds = read_json(path, dict[str, Annotated[float, Field(ge=0, le=1)]])
     with reading(path):
         if thresholds.keys() != {*labels}:
             raise ValueError(f"expected a number from 0 to 1 for each of {listed(labels)}")
     return MultiLabel(torch.tensor([thresholds[label] for label in labels], dtype=torch.float64))
-
-
-def _note(message: str) -> None:
-    warnings.warn(UserWarningMessage(message), stacklevel=3)
 
 
 def load_temperature(folder: Path) -> float:
@@ -440,8 +435,7 @@ def read_metric(folder: Path, name: str) -> Any:
 
 def save_json(path: Path, content: Any) -> None:
     """Write JSON, whole or not at all."""
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def save_config(folder: Path, config: TrainConfig) -> None:
@@ -457,13 +451,13 @@ def save_config(folder: Path, config: TrainConfig) -> None:
         model=with_absolute(config.model, "path"),
         inspection=with_absolute(config.inspection, "font"),
     )
-    write_atomic(folder / CONFIG, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
+    write_text(folder / CONFIG, to_yaml(config))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """Write tokenizer.json."""
-    text = as_json(tokenizer, pretty=True)  # its own `save` hides that the disk is full
-    write_atomic(folder / TOKENIZER, lambda path: path.write_text(text, encoding="utf-8"))
+    # Its own `save` hides that the disk is full.
+    write_text(folder / TOKENIZER, as_json(tokenizer, pretty=True))
 
 
 def save_vocabulary(

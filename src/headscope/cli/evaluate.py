@@ -1,7 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +13,7 @@ from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule, encode
-from headscope.errors import (
-    ConfigError,
-    DataError,
-    RunError,
-    UserWarningMessage,
-    listed,
-    os_message,
-)
+from headscope.errors import ConfigError, DataError, RunError, listed, os_message, warn
 from headscope.files import cache_folder, content_key
 from headscope.options import EvaluateConfig
 from headscope.prediction import best_device, split_logits
@@ -75,8 +67,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     try:
         save_json(kept, content)
     except OSError as error:
-        message = UserWarningMessage(f"these scores are not kept: {os_message(error)}")
-        warnings.warn(message, stacklevel=2)
+        warn(f"these scores are not kept: {os_message(error)}")
     else:
         console.print(f"kept in {kept}", highlight=False, markup=False, soft_wrap=True)
     return found

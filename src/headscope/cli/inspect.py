@@ -22,6 +22,7 @@ from headscope.heads.ablation import headline
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
 from headscope.heads.lightning_callback import write_numbers, write_output
+from headscope.heads.measures import Summary
 from headscope.heads.report import (
     JOIN,
     Probe,
@@ -34,7 +35,6 @@ from headscope.heads.report import (
     record_study,
     run_probe,
     text_numbers,
-    text_summary,
 )
 from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study
@@ -84,7 +84,6 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     output = run_probe(
         run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
     )
-    summary = text_summary(output)
     effects = _recorded_effects(run)
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output or f"{folder}.html")
@@ -94,17 +93,18 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(output.text.tokens)} tokens",
     }
-    head_view(output, None, notes, effects).save(path)
+    view = head_view(output, None, notes, effects)
+    view.save(path)
     with SummaryWriter(str(folder)) as writer:
         write_output(writer, "text", output, run.config.inspection.max_tokens, 0)
-        write_numbers(writer, summary, 0)
+        write_numbers(writer, view.numbers, 0)
         add_summary(writer, marker_summary(), 0)
     settings = replace(run.config.inspection, max_tokens=len(probe.text.tokens))
     notes = {"dropout": "off", "precision": "32-true"}
     recorder = new_recorder(folder, [probe], run.labels, settings, notes)
     recorder.index.kept = 0 if effects else None
-    recorder.write(0, head_report([output], summary) | effects)
-    _print_text(console, output)
+    recorder.write(0, head_report([output], view.numbers) | effects)
+    _print_text(console, output, view.numbers)
     say(console, f"page:       {path}")
     print_next(console, run.folder, "")
     return path
@@ -146,13 +146,13 @@ def _recorded_effects(run: Run) -> Arrays:
     return {}
 
 
-def _print_text(console: Console, output: ProbeOutput) -> None:
+def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None:
     shares = sorted(output.probabilities.items(), key=lambda item: -item[1])[:5]
     likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     say(console, f"{len(output.text.tokens)} tokens; prediction: {likeliest}")
     known = output.contributions
     say(console, f"nats: {ONLY_FIRST}" if known is None else known.sentence())
-    numbers = text_numbers(output)
+    numbers = text_numbers(output, summary)
     names = [name.split("/")[1] for name in numbers]
     if len(names) >= 10:  # more do not fit on a screen of 80 columns; the page has all
         names.remove("last")

@@ -27,8 +27,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.cli import compose
+from headscope.config import LESS_IS_BETTER, TrainConfig, read_config
 from headscope.config import METRICS as SCORES
-from headscope.config import TrainConfig, read_config
 from headscope.errors import (
     ConfigError,
     RunError,
@@ -39,7 +39,7 @@ from headscope.errors import (
     shown,
     warnings_as_notes,
 )
-from headscope.files import read_json, write_atomic
+from headscope.files import read_json, write_atomic, write_text
 from headscope.signals import end, signals_taken
 from headscope.training.resume import JOB
 from headscope.validation import check, validate
@@ -51,7 +51,6 @@ TABLE = "sweep.csv"
 BEST = "best.yaml"
 # A row has the one that sweep.metric names: it ranks the configurations, never a test score.
 VALIDATION = tuple(f"validation_{name}" for name in SCORES)
-LOSS = "validation_loss"  # the one of which less is better
 # What a row has beside the settings. The last ones are left out first where there is no room.
 RESULTS = (*VALIDATION, "accuracy", "micro_f1", "macro_f1", "loss", "calibration_error", "seconds")
 Row = dict[str, str]
@@ -203,8 +202,7 @@ def start_job(
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a dictionary as JSON, whole or not at all."""
-    text = json.dumps(content)
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(path, json.dumps(content))
 
 
 def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
@@ -294,10 +292,10 @@ def _settings_of(rows: Sequence[Row]) -> list[str]:
 def _badness(group: Sequence[Row]) -> float:
     """Return the mean of the validation loss, or of a score times -1; inf if there is none."""
     values = [
-        float(row[name]) * (1 if name == LOSS else -1)
+        float(row[column]) * (1 if name in LESS_IS_BETTER else -1)
         for row in group
-        for name in VALIDATION
-        if name in row
+        for name, column in zip(SCORES, VALIDATION, strict=True)
+        if column in row
     ]
     return statistics.fmean(values) if values else math.inf
 
@@ -324,5 +322,4 @@ def _write_best(folder: Path, job: str) -> None:
     for key in ("name", "resume", "outputs_dir"):
         settings.pop(key, None)
     content = {"defaults": ["train", "_self_"], **settings}
-    text = yaml.safe_dump(content, allow_unicode=True, sort_keys=False)
-    write_atomic(folder / BEST, lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(folder / BEST, yaml.safe_dump(content, allow_unicode=True, sort_keys=False))

@@ -29,7 +29,7 @@ from headscope.cli import sweep
 from headscope.cli.compose import CONFIGS
 from headscope.config import LESS_IS_BETTER, TrainConfig
 from headscope.errors import ConfigError, RunError, UserError, first_line, message_of, shown
-from headscope.files import read_json, write_atomic
+from headscope.files import read_json, write_text
 from headscope.options import TuneConfig
 from headscope.run import CONFIG, VALIDATIONS, save_config
 from headscope.signals import Stopped
@@ -390,10 +390,7 @@ class Search:
         ):
             figure = plot(self.study, target_name=name)
             parts.append(figure.to_html(full_html=False, include_plotlyjs=len(parts) == 2))
-        text = "\n".join(parts)
-        return write_atomic(
-            self.folder / PAGE, lambda path: path.write_text(text, encoding="utf-8")
-        )
+        return write_text(self.folder / PAGE, "\n".join(parts))
 
 
 def _retried(trials: Sequence[FrozenTrial]) -> set[int]:

@@ -6,7 +6,6 @@
 import hashlib
 import re
 import unicodedata
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from headscope.data.columns import (
 from headscope.data.rows import is_blank
 from headscope.data.source import load_source, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
-from headscope.errors import DataError, UserWarningMessage, listed, separator_hint, shown
+from headscope.errors import DataError, listed, separator_hint, shown, warn
 from headscope.files import content_key
 
 TEXTS = re.compile("(large_)?string|null")
@@ -410,11 +409,6 @@ def check_classes(corpus: Corpus, config: DataConfig, hint: str = "") -> None:
                 f"{file}, column {config.label_column!r}: {role} has labels that train lacks: "
                 f"{listed(unknown)}{hint}"
             )
-
-
-def warn(message: str) -> None:
-    """Warn the user of something that may well be accepted."""
-    warnings.warn(UserWarningMessage(message), stacklevel=3)
 
 
 def warn_of_similar_labels(labels: Iterable[str], config: DataConfig) -> dict[str, object]:

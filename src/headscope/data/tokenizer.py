@@ -25,7 +25,7 @@ from tokenizers import (
 from headscope.config import TokenizerConfig
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
-from headscope.files import content_key, write_atomic
+from headscope.files import content_key, write_text
 
 PADDING = "[PAD]"
 UNKNOWN = "[UNK]"
@@ -132,8 +132,8 @@ def trained_tokenizer(
     if not path.exists():
         tokenizer = train_tokenizer(iter(texts), config)
         tokenizer.enable_truncation(max_length)
-        text = as_json(tokenizer, pretty=True)  # `save` raises no OSError where the disk is full
-        write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        # `save` raises no OSError where the disk is full.
+        write_text(path, as_json(tokenizer, pretty=True))
     return load_tokenizer(path, config.segmenter)
 
 

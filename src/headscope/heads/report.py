@@ -29,6 +29,7 @@ from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
+from headscope.files import MIB
 from headscope.heads import contributions, measures
 from headscope.heads.capture import (
     HEADED,
@@ -55,7 +56,6 @@ from headscope.tab.page import PageText
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 MAX_EXACT = 2**16  # weights of all maps of a text, up to which a page has them in float32
 MAX_EXAMPLE = 160  # characters of an example's text that are kept
-MIB = 2**20
 
 
 class Probe(NamedTuple):
@@ -340,13 +340,13 @@ def text_summary(output: ProbeOutput) -> Summary:
     return statistics.summary()
 
 
-def text_numbers(output: ProbeOutput) -> Arrays:
-    """Return numbers/<measure>/mean [L, H] of this one text.
+def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
+    """Return numbers/<measure>/mean [L, H] of this one text, whose `text_summary` is given.
 
     Of a pair also what goes from one text to the other, and each head's contribution where there is
     one.
     """
-    numbers = number_arrays(text_summary(output))
+    numbers = number_arrays(summary)
     means = {name: array for name, array in numbers.items() if name.endswith("/mean")}
     if output.text.segments is not None:
         crossing = [between(weights, output.text.segments) for weights in output.maps]

@@ -150,7 +150,7 @@ def head_view(
     The page has the effects of ablation from a study, or as a record has them.
     """
     summary = text_summary(output)
-    step = text_numbers(output) | role_arrays(summary) | (effects or {})
+    step = text_numbers(output, summary) | role_arrays(summary) | (effects or {})
     if study is not None:
         step |= study_arrays(study)
     layers = [f"layer {number}" for number in range(len(output.layers))]

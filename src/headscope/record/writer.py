@@ -151,7 +151,7 @@ class HeadRecorder:
                 weights = others.pop(f"{name}/weights", np.zeros(0))
                 weights = np.asarray(weights, dtype=np.float32)
                 _check_map(weights, len(text.tokens), f"{text.name}, {layer}")
-                if text.segments is not None:
+                if text.segments is not None and f"{name}/quadrants" not in others:
                     shares = quadrants(weights, text.segments)
                     stored[f"{name}/quadrants"] = shares.astype(np.float32)
                 parts, error = self._stored(weights)

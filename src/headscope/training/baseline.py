@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
-from headscope.errors import UserWarningMessage, first_line
+from headscope.errors import first_line, warn
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.training.scores import Scores, best_thresholds, scores
 
@@ -36,8 +36,7 @@ def baseline_scores(splits: DatasetDict) -> tuple[Scores | None, str, float]:
     try:
         baseline = fitted(splits["train"])
     except MemoryError as error:
-        message = f"the baseline is left out: {first_line(error)}"
-        warnings.warn(UserWarningMessage(message), stacklevel=2)
+        warn(f"the baseline is left out: {first_line(error)}")
         return None, "", time.perf_counter() - start
     if numbers(splits["test"], "label").ndim > 1:  # multi_label
         thresholds = best_thresholds(*_logits(baseline.pipeline, splits["validation"]))

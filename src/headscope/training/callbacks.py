@@ -3,7 +3,6 @@
 import math
 import signal
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from rich.progress import MofNCompleteColumn, Progress
 from torch import Tensor
 
 from headscope.config import METRICS
-from headscope.errors import TrainingError, UserWarningMessage
+from headscope.errors import TrainingError, warn
 from headscope.files import read_json, write_atomic
 from headscope.run import VALIDATIONS, save_json
 from headscope.signals import Stopped, take_signals
@@ -105,8 +104,8 @@ class ResumeCheckpoint(Checkpoint):
 
     ModelCheckpoint's save_last does so only at a better validation. It stands behind RunCheckpoint
     in the list of callbacks (Lightning moves both to its end), whose best checkpoint it knows. A
-    stop is not a validation, which would count for best checkpoint and patience: the resumed run
-    would not end as an unbroken one.
+    stop does not validate: one more validation would count for best checkpoint and patience, so
+    that the resumed run would not end as an unbroken one.
 
     Attributes:
         received: the signal that asked to stop; None without one.
@@ -214,11 +213,10 @@ class Patience(EarlyStopping):
         """Take no step, with a note, where the run's patience is over already."""
         if self.wait_count >= self.patience:
             trainer.should_stop = True
-            message = (
+            warn(
                 f"trainer.patience={self.patience}: macro-F1 has not risen for {self.wait_count} "
                 "validations, so training is over; raise it to continue"
             )
-            warnings.warn(UserWarningMessage(message), stacklevel=2)
 
 
 class StopAtNonFiniteLoss(Callback):

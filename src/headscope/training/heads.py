@@ -30,6 +30,7 @@ from headscope.heads.report import (
     run_probe,
     shortened,
     text_numbers,
+    text_summary,
 )
 from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.model.objective import ONE_CLASS, Objective
@@ -197,4 +198,4 @@ def _page(output: ProbeOutput, shown: ProbeOutput, row: int, notes: dict[str, st
     if len(text) > MOST_CHARACTERS:
         text = text[: MOST_CHARACTERS - 1] + "…"
     shown = replace(shown, text=replace(shown.text, name=f"row {row}", text=text))
-    return page_text(shown, text_numbers(output), notes)
+    return page_text(shown, text_numbers(output, text_summary(output)), notes)
