@@ -15,7 +15,7 @@ FOUNDATION = {
     "signals",
     "extension",
     "config",
-    "options",
+    "command_settings",
     "terminal",
 }
 MAY_IMPORT = {

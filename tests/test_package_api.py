@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader
 
 import headscope
 from headscope.cli.predict import predict
+from headscope.command_settings import PredictConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
-from headscope.options import PredictConfig
 from headscope.record.reader import read_index, read_step
 from headscope.record.schema import Text, weights_from
 from headscope.run import (

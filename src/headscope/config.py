@@ -43,7 +43,7 @@ Position = Literal["learned", "sinusoidal", "rotary"]
 POSITIONS = get_args(Position)
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
-METRICS = get_args(Metric)
+VALIDATION_SCORES = get_args(Metric)
 LESS_IS_BETTER = ("loss",)
 Integer = Annotated[int, Strict()]  # true is no 1
 Count = Annotated[Integer, Field(ge=1, le=MOST)]

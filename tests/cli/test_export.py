@@ -14,13 +14,13 @@ from bert_family import FAMILIES, LAYERS, PLACES, WIDTH, train_tokenizer, write_
 from headscope.cli import export as export_module
 from headscope.cli.export import LINEAR, export, linear_pooler
 from headscope.cli.predict import Texts
+from headscope.command_settings import ExportConfig
 from headscope.config import DataConfig, ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
-from headscope.options import ExportConfig
 from headscope.prediction import split_logits
 from headscope.run import (
     build_model,

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from headscope.cli.inspect import inspect, measure
+from headscope.command_settings import InspectConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.report import make_probe, run_probe
-from headscope.options import InspectConfig
 from headscope.record.reader import read_index, read_step
 from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
 

@@ -11,8 +11,8 @@ import transformers
 
 from foreign_classifiers import classifier, made_up
 from headscope.cli.inspect_model import load_classifier
+from headscope.command_settings import InspectConfig
 from headscope.errors import ConfigError
-from headscope.options import InspectConfig
 from headscope.record.reader import read_index, read_step
 from headscope.validation import validate
 

@@ -17,13 +17,13 @@ from tokenizers import Tokenizer
 
 from headscope.cli import predict as module
 from headscope.cli.predict import Windows, labelled, predict
+from headscope.command_settings import PredictConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.rows import Row
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
-from headscope.options import PredictConfig
 from headscope.prediction import by_length
 from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
 from headscope.validation import check

@@ -24,9 +24,9 @@ from optuna.trial import TrialState
 
 from headscope.cli import tune as module
 from headscope.cli.tune import Job, Outcome, Search, read_space, trial_config, tune
+from headscope.command_settings import TuneConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError
-from headscope.options import TuneConfig
 from headscope.training.resume import RunLock
 from training_runs import configured, reviews, write
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention, PaperAttention
-from headscope.options import TraceConfig
+from headscope.command_settings import TraceConfig
 from headscope.proof.copy_weights import copy_weights
 from headscope.proof.trace import STEPS, computation, count, trace, trace_attention
 

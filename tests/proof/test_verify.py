@@ -10,9 +10,9 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention, reference
+from headscope.command_settings import VerifyConfig
 from headscope.errors import ProofError
 from headscope.model.classifier import TextClassifier
-from headscope.options import VerifyConfig
 from headscope.proof import claims
 from headscope.proof import verify as module
 from headscope.proof.claims import Precision

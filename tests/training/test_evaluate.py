@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from headscope.cli.evaluate import data_of, evaluate
+from headscope.command_settings import EvaluateConfig, OtherDataConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage
-from headscope.options import EvaluateConfig, OtherDataConfig
 from headscope.run import load_run, save_config
 from headscope.training.resume import check_kept
 from headscope.training.train import train

@@ -13,10 +13,10 @@ import torch
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect, measure
 from headscope.cli.predict import predict
+from headscope.command_settings import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError
 from headscope.model.objective import MultiLabel
-from headscope.options import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
 from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
 from headscope.training.report import Report

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from headscope.cli.inspect import inspect, measure
+from headscope.command_settings import InspectConfig
 from headscope.config import ModelConfig, TrainConfig
-from headscope.options import InspectConfig
 from headscope.record.pairs import quadrants
 from headscope.record.reader import read_index, read_step
 from headscope.record.schema import weights_from

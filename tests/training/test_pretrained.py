@@ -14,12 +14,12 @@ from bert_family import HEADS, HIDDEN, LAYERS, PLACES, WIDTH
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect, measure
 from headscope.cli.predict import predict
+from headscope.command_settings import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.config import ModelConfig, OptimizerConfig, TrainConfig
 from headscope.errors import ConfigError, RunError
 from headscope.heads.study import special_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
-from headscope.options import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
 from headscope.training.train import train

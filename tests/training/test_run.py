@@ -13,10 +13,10 @@ from rich.console import Console
 from safetensors.torch import load, save
 
 from headscope.cli.inspect import measure
+from headscope.command_settings import InspectConfig
 from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError
-from headscope.options import InspectConfig
 from headscope.prediction import split_logits
 from headscope.run import load_run, read_metric, save_config
 from headscope.training.module import ClassifierModule

@@ -8,6 +8,7 @@ from pathlib import Path
 from datasets import Dataset
 from rich.console import Console
 
+from headscope.command_settings import EvaluateConfig
 from headscope.config import absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
@@ -15,7 +16,6 @@ from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_sp
 from headscope.data.datamodule import TextDataModule, encode
 from headscope.errors import ConfigError, DataError, RunError, listed, os_message, warn
 from headscope.files import cache_folder, content_key
-from headscope.options import EvaluateConfig
 from headscope.prediction import best_device, split_logits
 from headscope.run import Run, load_run, read_metric, save_json
 from headscope.terminal import terminal

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from headscope.command_settings import ExportConfig
 from headscope.config import ModelConfig
 from headscope.errors import RunError
 from headscope.files import replacing_folder
@@ -23,7 +24,6 @@ from headscope.heads.study import special_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import Pooler
 from headscope.model.pretrained import BERT_KEYS, SEGMENTS, Architecture, names_in_checkpoint
-from headscope.options import ExportConfig
 from headscope.run import load_encoder, load_run, save_json, save_tokenizer
 from headscope.terminal import terminal
 

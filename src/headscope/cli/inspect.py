@@ -14,6 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.cli.evaluate import data_of
 from headscope.cli.inspect_model import inspect_model, print_effects, print_next, say
+from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
@@ -38,7 +39,6 @@ from headscope.heads.report import (
 )
 from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study
-from headscope.options import InspectConfig
 from headscope.prediction import best_device
 from headscope.record.reader import read_index, read_members
 from headscope.record.schema import (

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from headscope.command_settings import InspectConfig, OtherDataConfig
 from headscope.config import DataConfig, InspectionConfig, expanded, is_local
 from headscope.data.columns import texts_among
 from headscope.data.corpus import class_names, label_lists, load_split
@@ -24,7 +25,6 @@ from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, 
 from headscope.heads.show import head_view
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
-from headscope.options import InspectConfig, OtherDataConfig
 from headscope.prediction import best_device
 from headscope.tab.summaries import write_marker
 from headscope.terminal import terminal

@@ -14,6 +14,15 @@ import yaml
 
 from headscope.cli.compose import CommandLine, checked, compose, groups, parse
 from headscope.cli.sweep import run_sweep
+from headscope.command_settings import (
+    EvaluateConfig,
+    ExportConfig,
+    InspectConfig,
+    PredictConfig,
+    TraceConfig,
+    TuneConfig,
+    VerifyConfig,
+)
 from headscope.config import TrainConfig
 from headscope.errors import (
     ConfigError,
@@ -22,15 +31,6 @@ from headscope.errors import (
     print_error,
     refused_by_machine,
     warnings_as_notes,
-)
-from headscope.options import (
-    EvaluateConfig,
-    ExportConfig,
-    InspectConfig,
-    PredictConfig,
-    TraceConfig,
-    TuneConfig,
-    VerifyConfig,
 )
 from headscope.signals import end, signals_taken
 from headscope.validation import flatten, keys, literal, takes

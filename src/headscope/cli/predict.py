@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from headscope.command_settings import PredictConfig
 from headscope.data.batching import EncodedTexts, encode_texts
 from headscope.data.rows import Row, is_blank, read_rows
 from headscope.errors import DataError, RunError, listed, printable, separator_hint
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.options import PredictConfig
 from headscope.prediction import best_device, probabilities
 from headscope.run import TOKENS_PER_BATCH, load_run
 from headscope.terminal import terminal

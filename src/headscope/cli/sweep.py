@@ -27,8 +27,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.cli import compose
-from headscope.config import LESS_IS_BETTER, TrainConfig, read_config
-from headscope.config import METRICS as SCORES
+from headscope.config import LESS_IS_BETTER, VALIDATION_SCORES, TrainConfig, read_config
 from headscope.errors import (
     ConfigError,
     RunError,
@@ -50,7 +49,7 @@ PRUNED = "pruned.json"  # of a search's trial that was stopped: the epoch
 TABLE = "sweep.csv"
 BEST = "best.yaml"
 # A row has the one that sweep.metric names: it ranks the configurations, never a test score.
-VALIDATION = tuple(f"validation_{name}" for name in SCORES)
+VALIDATION = tuple(f"validation_{name}" for name in VALIDATION_SCORES)
 # What a row has beside the settings. The last ones are left out first where there is no room.
 RESULTS = (*VALIDATION, "accuracy", "micro_f1", "macro_f1", "loss", "calibration_error", "seconds")
 Row = dict[str, str]
@@ -294,7 +293,7 @@ def _badness(group: Sequence[Row]) -> float:
     values = [
         float(row[column]) * (1 if name in LESS_IS_BETTER else -1)
         for row in group
-        for name, column in zip(SCORES, VALIDATION, strict=True)
+        for name, column in zip(VALIDATION_SCORES, VALIDATION, strict=True)
         if column in row
     ]
     return statistics.fmean(values) if values else math.inf

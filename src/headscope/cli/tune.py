@@ -27,10 +27,10 @@ from rich.console import Console
 
 from headscope.cli import sweep
 from headscope.cli.compose import CONFIGS
+from headscope.command_settings import TuneConfig
 from headscope.config import LESS_IS_BETTER, TrainConfig
 from headscope.errors import ConfigError, RunError, UserError, first_line, message_of, shown
 from headscope.files import read_json, write_text
-from headscope.options import TuneConfig
 from headscope.run import CONFIG, VALIDATIONS, save_config
 from headscope.signals import Stopped
 from headscope.terminal import terminal

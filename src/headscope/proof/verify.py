@@ -23,9 +23,9 @@ from headscope.attention import (
 )
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
 from headscope.attention.variants import ScoredAttention
+from headscope.command_settings import VerifyConfig
 from headscope.errors import ConfigError, ProofError
 from headscope.heads.capture import capture
-from headscope.options import VerifyConfig
 from headscope.proof.claims import Claim, Precision, classifier_claims
 from headscope.proof.copy_weights import copy_weights, read_weights
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 from torch import Tensor
 
-from headscope.config import METRICS
+from headscope.config import VALIDATION_SCORES
 from headscope.errors import TrainingError, warn
 from headscope.files import read_json, write_atomic
 from headscope.run import VALIDATIONS, save_json
@@ -267,7 +267,10 @@ class ValidationLog(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add this validation; a resumed run drops those that it repeats."""
-        scores = {name: float(trainer.callback_metrics[f"validation/{name}"]) for name in METRICS}
+        scores = {
+            name: float(trainer.callback_metrics[f"validation/{name}"])
+            for name in VALIDATION_SCORES
+        }
         entries = read_json(self.path, list) if self.path.exists() else []
         step = trainer.global_step
         before = [entry for entry in entries if entry["step"] < step]
