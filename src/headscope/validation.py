@@ -27,6 +27,15 @@ MOST = 10**9  # of integers without a bound of their own: more is a slip, or doe
 Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
 BAD = re.compile("[\0\ud800-\udfff]")
 INTERPOLATION = re.compile(r"(?<!\\)\$\{")  # of OmegaConf, where it is not escaped
+ELSEWHERE = {  # names of other libraries -> ours
+    "lr": "learning_rate",
+    "epochs": "max_epochs",
+    "num_train_epochs": "max_epochs",
+    "batch_size": "tokens_per_batch",
+    "heads": "num_heads",
+    "layers": "num_layers",
+    "hidden_size": "d_model",
+}
 T = TypeVar("T")
 
 
@@ -161,13 +170,19 @@ BOUNDS = {
 
 def unknown_key(key: str, schema: Any) -> str:
     """Return the message for a key that does not exist, with the keys that are named nearly so."""
-    known = keys(schema)
-    group, _, name = key.rpartition(".")
-    close = did_you_mean(name, {entry.rpartition(".")[2] for entry in known})
-    similar = [entry for entry in known if entry.rpartition(".")[2] == close]
-    similar = [entry for entry in similar if entry.rpartition(".")[0] == group] or similar
+    similar = similar_keys(key, schema)
     hint = f"did you mean {' or '.join(similar)}? " if similar else ""
     return f"{key}: unknown key; {hint}--help lists all keys"
+
+
+def similar_keys(key: str, schema: Any) -> list[str]:
+    """Return the keys that are named nearly so, or what other libraries call so."""
+    known = keys(schema)
+    group, _, name = key.rpartition(".")
+    name = ELSEWHERE.get(name, name)
+    close = did_you_mean(name, {entry.rpartition(".")[2] for entry in known})
+    similar = [entry for entry in known if entry.rpartition(".")[2] == close]
+    return [entry for entry in similar if entry.rpartition(".")[0] == group] or similar
 
 
 def override(config: T, values: Mapping[str, Any]) -> T:

@@ -66,6 +66,12 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ] == []
 
 
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--version"], ["train", "--version"]):
+        assert run(*words) == 0
+        assert capsys.readouterr().out == f"headscope {headscope.__version__}\n"
+
+
 @pytest.mark.parametrize(
     ("name", "key", "meaning"),
     [
@@ -137,8 +143,15 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("evaluate run=nowhere", "run: expected a run folder, got 'nowhere'; headscope train makes one"),
         ("inspect text=words", "run: expected a run folder, got null; or give a classifier"),
         ("tune", "space: missing .*; give it as space="),
-        ("train --name=foo", "--name=foo: keys are given without dashes: name=foo"),
+        ("train lr=3", "lr: unknown key; did you mean optimizer.learning_rate?"),
+        ("train trainer.epochs=3", "trainer.epochs: unknown key; did you mean trainer.max_epochs?"),
+        ("train batch_size=8", "batch_size: unknown key; did you mean data.tokens_per_batch?"),
+        ("train --name=foo", "--name: unknown option; keys are given without dashes: name=foo"),
+        ("train --batch-size 8", "--batch-size: .* without dashes: data.tokens_per_batch=..."),
+        ("train --lr=1e-3", "--lr: .* without dashes: optimizer.learning_rate=1e-3"),
+        ("train --hlep", "--hlep: unknown option; did you mean --help?"),
         ("train --fast", "--fast: unknown option"),
+        ("--verison", "expected one of train, .*, got '--verison'; did you mean --version?"),
         ("inspect run=. text=hello world", "world: expected key=value"),
         ("train hydra.verbose=true", "hydra.verbose: expected `train -m` with it"),
         ("train -m seed=1 hydra/launcher=joblib", "hydra/launcher=joblib: is not installed; pip install hydra-joblib-launcher"),

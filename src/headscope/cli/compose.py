@@ -24,12 +24,14 @@ from headscope.config import TrainConfig, read_config
 from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
 from headscope.training.resume import check_kept
 from headscope.validation import (
+    ELSEWHERE,
     INTERPOLATION,
     check,
     flatten,
     keys,
     message,
     override,
+    similar_keys,
     unknown_key,
     validate,
 )
@@ -76,10 +78,8 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
             line.options[option] = value if sign else next(remaining, "")
         elif not word.startswith("-"):
             line.overrides.append(parse_override(word))
-        elif (key := option.lstrip("-")) in keys(schema):
-            raise ConfigError(f"{word}: keys are given without dashes: {key}={value or '...'}")
         else:
-            raise ConfigError(f"{word}: unknown option; settings are given as key=value")
+            raise ConfigError(unknown_option(option, value, schema))
     if line.options.get("--cfg", "job") != "job":
         raise ConfigError(f"--cfg: expected job, got {line.options['--cfg']!r}")
     known = {*keys(schema), *groups(schema)}
@@ -88,6 +88,17 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
         if key not in known and not key.startswith("hydra"):
             raise ConfigError(unknown_key(key, schema))
     return line
+
+
+def unknown_option(option: str, value: str, schema: type) -> str:
+    """Return the message for a word with dashes: perhaps a key, whose dashes are to be left out."""
+    key = option.lstrip("-").replace("-", "_")
+    similar = [key] if key in keys(schema) else similar_keys(key, schema)
+    close = did_you_mean(option, SHORT.values())
+    if close and key not in (*keys(schema), *ELSEWHERE):
+        return f"{option}: unknown option; did you mean {close}?"
+    example = " or ".join(f"{key}={value or '...'}" for key in similar) or "key=value"
+    return f"{option}: unknown option; keys are given without dashes: {example}"
 
 
 def parse_override(word: str) -> Override:

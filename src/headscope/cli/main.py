@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from headscope import __version__
 from headscope.cli.compose import CommandLine, checked, compose, groups, parse
 from headscope.cli.sweep import run_sweep
 from headscope.command_settings import (
@@ -97,11 +98,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("Usage: headscope <command> [key=value ...]\n")
             for command, (*_, purpose) in COMMANDS.items():
                 print(f"  {command:10}{purpose}")
-            print("\nheadscope <command> --help lists its keys.")
+            print("\nheadscope <command> --help lists its keys; headscope --version.")
+        elif "--version" in (name, *words):
+            print(f"headscope {__version__}")
         elif name in COMMANDS:
             sys.exit(run(name, words))
         else:
-            close = did_you_mean(name, COMMANDS)
+            close = did_you_mean(name, (*COMMANDS, "--help", "--version"))
             hint = f"; did you mean {close}?" if close else ""
             raise ConfigError(f"expected one of {', '.join(COMMANDS)}, got {name!r}{hint}")
     except UserError as error:
