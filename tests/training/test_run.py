@@ -292,13 +292,10 @@ def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     assert not Path(config.outputs_dir).exists()
 
 
-def test_too_few_steps_are_told_and_enough_are_not(
-    plain: Trained, small_config: Maker, monkeypatch: pytest.MonkeyPatch
+def test_without_inspection_no_mistakes_are_shown_and_nobody_advises_more_epochs(
+    plain: Trained, small_config: Maker
 ) -> None:
-    monkeypatch.setattr("headscope.training.train.FEW_STEPS", 2)
-    output, config = io.StringIO(), small_config(max_steps=2)
+    config = small_config(max_steps=2)
     config.inspection.enabled = False
-    # Which is part of inspection.
-    assert train(config, Console(file=output, width=200)).most_wrong is None
-    assert "raise trainer.max_epochs" in plain.screen
-    assert "raise trainer.max_epochs" not in output.getvalue()
+    assert train(config, Console(file=io.StringIO(), width=200)).most_wrong is None
+    assert "raise trainer.max_epochs" not in plain.screen

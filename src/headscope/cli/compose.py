@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.config import TrainConfig, read_config
+from headscope.data.rows import missing_columns
 from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
 from headscope.training.resume import check_kept
 from headscope.validation import (
@@ -210,6 +211,8 @@ def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Overri
     is_resumed = content.get("resume") is not None
     config = _resumed(content, overrides) if is_resumed else validate(schema, content)
     check(config)
+    if getattr(config, "data", None) is not None and (lines := [*missing_columns(config.data)]):
+        raise ConfigError("\n".join(lines))
     return config
 
 

@@ -20,7 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import DataError, separator_hint, shown
+from headscope.config import EMBEDDED, DataConfig, expanded, is_local
+from headscope.errors import DataError, listed, separator_hint, shown
+from headscope.validation import message
 
 Row = dict[str, Any]
 FORMATS = {
@@ -32,6 +34,8 @@ FORMATS = {
     ".parquet": "parquet",
     ".txt": "lines",
 }
+TABLES = ("csv", "tsv", "json", "jsonl", "parquet")
+MOST_JSON = 2**24  # bytes of a list in one file, of which the first row is no quicker than all
 PATIENCE = 0.01  # seconds that a pipe may take to fill again before it counts as slow
 
 
@@ -90,6 +94,66 @@ def read_rows(
         raise DataError(f"{name}: cannot be unpacked: {error}") from error
     except (csv.Error, ValueError, RecursionError) as error:
         raise DataError(f"{name}, row {number}: {error}") from error
+
+
+def visible(path: Path, pattern: str) -> list[Path]:
+    """Return the files that match, sorted, but for those hidden or in a hidden folder."""
+    return sorted(
+        file
+        for file in path.glob(pattern)
+        if file.is_file() and not re.search(r"(^|/)[._]", file.relative_to(path).as_posix())
+    )
+
+
+def missing_columns(config: DataConfig) -> Iterator[str]:
+    """Yield a message for each column of the settings that the files' first rows do not have.
+
+    It reads no more, and is asked before anything heavy is imported. What has no columns of its
+    own, such as a Hub id or text files, has no message.
+    """
+    if config.path == EMBEDDED or not is_local(config.path):
+        return
+    for path in filter(None, (config.path, config.validation_path, config.test_path)):
+        names = columns_of(expanded(path), config)
+        for key in ("text_column", "text_pair_column", "label_column") if names else ():
+            column = getattr(config, key)
+            if column is not None and column not in names:
+                hint = separator_hint(names).removeprefix("; ")
+                expected = f"one of the columns {listed(names)} of {path}"
+                yield message(f"data.{key}", expected, column, *filter(None, [hint]))
+
+
+def columns_of(path: Path, config: DataConfig) -> list[str]:
+    """Return the columns of a file or of all tables in a folder; none where they are unknown."""
+    tables = [path] if path.is_file() else visible(path, "**/*")
+    tables = [table for table in tables if FORMATS.get(ending_of(table)) in TABLES]
+    if path.is_dir() and visible(path, "train/*/*.txt"):  # a folder of text files for each class
+        return []
+    names: dict[str, None] = {}
+    for table in tables:
+        try:
+            columns = _first_columns(table, config)
+        except Exception:  # whoever reads the whole file says what is wrong with it
+            columns = None
+        if columns is None or (path.is_dir() and len(columns) == 1):  # its card has a separator
+            return []
+        names |= dict.fromkeys(columns)
+    return list(names)
+
+
+def _first_columns(path: Path, config: DataConfig) -> list[str] | None:
+    form = FORMATS[ending_of(path)]
+    if form == "parquet":
+        from pyarrow.parquet import read_schema  # heavy
+
+        return list(read_schema(path).names)
+    if form in ("json", "jsonl"):  # the first row may lack what others have
+        is_large = form == "json" and path.stat().st_size > MOST_JSON
+        if config.drop_empty or is_large:
+            return None
+    rows = read_rows(str(path), encoding=config.encoding, separator=config.separator)
+    row = next(rows, None)
+    return None if row is None else list(row)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from datasets import Dataset, DatasetDict
 from headscope.config import EMBEDDED, DataConfig, expanded, is_local
 from headscope.data.columns import text_columns, texts_among, tuples
 from headscope.data.licenses import load_licenses
-from headscope.data.rows import FORMATS, Row, ending_of, read_rows
+from headscope.data.rows import FORMATS, TABLES, Row, ending_of, read_rows, visible
 from headscope.data.tokenizer import beginning, max_characters
 from headscope.errors import DataError, first_line, shown
 from headscope.extension import called, is_import_path, resolve
@@ -24,7 +24,6 @@ from headscope.files import cache_folder, temporary_path
 
 WHOLE = re.compile(r"\s*(0|-?[1-9][0-9]{0,17})\s*")  # 007 is a name
 LABELLED = re.compile(r"\s*((?:__label__\S*\s*)*)(.*)", re.DOTALL)
-TABLES = ("csv", "tsv", "json", "jsonl", "parquet")
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 
 
@@ -106,15 +105,6 @@ def load_class_folders(path: Path, config: DataConfig) -> DatasetDict | None:
 
     loaded = {split: load_rows(rows(files), config, str(path)) for split, files in splits.items()}
     return DatasetDict(loaded)
-
-
-def visible(path: Path, pattern: str) -> list[Path]:
-    """Return the files that match, sorted, but for those hidden or in a hidden folder."""
-    return sorted(
-        file
-        for file in path.glob(pattern)
-        if file.is_file() and not re.search(r"(^|/)[._]", file.relative_to(path).as_posix())
-    )
 
 
 def load_hub_folder(path: Path, config: DataConfig) -> DatasetDict:

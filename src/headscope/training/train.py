@@ -91,7 +91,6 @@ from headscope.training.resume import (
 )
 from headscope.training.scores import best_thresholds, calibrate, scores
 
-FEW_STEPS = 200  # below which a network from scratch has hardly learned
 SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
 
 
@@ -157,11 +156,6 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
     trainer = build_trainer(config, folder, module.total_steps, console, logger)
     if config.resume is not None and is_rank_zero():  # now that it fits the run's weights
         save_config(folder, replace(config, resume=None))
-    if module.total_steps < FEW_STEPS:
-        console.print(
-            f"note: optimizer steps in all: {module.total_steps}; for so few texts raise "
-            "trainer.max_epochs or lower data.tokens_per_batch"
-        )
     all_reduce_max(0)  # rank 0 waits for the others to prepare
     seconds = {"preparing": time.perf_counter() - start}
     with _timed(seconds, "training"):
