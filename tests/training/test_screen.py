@@ -61,12 +61,15 @@ def test_a_confusion_matrix_is_whole_or_left_out(labels: list[str]) -> None:
 
 def test_a_long_name_is_folded_and_never_cut() -> None:
     row = MultiLabelScores(0.5, 0.25, 1.125, 0.75, [], 0.625)
-    lines = printed(lambda console: show_scores(console, "test", {RUN: row}), 60)
-    (row,) = [line.split() for line in lines if "0.5000" in line]
-    assert row[-5:] == ["0.5000", "0.6250", "0.2500", "1.1250", "0.7500"]
+    lines = printed(lambda console: show_scores(console, "test", {RUN: row}), 64)
+    (cells,) = [line.split() for line in lines if "0.5000" in line]
+    assert cells[-5:] == ["0.5000", "0.6250", "0.2500", "1.1250", "0.7500"]
     names = [line.split()[0] for line in lines if line.strip() and "─" not in line]
     assert RUN in "".join(names)
     assert "…" not in "".join(lines)
+    narrow = printed(lambda console: show_scores(console, "test", {RUN: row}), 50)
+    assert "calibration" not in " ".join(narrow[:-1])
+    assert narrow[-1] == "no room here for calibration error"
 
 
 # --- a sweep's table: every override in the csv file, and on the screen what differs, whole, at any width ---
@@ -118,15 +121,35 @@ def test_the_screen_shows_what_differs_with_scores_in_full(tmp_path: Path, width
         )
     lines = shown(tmp_path, width).splitlines()
     rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
-    found = ["0.5500", "0.4357", "1.1165", "0.4061", "62"]
+    found = ["0.5500", "0.4357", "1.1165", "0.4061", *(["62"] if width > 80 else [])]
     assert rows == [[str(2**n), str(n), f"{0.5 - n / 10:.4f}", *found] for n in range(3)]
     assert (
         "all jobs: data=files  data.path=/home/someone/reviews.csv  data.label_column=stars"
         in lines
     )
-    assert f"saved: {tmp_path}/sweep.csv" in lines
+    assert f"saved: {tmp_path}/sweep.csv" + (", also seconds" if width == 80 else "") in lines
     with (tmp_path / "sweep.csv").open(newline="") as file:
         assert all(row.items() > CONSTANT.items() for row in csv.DictReader(file))
+
+
+def test_headings_are_whole_and_what_matters_least_goes_first(tmp_path: Path) -> None:
+    settings = ("optimizer.learning_rate", "model.num_layers", "data.path", "tokenizer.vocab_size")
+    for number in range(2):
+        overrides = dict.fromkeys(settings, f"'a value of several words {number}'")
+        job(tmp_path, number, overrides, metrics=done(micro_f1=0.5))
+    lines = shown(tmp_path).splitlines()
+    table = lines[: next(place for place, line in enumerate(lines) if line.startswith("saved"))]
+    assert all(cell_len(line) <= 80 for line in table)
+    words = " ".join(table).split()
+    for name in ("learning_rate", "num_layers", "vocab_size", "num_heads", "validation", "0.5000"):
+        assert name in words
+    assert "seconds" not in words
+    saved = next(line for line in lines if line.startswith("saved"))
+    assert saved.endswith("test macro-F1, test loss, test calibration error, seconds")
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        (row, _) = csv.DictReader(file)
+    assert row["data.path"] == "a value of several words 0"  # without Hydra's quotes
+    assert (row["test_accuracy"], row["validation_macro_f1"]) == ("0.5500", "0.5000")
 
 
 def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
@@ -204,4 +227,4 @@ def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
 
 
 def test_the_results_of_a_row_are_the_scores_of_a_run() -> None:
-    assert RESULTS[len(VALIDATION) : -1] == tuple(scores.SCORES)
+    assert RESULTS[len(VALIDATION) : -1] == tuple(f"test_{name}" for name in scores.SCORES)

@@ -22,7 +22,7 @@ from headscope.errors import ConfigError, listed
 from headscope.heads.ablation import headline
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
-from headscope.heads.lightning_callback import write_numbers, write_output
+from headscope.heads.lightning_callback import write_output
 from headscope.heads.measures import Summary
 from headscope.heads.report import (
     JOIN,
@@ -97,7 +97,6 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     view.save(path)
     with SummaryWriter(str(folder)) as writer:
         write_output(writer, "text", output, run.config.inspection.max_tokens, 0)
-        write_numbers(writer, view.numbers, 0)
         add_summary(writer, marker_summary(), 0)
     settings = replace(run.config.inspection, max_tokens=len(probe.text.tokens))
     notes = {"dropout": "off", "precision": "32-true"}

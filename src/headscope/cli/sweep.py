@@ -13,6 +13,7 @@ import re
 import statistics
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ BEST = "best.yaml"
 # A row has the one that sweep.metric names: it ranks the configurations, never a test score.
 VALIDATION = tuple(f"validation_{name}" for name in VALIDATION_SCORES)
 # What a row has beside the settings. The last ones are left out first where there is no room.
-RESULTS = (*VALIDATION, "accuracy", "micro_f1", "macro_f1", "loss", "calibration_error", "seconds")
+TEST = ("test_accuracy", "test_micro_f1", "test_macro_f1", "test_loss", "test_calibration_error")
+RESULTS = (*VALIDATION, *TEST, "seconds")
 Row = dict[str, str]
 
 
@@ -248,10 +250,21 @@ def _numbered_row(folder: Path) -> tuple[int, Row]:
     try:
         job = read_json(folder / JOB, dict)
         number = int(job["number"])
-        row |= job["overrides"] | _results(folder, job["metric"])
+        row |= {key: unquoted(text) for key, text in job["overrides"].items()}
+        row |= _results(folder, job["metric"])
     except (RunError, LookupError, TypeError, ValueError, AttributeError) as error:
         row["status"] = f"damaged: {error}"
     return number, row
+
+
+def unquoted(text: str) -> str:
+    """Return a value without the quotes that Hydra's grammar needs around it."""
+    if text[:1] not in ("'", '"'):
+        return text
+    with suppress(HydraException):
+        value = OverridesParser.create().parse_override(f"key={text}").value()
+        return value if isinstance(value, str) else text
+    return text
 
 
 def _results(folder: Path, metric: str) -> Row:
@@ -259,7 +272,7 @@ def _results(folder: Path, metric: str) -> Row:
     if (folder / METRICS).exists():
         metrics = read_json(folder / METRICS, dict)
         scores = {
-            name: f"{value:.4f}"
+            f"test_{name}": f"{value:.4f}"
             for name, value in metrics["test"].items()
             if isinstance(value, float)
         }

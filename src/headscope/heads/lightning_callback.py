@@ -8,6 +8,7 @@ Shape letters: B texts, H heads, Q queries, K keys.
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -344,11 +345,13 @@ def _writer(trainer: Trainer) -> SummaryWriter:
 
 
 def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
-    """Write each number as a scalar, heads/layer_0/head_3/entropy."""
-    for number, measures in enumerate(summary.values()):
-        for name, (means, _) in measures.items():
-            for head, mean in enumerate(means):
-                writer.add_scalar(f"heads/layer_{number}/head_{head}/{name}", mean, step)
+    """Write the mean of each number over all heads, heads/entropy; the Heads tab has each head."""
+    means: dict[str, list[float]] = {}
+    for measures in summary.values():
+        for name, (values, _) in measures.items():
+            means.setdefault(name, []).extend(map(float, values))
+    for name, values in means.items():
+        writer.add_scalar(f"heads/{name}", fmean(values), step)
 
 
 def write_output(

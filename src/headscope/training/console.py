@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -22,6 +23,7 @@ MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBo
 MOST_HEADS = 8  # that are named in a line
 SECONDS = {"causes (after training)": "ablation", "nats": "contributions"}  # other names on screen
 COUNTS = ("TP", "FN", "FP", "TN")
+MIN_WIDTH = 8  # of a column whose cells are folded
 UNBOUNDED = 10_000  # a screen on which any table fits
 STATUS = "status"
 Row = dict[str, str]
@@ -132,7 +134,10 @@ def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
         for model, scores in rows.items()
     ]
     _line(console, title)
-    console.print(_table([""], [SCORES[name] for name in known], cells))
+    table, left_out = _fitting(console, [""], [SCORES[name] for name in known], cells)
+    console.print(table)
+    if left_out:
+        _line(console, f"no room here for {', '.join(left_out)}")
 
 
 def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
@@ -157,15 +162,52 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
     console.print(table)
 
 
+def _fitting(
+    console: Console, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Iterable[object]]
+) -> tuple[Table, Sequence[str]]:
+    """Return a table within the width of the screen, and the numbers that it has no room for.
+
+    Headings break between words alone, and the cells of `texts` are folded where they are wide.
+    If that is not enough, the last columns of `numbers` go, but for the first.
+    """
+    cells = [[str(cell) for cell in row] for row in rows] or [["" for _ in (*texts, *numbers)]]
+    shown = list(numbers)
+    while True:
+        columns = [list(column) for column in zip((*texts, *shown), *cells, strict=False)]
+        widths = [max(map(_widest_line, column)) for column in columns]
+        least = []
+        for (heading, *values), width in zip(columns, widths, strict=True):
+            is_folded = len(least) < len(texts)
+            narrowest = (
+                min(width, MIN_WIDTH) if is_folded else max(map(_widest_line, values), default=0)
+            )
+            least.append(max(narrowest, *map(cell_len, heading.split()), 0))
+        room = console.width - 2 * len(columns) - 1  # beside the space between columns
+        if sum(least) <= room or len(shown) <= 1:
+            break
+        shown.pop()
+    while sum(widths) > room and widths != least:
+        slack = [width - minimum for width, minimum in zip(widths, least, strict=True)]
+        widths[slack.index(max(slack))] -= 1
+    table = _table(texts, shown, cells)
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width if sum(widths) <= room else None
+    return table, numbers[len(shown) :]
+
+
+def _widest_line(text: str) -> int:
+    return max(map(cell_len, text.split("\n")))
+
+
 def _table(texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """Return a table with columns of texts and of numbers, which are folded rather than cut."""
+    """Return a table with columns of texts and of numbers; further cells of a row are left out."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in texts:
         table.add_column(escape(name), overflow="fold")
     for name in numbers:
         table.add_column(escape(name), overflow="fold", justify="right")
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(escape(str(cell)) for cell, _ in zip(row, table.columns, strict=False)))
     return table
 
 
@@ -183,11 +225,12 @@ def show_sweep(
     scores = [name for name in results if any(name in row for row in rows)]
     cells = [[row.get(name, "") for name in (*differing, *scores)] for row in rows]
     names = [key.replace(".", ".\n") for key in differing]
-    console.print(_table(names, [name.replace("_", "_\n") for name in scores], cells))
+    table, left_out = _fitting(console, names, [_heading(name) for name in scores], cells)
+    console.print(table)
     lines = {
         "all jobs": "  ".join(f"{key}={rows[0][key]}" for key in keys if key not in differing),
         **{job["job"]: job[STATUS] for job in jobs if job[STATUS] != "done"},
-        "saved": f"{folder}/sweep.csv",
+        "saved": f"{folder}/sweep.csv" + (f", also {', '.join(left_out)}" if left_out else ""),
     }
     for name, words in lines.items():
         if words:
@@ -195,3 +238,9 @@ def show_sweep(
     if (folder / "best.yaml").exists():
         _line(console, f"best again: headscope train --config-dir {folder} --config-name best")
     _line(console, "now look:   ", f"tensorboard --logdir {folder}")
+
+
+def _heading(result: str) -> str:
+    """Return the heading of a result: test_macro_f1 is "test macro-F1"."""
+    split, _, name = result.partition("_")
+    return f"{split} {SCORES[name]}" if name in SCORES else result

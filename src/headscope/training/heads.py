@@ -16,11 +16,10 @@ from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
 from headscope.heads.ablation import headline
 from headscope.heads.contributions import has_contributions, mean_contributions
-from headscope.heads.lightning_callback import HeadLogger, ProbeSet, write_numbers
+from headscope.heads.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.report import (
     JOIN,
     ProbeOutput,
-    beyond_the_usual,
     choose_probes,
     make_probe,
     new_recorder,
@@ -91,8 +90,6 @@ def study_heads(
     samples = _samples(report.config, data, count)
     result = study(model, samples, logger.subjects.special, QUICK_SHARES, module.objective)
     record_study(logger.recorder, step, result, model, logger.subjects.probes, module.objective)
-    writer = trainer.logger.experiment  # type: ignore[union-attr]
-    write_numbers(writer, beyond_the_usual(result), step)
     report.facts_of_training |= {
         ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
         HEADLINE: headline(result.effects),

@@ -111,7 +111,8 @@ def write_summaries(writer: SummaryWriter, report: Report) -> None:
     """Write scores, confusion matrices, PR curves, calibration and hyper-parameters."""
     step = report.facts_of_training["steps"]
     values = {}
-    for who, scores in (("test", report.test), ("baseline", report.baseline)):
+    splits = {"best_validation": report.validation, "test": report.test}  # HParams' order
+    for who, scores in {**splits, "baseline": report.baseline}.items():
         for name in SCORES:
             if hasattr(scores, name):
                 values[f"{who}/{name}"] = getattr(scores, name)
