@@ -1,7 +1,10 @@
 """What data may not do to the terminal of whoever looks at it."""
 
 import io
+import re
 import sys
+import threading
+import time
 
 import pytest
 from rich.console import Console
@@ -10,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.cli.main import main
-from headscope.terminal import terminal
+from headscope.terminal import Bar, terminal
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31mred\r\x00\x7f"
 COMMANDS = set(HOSTILE) - set("]0;title[2J31mred")
@@ -44,3 +47,38 @@ def test_messages_have_none_either(
     with pytest.raises(SystemExit):
         main(["tra\x1b[2Jn"])
     assert capsys.readouterr().err.count("\\x1b[2J") == 1
+
+
+def test_a_phase_has_its_name_and_a_bar_on_a_terminal_and_leaves_no_trace() -> None:
+    shown = io.StringIO()
+    console = terminal(Console(file=shown, force_terminal=True, width=80))
+    with Bar(console, "counting n-grams"):
+        assert len(threading.enumerate()) > 1  # rich draws it
+    assert "counting n-grams" in shown.getvalue()
+    assert "━" in shown.getvalue()
+    assert shown.getvalue().endswith("\x1b[1A\x1b[2K")  # the line is cleared
+    hidden = io.StringIO()
+    with Bar(Console(file=hidden, force_terminal=True), "counting", is_hidden=True):
+        pass
+    assert hidden.getvalue() == ""
+
+
+def test_without_a_terminal_a_line_now_and_then_has_step_loss_and_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headscope.terminal.SECONDS_BETWEEN_LINES", 0.05)
+    shown = io.StringIO()
+    console = terminal(Console(file=shown, width=80))
+    with Bar(console, "training", total=1000) as bar:
+        for step in range(1, 6):
+            time.sleep(0.05)
+            bar.update(step, f"training, loss {step}.000")
+    lines = shown.getvalue().splitlines()
+    assert len(lines) >= 2
+    line = r"training, loss \d\.000, step \d of 1000, \d+ s, about \d+ s left"
+    assert re.fullmatch(line, lines[-1])
+    time.sleep(0.1)
+    assert shown.getvalue().splitlines() == lines  # it has ended
+    with Bar(console, "training", is_hidden=True):
+        time.sleep(0.1)
+    assert shown.getvalue().splitlines() == lines

@@ -1,12 +1,17 @@
-"""A console on which texts from data cannot act: they may hold ESC sequences."""
+"""A console on which texts from data cannot act: they may hold ESC sequences; and its bars."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from headscope.errors import printable
+
+SECONDS_BETWEEN_LINES = 30.0
+PHASE = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
 
 
 def terminal(console: Console | None = None) -> Console:
@@ -30,3 +35,62 @@ class _Printable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in console.render(self.content, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+class Bar:
+    """rich's bar with a name, removed at its end; where no terminal shows it, a line every 30 s.
+
+    As a context manager it is shown while the block runs. Without a total it pulses.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        name: str,
+        total: int | None = None,
+        columns: tuple[ProgressColumn, ...] = PHASE,
+        is_hidden: bool = False,
+    ) -> None:
+        self._is_shown = console.is_terminal and not is_hidden
+        self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_shown)
+        self._task = self._bar.add_task(name, total=total, start=False)
+        self._is_over = threading.Event()
+        self._is_hidden = is_hidden
+
+    def start(self, completed: int = 0) -> None:
+        """Show it; `completed` were done before."""
+        self._bar.reset(self._task, completed=completed)
+        self._bar.start()
+        if not (self._is_shown or self._is_hidden):
+            threading.Thread(target=self._print_lines, daemon=True).start()
+
+    def update(self, completed: int, name: str | None = None) -> None:
+        """Advance it, and perhaps rename it."""
+        self._bar.update(self._task, completed=completed, description=name)
+
+    def stop(self) -> None:
+        """Remove it."""
+        self._is_over.set()
+        self._bar.stop()
+
+    def _print_lines(self) -> None:
+        while not self._is_over.wait(SECONDS_BETWEEN_LINES):
+            self._bar.console.print(self.line(), highlight=False, soft_wrap=True)
+
+    def line(self) -> str:
+        """Return its name, what is done and the time, of what is left too where it is known."""
+        (task,) = self._bar.tasks
+        parts = [task.description]
+        if task.total is not None:
+            parts.append(f"step {task.completed:.0f} of {task.total:.0f}")
+        parts.append(f"{task.elapsed or 0:.0f} s")
+        if task.time_remaining is not None:
+            parts.append(f"about {task.time_remaining:.0f} s left")
+        return ", ".join(parts)
+
+    def __enter__(self) -> "Bar":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,8 +1,11 @@
 """Everything about the texts of a run: splits, tokenizer, ids and loaders."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch.distributed
@@ -22,6 +25,7 @@ from headscope.data.batching import (
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import (
+    EvidenceTexts,
     EvidenceVocabulary,
     Vocabulary,
     WordTexts,
@@ -34,6 +38,7 @@ from headscope.errors import ConfigError
 from headscope.files import cache_folder, content_key, temporary_path
 
 TEXTS_AT_ONCE = 4_000  # encoded together
+Phase = Callable[[str], AbstractContextManager[Any]]
 
 
 class TextDataModule(LightningDataModule):
@@ -46,6 +51,7 @@ class TextDataModule(LightningDataModule):
         tokenizer: one that is trained already, such as a run folder's.
         evidence: whether n-grams are found at each token; those that are known already, such as a
             run folder's, or True for those of the training split.
+        phase: shows the name of what is being done while a block runs.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class TextDataModule(LightningDataModule):
         seed: int,
         tokenizer: Tokenizer | None = None,
         evidence: EvidenceVocabulary | bool = False,
+        phase: Phase = nullcontext,
     ) -> None:
         super().__init__()
         self.config = config
@@ -62,26 +69,34 @@ class TextDataModule(LightningDataModule):
         self.accumulate = 1  # training batches in an optimizer step, and
         self.text_weights: np.ndarray | None = None  # weights of their texts; see `BatchLoader`
         cache = cache_folder(config.cache_dir)
-        self.corpus: Corpus = load_corpus(config)
+        with phase("reading texts"):
+            self.corpus: Corpus = load_corpus(config)
         train = self.corpus.splits["train"]
         all_texts = TextsOf(train, texts_among(train.column_names))
-        self.tokenizer = tokenizer or trained_tokenizer(
-            all_texts, tokenizer_config, config.max_length, cache
-        )
+        with phase("training the tokenizer"):
+            self.tokenizer = tokenizer or trained_tokenizer(
+                all_texts, tokenizer_config, config.max_length, cache
+            )
         self.encoded: dict[str, EncodedTexts] = {}
         self.evidence = None if isinstance(evidence, bool) else evidence
         for role in ("train", "validation", "test"):
             split = self.corpus.splits[role]
-            texts = encode(self.tokenizer, split, cache, with_words=evidence is not False)
+            with phase(f"encoding {role} texts"):
+                texts = encode(self.tokenizer, split, cache, with_words=evidence is not False)
             if texts.words is not None:
-                if self.evidence is None:
-                    self.evidence = known_ngrams(texts.words)  # of the first split, train
-                folds = None
-                if role == "train":
-                    groups = self.corpus.groups  # known after a cut
-                    folds = assign_folds(groups_of(split) if groups is None else groups)
-                texts = replace(texts, evidence=self.evidence.find(texts.words, folds))
+                with phase(f"counting n-grams of {role} texts"):
+                    texts = replace(texts, evidence=self._evidence_of(role, texts.words))
             self.encoded[role] = texts
+
+    def _evidence_of(self, role: str, words: WordTexts) -> EvidenceTexts:
+        """Return the known n-grams of a split; those of train, the first, become known."""
+        if self.evidence is None:
+            self.evidence = known_ngrams(words)
+        folds = None
+        if role == "train":
+            groups = self.corpus.groups  # known after a cut
+            folds = assign_folds(groups_of(self.corpus.splits[role]) if groups is None else groups)
+        return self.evidence.find(words, folds)
 
     def labels(self, role: str) -> np.ndarray:
         """Return the class of each text, [N], or, with multi_label, 1 at each class, [N, C]."""

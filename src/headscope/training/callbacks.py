@@ -27,6 +27,7 @@ from headscope.errors import TrainingError, warn
 from headscope.files import read_json, write_atomic
 from headscope.run import VALIDATIONS, save_json
 from headscope.signals import Stopped, take_signals
+from headscope.terminal import Bar
 from headscope.training.distributed import all_reduce_max
 
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
@@ -280,28 +281,26 @@ class ValidationLog(Callback):
 
 
 class RunProgress(Callback):
-    """A progress bar of the whole run, on a terminal, and a line for each validation."""
+    """A progress bar of the whole run, and a line for each validation."""
 
     def __init__(self, total_steps: int, console: Console, show_bar: bool) -> None:
         self.console = console
         columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-        is_hidden = not (show_bar and console.is_terminal)
-        self.bar = Progress(*columns, console=console, disable=is_hidden)
-        self.task = self.bar.add_task("training", total=total_steps)
+        self.bar = Bar(console, "training", total_steps, columns, is_hidden=not show_bar)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the bar, with the steps of before a resume."""
         self.started = time.perf_counter()
-        self.bar.reset(self.task, completed=trainer.global_step)
-        self.bar.start()
+        self.bar.start(trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Advance the bar, and now and then read the loss."""
-        self.bar.update(self.task, completed=trainer.global_step)
+        name = None
         if trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
-            self.bar.update(self.task, description=f"training, loss {float(outputs['loss']):.3f}")
+            name = f"training, loss {float(outputs['loss']):.3f}"
+        self.bar.update(trainer.global_step, name)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the metrics of this validation."""

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
 from headscope.config import ModelConfig, TrainConfig
-from headscope.data.datamodule import TextDataModule
+from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
 from headscope.heads.lightning_callback import HeadLogger
@@ -45,7 +46,7 @@ from headscope.run import (
     save_weights,
 )
 from headscope.signals import Stopped, signals_taken
-from headscope.terminal import terminal
+from headscope.terminal import Bar, terminal
 from headscope.training.baseline import baseline_scores
 from headscope.training.callbacks import (
     AtomicCheckpointIO,
@@ -143,16 +144,18 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
     start = time.perf_counter()
     resumed = _resume(config, folder, lock)
     checkpoint = starting_point(config, resumed)
+    phase = partial(Bar, console, is_hidden=not config.trainer.progress)
     with rank_zero_first():
-        data = _load_data(config, folder, checkpoint, resumed)
+        data = _load_data(config, folder, checkpoint, resumed, phase)
         if resumed is None and is_rank_zero():
             _write_inputs(config, folder, data, checkpoint, lock)
     facts = data.facts()
     show_facts(console, folder, facts)
-    module = build_module(config, folder, data, checkpoint, resumed)
-    logger = None
-    if config.inspection.enabled and is_rank_zero():
-        logger = head_logger(config, folder, data, module)
+    with phase("preparing the network"):
+        module = build_module(config, folder, data, checkpoint, resumed)
+        logger = None
+        if config.inspection.enabled and is_rank_zero():
+            logger = head_logger(config, folder, data, module)
     trainer = build_trainer(config, folder, module.total_steps, console, logger)
     if config.resume is not None and is_rank_zero():  # now that it fits the run's weights
         save_config(folder, replace(config, resume=None))
@@ -165,7 +168,8 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
         dist.destroy_process_group()
     if not is_writer:
         return None
-    report = _evaluate(config, folder, trainer, module, data, seconds)
+    with phase("scoring the best checkpoint"):
+        report = _evaluate(config, folder, trainer, module, data, seconds)
     report.facts_of_data = facts
     report.facts_of_training = {
         "steps": trainer.global_step,
@@ -179,19 +183,21 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
     }
     if logger is not None:
         seconds["inspection (within training)"] = logger.seconds
-        with _timed(seconds, "causes (after training)"):
+        with _timed(seconds, "causes (after training)"), phase("ablating heads"):
             study_heads(trainer, module, data, logger, report)
-    with _timed(seconds, "nats"):
+    with _timed(seconds, "nats"), phase("contributions of heads"):
         add_contributions(module, data, report)
-    with _timed(seconds, "most wrong"):
+    with _timed(seconds, "most wrong"), phase("page of the most misclassified texts"):
         report.most_wrong = write_most_wrong(report, module.model, data)
     if config.baseline:
-        baseline = baseline_scores(data.corpus.splits)
+        with phase("baseline: TF-IDF and logistic regression"):
+            baseline = baseline_scores(data.corpus.splits)
         report.baseline, report.baseline_name, seconds["baseline"] = baseline
     seconds["everything"] = time.perf_counter() - start
     report.save()
     writer = trainer.logger.experiment  # type: ignore[union-attr]
-    write_summaries(writer, report)
+    with phase("pictures for TensorBoard"):
+        write_summaries(writer, report)
     writer.close()
     show_report(console, report)
     return report
@@ -277,7 +283,11 @@ def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoi
 
 
 def _load_data(
-    config: TrainConfig, folder: Path, checkpoint: Checkpoint | None, resumed: Path | None
+    config: TrainConfig,
+    folder: Path,
+    checkpoint: Checkpoint | None,
+    resumed: Path | None,
+    phase: Phase,
 ) -> TextDataModule:
     """Load the texts. A resumed run keeps the tokenizer and the n-grams of its weights."""
     architecture = None
@@ -290,7 +300,9 @@ def _load_data(
         tokenizer = pretrained_tokenizer(
             checkpoint.folder, config.data.max_length, architecture.vocab_size, config.model.path
         )
-    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence or False)
+    data = TextDataModule(
+        config.data, config.tokenizer, config.seed, tokenizer, evidence or False, phase
+    )
     data.accumulate = config.trainer.accumulate
     check_memory(config, data.tokenizer, data.corpus.labels, architecture, data.evidence)
     if resumed is not None:
@@ -452,9 +464,6 @@ def _errors_once() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-# After training: scores, and what the heads do.
 
 
 def _evaluate(
