@@ -361,7 +361,7 @@ class TrainerConfig(Settings):
         "such as 0.99; null: none",
     )
     patience: Count | None = Field(
-        default=None, description="stop after N validations without a better macro-F1; null: never"
+        default=None, description="stop after N validations without a lower loss; null: never"
     )
     progress: bool = Field(default=True, description="show a progress bar")
 

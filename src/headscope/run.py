@@ -7,7 +7,7 @@
         labels.json          names of the classes, in the order of the logits
         data.json            a digest of each split, by which changed data are noticed
         evidence.safetensors the known n-grams, with model.evidence
-        model.safetensors    the best weights by validation macro-F1
+        model.safetensors    the best weights by validation loss
         thresholds.json      with data.multi_label: the probability from which a class is predicted
         calibration.json     the temperature of the probabilities; 1 in older runs, which lack it
         metrics.json         scores, baseline, facts about data and training, seconds

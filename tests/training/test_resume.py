@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 from headscope.config import TrainConfig
 from headscope.data.datamodule import TextDataModule
@@ -27,7 +26,6 @@ from headscope.run import (
     save_weights,
 )
 from headscope.signals import Stopped
-from headscope.training.callbacks import RunCheckpoint
 from headscope.training.resume import BEST, LAST, RunLock, check_kept, check_progress, resume_point
 from headscope.training.train import train
 from training_runs import Rows, Trained, changed, comments, reviews
@@ -242,7 +240,8 @@ def test_a_run_ends_by_its_patience_however_often_it_is_resumed(
     assert train(again).facts_of_training == whole
     longer = changed(again, "trainer.max_epochs", 12)
     with pytest.warns(
-        UserWarningMessage, match=r"trainer\.patience=2: macro-F1 has not risen for 2 validations"
+        UserWarningMessage,
+        match=r"trainer\.patience=2: validation loss has not fallen for 2 validations",
     ):
         assert train(longer).facts_of_training == whole
     assert train(changed(longer, "trainer.patience", 3)).facts_of_training["epochs"] == 4
@@ -329,44 +328,18 @@ def test_new_weights_have_nothing_that_was_made_of_older_ones(
     assert load_run(folder).temperature == 1
 
 
-class Validated(Trainer):
-    """A trainer after a validation, of whom nothing but its loss is asked."""
-
-    def __init__(self, loss: float) -> None:
-        super().__init__(
-            accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
-        )
-        self.loss = loss
-
-    @property
-    def callback_metrics(self) -> dict[str, torch.Tensor]:
-        return {"validation/loss": torch.tensor(self.loss)}
-
-
-def kept(
-    folder: Path, validations: list[tuple[float, float]], checkpoint: RunCheckpoint | None = None
-) -> list[int]:
-    """Return which validations, of (macro-F1, loss), would have been written."""
-    checkpoint, written = checkpoint or RunCheckpoint(folder), []
-    for number, (macro_f1, loss) in enumerate(validations):
-        score = torch.tensor(macro_f1)
-        if checkpoint.check_monitor_top_k(Validated(loss), score):
-            written.append(number)
-            checkpoint.best_k_models = {f"{number}": score}
-            checkpoint.kth_best_model_path, checkpoint.best_model_score = f"{number}", score
-    return written
-
-
-@pytest.mark.parametrize(
-    ("validations", "wanted"),
-    [
-        ([(0.5, 0.1), (0.6, 0.9)], [0, 1]),
-        ([(0.6, 0.1), (0.5, 0.0)], [0]),
-        ([(1.0, 0.9), (1.0, 0.5), (1.0, 0.7), (1.0, 0.4)], [0, 1, 3]),
-        ([(1.0, 0.5), (1.0, 0.5)], [0]),
-    ],
-)
-def test_of_equals_the_lower_loss_is_kept(
-    tmp_path: Path, validations: list[tuple[float, float]], wanted: list[int]
+def test_a_run_whose_best_checkpoint_was_chosen_by_macro_f1_resumes(
+    plain: Trained, tmp_path: Path
 ) -> None:
-    assert kept(tmp_path, validations) == wanted
+    folder = plain.copy(tmp_path)
+    content = torch.load(folder / LAST, weights_only=True)
+    states = content["callbacks"]
+    (name,) = (key for key in states if key.startswith("RunCheckpoint"))
+    state = states.pop(name)
+    loss = float(state["best_model_score"])
+    score = {"best_model_score": torch.tensor(0.9), "kept_loss": loss}
+    name = name.replace("validation/loss", "validation/macro_f1").replace("'min'", "'max'")
+    states[name] = state | score
+    torch.save(content, folder / LAST)
+    again = replace(load_run(folder).config, resume=str(folder))
+    assert train(again).facts_of_training == plain.report.facts_of_training

@@ -80,9 +80,9 @@ def _readable(value: object) -> str:
 def show_report(console: Console, report: Report) -> None:
     """Print scores, confusion matrix, what the heads do, seconds, and the command to type next."""
     facts = report.facts_of_training
-    if (best := facts.get("best validation macro-F1")) is not None:
+    if (best := facts.get("best validation loss")) is not None:
         when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
-        _line(console, f"best checkpoint: {when}, validation macro-F1 {best:.4f}")
+        _line(console, f"best checkpoint: {when}, validation loss {best:.4f}")
     rows = {"headscope": report.test}
     if report.calibration is not None:
         rows |= report.calibration.row("test")

@@ -96,7 +96,7 @@ SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a che
 
 
 def train(config: TrainConfig, console: Console | None = None) -> Report | None:
-    """Train, keep the best checkpoint by validation macro-F1, test it, and write the run folder.
+    """Train, keep the best checkpoint by validation loss, test it, and write the run folder.
 
     A closed standard output, such as that of `| head`, does not end it. With several devices this
     starts a process for each and waits for them; the report is then in the folder alone, and None
@@ -431,7 +431,7 @@ def _load_best(
     return {
         "kept step": checkpoint["global_step"],
         "kept epoch": checkpoint["epoch"] + 1,
-        "best validation macro-F1": None if score is None else float(score),
+        "best validation loss": None if score is None else float(score),
     }
 
 
@@ -444,6 +444,7 @@ def without_needless_warnings() -> Iterator[None]:
             "Checkpoint directory .* exists and is not empty",  # a resumed run has its own
             ".*LeafSpec.*",  # deprecated by torch, called by Lightning
             "The number of training batches",  # too few batches to log
+            "Be aware that when using `ckpt_path`",  # a run may go on with other callbacks
             "It is recommended to use `self.log",  # metrics of all processes already
         ):
             warnings.filterwarnings("ignore", message=message)
