@@ -48,10 +48,12 @@ class Allowed(NamedTuple):
 
 ALLOWED = [
     Allowed("*/config.yaml:model.attention_readout", inf, "a key that is new, and off"),
+    Allowed("*:*contributions/*", inf, "heads x tokens in full, against the runner-up"),
+    Allowed("*:*nats*", inf, "five tokens of each head, against the mean of the classes"),
     Allowed("*:*verdicts/headline", inf, "the record has the Heads tab's first line as well"),
     *(
         Allowed(f"*.html:texts.*/{name}", inf, "a page has all arrays of the record")
-        for name in ("check", "rounding", "nats/class")
+        for name in ("check", "rounding", "shown")
     ),
 ]
 # Clocks, and sizes that follow from other values.

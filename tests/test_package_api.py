@@ -143,24 +143,18 @@ def test_contributions_sum_to_the_logit(folder: Path) -> None:
         predicted.probabilities,
     )
     assert explanation.tokens[:3] == ["[CLS]", "a", "very"]
-    assert explanation.by_token.shape == (2, 2, len(explanation.tokens))
-    logarithms = {
-        label: math.log(share) * run.temperature
-        for label, share in explanation.probabilities.items()
-    }
-    against_mean = logarithms[explanation.label] - sum(logarithms.values()) / len(LABELS)
-    whole = (
-        explanation.by_token.sum()
-        + explanation.contributions.feedforward.sum()
-        + explanation.contributions.constant
-    )
-    assert whole == pytest.approx(against_mean, abs=1e-4)
-    assert abs(explanation.by_token.sum()) > 0.01
-    lines = str(explanation).splitlines()
-    assert lines[0] == f"{explanation.label} {explanation.probabilities[explanation.label]:.4f}"
-    strongest = divmod(int(np.abs(explanation.contributions.heads).argmax()), 2)
-    assert lines[2].startswith(f"layer {strongest[0]} head {strongest[1]} contributes ")
-    assert len(lines) == 6  # a line for each head
+    shape = (2, 2, len(explanation.tokens), len(LABELS))
+    assert explanation.contributions.shape == shape
+    shares = sorted(explanation.probabilities.values())
+    parts = (explanation.contributions, explanation.feedforward, explanation.bias)
+    log_odds = sum(explanation.toward(part).sum() for part in parts)
+    assert log_odds == pytest.approx(math.log(shares[-1] / shares[-2]), abs=1e-4)
+    assert abs(explanation.heads().sum()) > 0.01
+    other = min(LABELS, key=lambda label: explanation.probabilities[label])
+    asked = run.explain(TEXTS[1], label=other)
+    assert (asked.label, asked.against) == (other, explanation.label)
+    with pytest.raises(ValueError, match=r"label: expected one of .*, got 'no such class'"):
+        run.explain(TEXTS[1], label="no such class")
 
 
 def test_a_run_shows_its_heads_in_a_notebook(folder: Path) -> None:
@@ -331,7 +325,7 @@ def test_the_code_of_the_page_does_what_it_says(
         exec(compile(code, "python.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "encoder.blocks.1.attention (1, 2, 6, 6)" in printed
-    assert "nats to" in printed
+    assert "the log-odds" in printed
     index = read_index(tmp_path / "outputs/mine/heads")
     assert ([step.step for step in index.steps], index.layers) == (
         [0, 10, 20],

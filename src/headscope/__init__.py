@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from headscope.heads.show import show as show
     from headscope.heads.trainer_callback import HeadsCallback as HeadsCallback
     from headscope.model.classifier import TextClassifier as TextClassifier
+    from headscope.record.contributions import Explanation as Explanation
     from headscope.record.schema import Text as Text
     from headscope.record.writer import HeadRecorder as HeadRecorder
-    from headscope.run import Explanation as Explanation
     from headscope.run import Prediction as Prediction
     from headscope.run import Run as Run
     from headscope.run import load_run as load
@@ -43,7 +43,8 @@ _MODULES = {
     "record.schema": ("Text",),
     "record.writer": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),
-    "run": ("Explanation", "Prediction", "Run", "load"),
+    "record.contributions": ("Explanation",),
+    "run": ("Prediction", "Run", "load"),
     "heads.lightning_callback": ("RecordHeads",),
     "heads.show": ("HeadView", "Shown", "show"),
     "heads.trainer_callback": ("HeadsCallback",),

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from pydantic import Field, TypeAdapter
@@ -42,12 +41,12 @@ from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
 from headscope.errors import ConfigError, RunError, listed, warn
 from headscope.extension import check_allowed
 from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
-from headscope.heads.contributions import class_direction, logit_contributions
+from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
 from headscope.prediction import available_memory, best_device, probabilities
-from headscope.record.contributions import Contributions
+from headscope.record.contributions import Explanation
 from headscope.record.schema import label_text
 from headscope.validation import to_yaml
 
@@ -89,38 +88,6 @@ class Prediction:
     def label(self) -> str:
         """The class; with data.multi_label the classes, joined by commas, or "none"."""
         return label_text(self.labels)
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """The direct logit attribution of the likeliest class to heads and tokens, in nats.
-
-    A contribution is to the class's logit less the mean logit; with data.multi_label, to the
-    class's logit. All parts sum to that (`headscope.heads.contributions`).
-
-    Attributes:
-        label: the likeliest class.
-        probabilities: of each class, by name.
-        tokens: of the text, as people read them.
-        by_token: contribution of each head of each layer from each token that it reads.
-        contributions: of heads, feed-forward blocks and bias, with the tokens that count most.
-    """
-
-    label: str
-    probabilities: dict[str, float]
-    tokens: list[str]
-    by_token: Float[np.ndarray, "L H T"]
-    contributions: Contributions
-
-    def __str__(self) -> str:
-        """Return the class, a sentence about it, and a line for each of the strongest heads."""
-        heads = self.contributions.heads  # [L, H]
-        first = f"{self.label} {self.probabilities[self.label]:.4f}"
-        lines = [first, self.contributions.sentence()]
-        for place in np.argsort(-np.abs(heads), axis=None, kind="stable")[:8]:
-            layer, head = divmod(int(place), heads.shape[1])
-            lines.append(f"layer {layer} head {head} {self.contributions.line(layer, head)}")
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -183,25 +150,34 @@ class Run:
             predictions.append(Prediction(labels, dict(zip(self.labels, row, strict=True))))
         return predictions
 
-    def explain(self, text: TextOrPair) -> Explanation:
-        """Return the contribution of every head to the likeliest class of a text, by token.
+    def explain(self, text: TextOrPair, label: str | None = None) -> Explanation:
+        """Return what each head adds from each token to the log-odds of a text's class.
+
+            explanation = run.explain("a film that knows what it wants")
+            explanation.words()  # the words over all heads, largest first
+
+        By default of the likeliest class against the runner-up; `label` names another class.
 
         Raises:
-            ValueError: as in `predict`; or if tokens bypass attention, as with model.pooling=mean.
+            ValueError: as in `predict`; for a class that the run does not know; or if tokens bypass
+                attention, as with model.pooling=mean.
         """
         (parts,) = self._parts([text])
-        encoded = encode_texts(self.tokenizer, [parts], self.evidence)
-        inputs = moved(TextBatches(encoded)[[0]], self.device).inputs
-        found = logit_contributions(self.model, *inputs)[0]
-        label = self.labels[int(found.logits.argmax())]
-        direction = class_direction(found.logits, self.objective)  # [C]
+        if label is not None and label not in self.labels:
+            raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
+        if not has_contributions(self.model):
+            raise ValueError(ONLY_FIRST)
+        batch = TextBatches(encode_texts(self.tokenizer, [parts], self.evidence))[[0]]
         encoding = self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None)
         tokens = shown_tokens(self.tokenizer, encoding, parts)
-        assert found.tokens is not None
-        by_token = (found.tokens @ direction).numpy()  # [L, H, T, C] @ [C] -> [L, H, T]
-        (prediction,) = self.predict([text])
-        contributions = found.along(direction, label, tokens)
-        return Explanation(label, prediction.probabilities, tokens, by_token, contributions)
+        batch = moved(batch, self.device)
+        with torch.no_grad():
+            logits = self.model(*batch.inputs)[0].float().cpu()
+        explanation = explain(
+            self.model, batch, tokens, self.labels, logits, self.objective, self.temperature, label
+        )
+        assert explanation is not None
+        return explanation
 
     def show(self, text: TextOrPair) -> "HeadView":
         """Show every head on a text: the last line of a notebook's cell displays the page."""

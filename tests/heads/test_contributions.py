@@ -17,15 +17,17 @@ from headscope.heads.contributions import (
     ONLY_FIRST,
     IntegratedGradients,
     LogitContributions,
-    class_direction,
+    class_pair,
+    explain,
     has_contributions,
     integrated_gradients,
+    log_odds_direction,
     logit_contributions,
 )
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, MultiLabel
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture
-from headscope.record.contributions import TOKENS_KEPT, signed, strongest_tokens
+from headscope.record.contributions import CLASSES_KEPT, Explanation, signed
 
 B, T, H, L, C, VOCABULARY = 2, 11, 3, 5, 7, 53  # primes, all different: a swapped axis cannot pass
 D, LENGTHS = 2 * 13 * H, (11, 7)  # rotary positions turn pairs
@@ -210,52 +212,88 @@ def test_a_wrong_attribution_would_be_found_out(wrong: str) -> None:
     assert far > 100 * TOLERANCE[torch.float32]
 
 
-def test_the_likeliest_class_is_held_against_the_mean_of_classes_or_its_absence() -> None:
-    logits = torch.tensor([[1.0, 5.0, 2.0, 4.0], [3.0, 1.0, 1.0, 1.0]]).double()
-    assert (class_direction(logits, ONE_CLASS) * logits).sum(dim=-1).tolist() == [5 - 3, 3 - 1.5]
-    assert (class_direction(logits, MultiLabel()) * logits).sum(dim=-1).tolist() == [5, 3]
+def test_the_likeliest_class_is_held_against_the_runner_up_or_its_absence() -> None:
+    logits = torch.tensor([[1.0, 5.0, 2.0, 4.0], [3.0, 1.0, 1.5, 1.0]]).double()
+    assert (log_odds_direction(logits, ONE_CLASS) * logits).sum(dim=-1).tolist() == [1, 1.5]
+    assert (log_odds_direction(logits, MultiLabel()) * logits).sum(dim=-1).tolist() == [5, 3]
+    shares = logits[0].softmax(dim=-1)
+    assert class_pair(shares, ONE_CLASS) == (1, 3)
+    assert class_pair(shares, ONE_CLASS, shown=2) == (2, 1)
+    assert class_pair(shares, ONE_CLASS, against=0) == (1, 0)
+    assert class_pair(shares, ONE_CLASS, against=1) == (1, 3)
+    assert class_pair(shares, MultiLabel(), against=0) == (1, None)
 
 
-HEADS = np.array([[0.04, -1.0], [3.14, 0.3]])
-WORDS = ["[CLS]", "the", "LGPL", "the", "GPL"]
-BY_KEY = np.array(
-    [
-        [[0.01, 0, 0.03, 0, 0], [-0.1, -0.3, -0.1, -0.3, -0.2]],
-        [[0.1, 0, 2.9, 0.1, 0.04], [0.3, 0.2, 0, 0, -0.2]],
+def explained(model: nn.Module, objective: Objective = ONE_CLASS, **options: Any) -> Explanation:
+    ids = inputs(padded=False)[0][:1]
+    with torch.no_grad():
+        logits = model.eval()(ids)[0]
+    tokens = [f"token {number % 4}" for number in range(T)]
+    found = explain(model, alone(ids), tokens, CLASSES, logits, objective, 1.7, **options)
+    assert found is not None
+    return found
+
+
+CLASSES = [f"class {number}" for number in range(C)]
+
+
+@pytest.mark.parametrize("label", [None, "class 4"])
+@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "several"])
+def test_the_parts_sum_to_the_log_odds_of_the_probabilities(
+    objective: Objective, label: str | None
+) -> None:
+    found = explained(classifier(torch.float64), objective, label=label)
+    shown = found.probabilities[found.label]
+    other = 1 - shown if found.against is None else found.probabilities[found.against]
+    assert found.label == label or label is None
+    assert (found.against is None) == isinstance(objective, MultiLabel)
+    assert found.log_odds == pytest.approx(np.log(shown / other), abs=1e-10)
+    assert found.contributions.shape == (L, H, T, C)
+    total = sum(nats for _, nats in found.words())
+    rest = found.toward(found.feedforward).sum() + found.toward(found.bias)
+    assert total + rest == pytest.approx(found.log_odds, abs=1e-10)
+    assert total == pytest.approx(found.heads().sum(), abs=1e-10)
+    assert sorted(word for word, _ in found.words()) == [f"token {number}" for number in range(4)]
+    kept = found.arrays()
+    assert kept["contributions/tokens"].shape == (L, H, T, min(C, CLASSES_KEPT))
+    by_rank = [CLASSES[number] for number in kept["contributions/classes"]]
+    assert by_rank == sorted(CLASSES, key=lambda name: -found.probabilities[name])
+
+
+def test_of_many_classes_the_likeliest_the_shown_and_the_label_are_kept() -> None:
+    names = [f"class {number}" for number in range(20)]
+    shares = dict(zip(names, np.arange(20)[::-1] / 190, strict=True))
+    bias = np.log(np.maximum([*shares.values()], 1e-3))
+    found = Explanation(
+        "class 15",
+        "class 0",
+        shares,
+        ["a"],
+        names,
+        np.zeros((1, 1, 1, 20)),
+        np.zeros((1, 20)),
+        bias,
+    )
+    arrays = found.arrays("class 19")
+    assert arrays["contributions/classes"].tolist() == [*range(CLASSES_KEPT), 15, 19]
+    assert arrays["contributions/shown"].tolist() == [15, 0]
+
+
+def test_an_explanation_is_printed_words_first() -> None:
+    contributions = np.zeros((1, 2, 3, 2))
+    contributions[0, :, :, 0] = [[0.1, 2.5, -0.3], [0.0, 0.4, 0.0]]
+    shares = {"Copyleft": 0.9427, "Permissive": 0.0573}
+    found = Explanation(
+        "Copyleft", "Permissive", shares, ["[CLS]", "LGPL", "the"], [*shares], contributions,
+        np.zeros((1, 2)), np.array([0.0, -0.1]),
+    )  # fmt: skip
+    assert str(found).splitlines() == [
+        "Copyleft 0.9427 against Permissive 0.0573, in nats",
+        "words: LGPL +2.9; the -0.30; [CLS] +0.10",
+        "heads: layer 0 head 0 +2.3; layer 0 head 1 +0.40",
+        "bias: +0.10",
+        "sum of all: +2.8, the log-odds",
     ]
-)
-
-
-def test_contributions_as_a_sentence() -> None:
-    said = strongest_tokens("Copyleft", WORDS, HEADS, BY_KEY, np.array([0.5, -0.1]), -0.2)
-    assert said.sentence() == (
-        'layer 1 head 0 contributes +3.1 nats to Copyleft, mostly from "LGPL"; '
-        'layer 0 head 1 -1.0, mostly from "the"; layer 1 head 1 +0.30, mostly from "[CLS]"; '
-        "the other head +0.04; feed-forward blocks +0.40; "
-        "bias (input-independent) -0.20; total +2.7"
-    )
-
-
-def test_a_token_is_named_only_for_what_it_gave() -> None:
-    little = np.array([[[1.0, 0, 1.1, 0, 1.0]]])
-    assert (
-        ', +1.1 from "LGPL";'
-        in strongest_tokens("A", WORDS, np.array([[3.1]]), little, np.zeros(1), 0.0).sentence()
-    )
-    against = np.array([[[-1.0, -2.0, 0, 0, 0]]])
-    words = strongest_tokens("A", WORDS, np.array([[0.5]]), against, np.zeros(1), 0.0).sentence()
-    assert words.startswith("layer 0 head 0 contributes +0.50 nats to A; feed-forward")
-
-
-def test_the_strongest_tokens_are_kept() -> None:
-    words = [f"word {number}" for number in range(9)]
-    by_key = np.random.default_rng(0).standard_normal((2, 3, 9))
-    said = strongest_tokens("A", words, by_key.sum(axis=-1), by_key, np.array([0.5, -0.1]), -0.2)
-    assert said.keys.shape == said.by_key.shape == (2, 3, TOKENS_KEPT)
-    kept = np.take_along_axis(by_key, said.keys, axis=-1)
-    np.testing.assert_array_equal(kept, said.by_key)
-    assert (np.abs(said.by_key).min(axis=-1) >= np.sort(np.abs(by_key))[..., 4]).all()
-    assert said.arrays()["nats/keys"].dtype == np.int32
 
 
 @pytest.mark.parametrize(
@@ -287,34 +325,53 @@ class Linear(nn.Module):
         return self.head((x + self.first(x, x, x)[0] + self.second(x, x, x)[0]).sum(dim=1))
 
 
-def test_where_the_logits_are_a_sum_over_heads_gates_give_each_its_term() -> None:
-    model, (ids, _, _), weights = Linear().double(), inputs(padded=False), torch.randn(C).double()
-    found = integrated_gradients(model, alone(ids[:1]), weights)
+def test_where_the_logits_are_a_sum_over_heads_and_tokens_gates_give_each_its_term() -> None:
+    model, (ids, _, _) = Linear().double(), inputs(padded=False)
+    found = integrated_gradients(model, alone(ids[:1]), [4, 2])
     with torch.no_grad():
-        whole = float(model(ids[:1])[0] @ weights)
-        for name, given in zip(headed_layers(model), found.heads, strict=True):
-            for head, put in enumerate(given.tolist()):
+        whole = model(ids[:1])[0, [4, 2]]
+        for name, given in zip(headed_layers(model), found.tokens, strict=True):
+            for head, of_head in enumerate(given.sum(dim=1)):
                 with intervene(model, {(name, head): "zero"}):
-                    assert put == pytest.approx(
-                        whole - float(model(ids[:1])[0] @ weights), abs=1e-12
-                    )
-    assert [len(given) for given in found.heads] == [H, 2 * H]
-    assert found.whole == pytest.approx(whole, abs=1e-12)
-    assert error_of(found) < 1e-12
+                    missing = whole - model(ids[:1])[0, [4, 2]]
+                torch.testing.assert_close(of_head, missing, rtol=0, atol=1e-6)
+    # A token's term is its value by the weights of all queries, through the layer's projections.
+    x = model.embedding(ids[:1])[0]
+    layer = model.first
+    value = (x @ layer.in_proj_weight[2 * D :].T + layer.in_proj_bias[2 * D :])[:, : D // H]
+    _, weights = layer(x[None], x[None], x[None], average_attn_weights=False)
+    summed = weights[0, 0].sum(dim=0)[:, None] * value  # [K, E]
+    expected = summed @ (model.head.weight[[4, 2]] @ layer.out_proj.weight[:, : D // H]).T
+    torch.testing.assert_close(found.tokens[0][0], expected.detach(), rtol=0, atol=1e-6)
+    assert [tuple(given.shape) for given in found.tokens] == [(H, T, 2), (2 * H, T, 2)]
+    torch.testing.assert_close(found.whole, whole)
+    assert error_of(found) < 1e-5
 
 
 def error_of(found: IntegratedGradients) -> float:
-    return abs(float(sum(heads.sum() for heads in found.heads)) - (found.whole - found.none))
+    total = sum(tokens.sum(dim=(0, 1)) for tokens in found.tokens)
+    return float((total - (found.whole - found.none)).abs().max())
 
 
 def test_where_they_are_none_gates_still_share_out_all_that_the_heads_change() -> None:
     model, (ids, _, _) = classifier(torch.float64, pooling="mean"), inputs(padded=False)
-    weights = torch.randn(C).double()
-    found = integrated_gradients(model, alone(ids[:1]), weights)
+    found = integrated_gradients(model, alone(ids[:1]), range(C))
     none = dict.fromkeys(headed_layers(model), torch.zeros_like)
     with torch.no_grad(), intervene_layers(model.eval(), none):
-        nothing = float(model(ids[:1])[0] @ weights)
-    assert found.none == pytest.approx(nothing, abs=1e-12)
+        nothing = model(ids[:1])[0]
+    torch.testing.assert_close(found.none, nothing)
     # A norm bends the path where the heads are almost closed.
-    assert 0 < error_of(found) < 0.01 * abs(found.whole - nothing)
-    assert min(heads.abs().min() for heads in found.heads) > 1e-6
+    assert 0 < error_of(found) < 0.02 * float((found.whole - nothing).abs().max())
+    assert min(of_layer.abs().min() for of_layer in found.tokens) > 0
+
+
+def test_frozen_weights_are_left_frozen_and_the_error_of_the_gates_is_told() -> None:
+    model = Linear().requires_grad_(False)
+    found = explained(model)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert found.classes == [found.label, found.against]
+    assert found.error is not None
+    odds = np.log(found.probabilities[found.label] / found.probabilities[found.classes[1]])
+    assert abs(found.log_odds - odds) == pytest.approx(found.error, abs=1e-5)
+    assert found.error < 1e-4
+    assert "integrated gradients" in str(found)

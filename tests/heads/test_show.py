@@ -40,8 +40,11 @@ def test_maps_and_probabilities_are_the_models_own_and_it_stays_as_it_was() -> N
     for found, weights in zip(shown.maps.values(), own.attentions, strict=True):
         np.testing.assert_allclose(found, weights[0], atol=1e-6)
     assert list(shown.probabilities) == ["blame", "praise"]
+    assert shown.without_heads is not None
+    assert shown.without_layers is not None
     assert (shown.without_heads.shape, shown.without_layers.shape) == ((3, 3, 2), (3, 2))
-    assert shown.contributions is not None
+    assert shown.explanation is not None
+    assert shown.explanation.contributions.shape == (3, 3, len(shown.tokens), 2)
     assert [len(roles) for roles in shown.roles] == [3] * 3
     np.testing.assert_allclose(
         list(shown.probabilities.values()), own.logits[0].softmax(0), atol=1e-6

@@ -95,18 +95,15 @@ def of_texts(
     random: np.random.Generator, layers: int, heads: int, tokens: int, texts: int, classes: int
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    num_kept = min(3, tokens)
     for text in range(texts):
-        given = random.normal(size=(layers, heads)) / 5
-        given[-1, 1] = 2.5
-        keys = np.tile(np.arange(num_kept), (layers, heads, 1))
+        by_token = random.normal(size=(layers, heads, tokens, classes)) / (5 * tokens)
+        by_token[-1, 1, min(2, tokens - 1), text % 2] += 2.5
         values = {
-            "nats/class": text % 2,
-            "nats/heads": given,
-            "nats/feedforward": random.normal(size=layers) / 5,
-            "nats/constant": 0.1,
-            "nats/keys": keys,
-            "nats/by_key": random.normal(size=(layers, heads, num_kept)) / 9,
+            "contributions/classes": np.arange(classes),
+            "contributions/shown": [text % 2, 1 - text % 2],
+            "contributions/tokens": by_token,
+            "contributions/feedforward": random.normal(size=(layers, classes)) / 5,
+            "contributions/bias": np.full(classes, 0.1),
             "without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
             "without/layers": random.dirichlet([1] * classes, size=layers),
         }

@@ -33,11 +33,10 @@ def good_record(folder: Path) -> Path:
         folder, TEXTS, ("bad", "good"), max_tokens=20, notes={"precision": "float32"}
     )
     random = np.random.default_rng(0)
-    nats = {
-        "heads": np.ones((2, 3)),
-        "by_key": np.ones((2, 3, 2)),
-        "feedforward": np.ones(2),
-        "constant": np.ones(()),
+    parts = {
+        "tokens": np.ones((2, 3, len(TEXTS[0].tokens), 2)),
+        "feedforward": np.ones((2, 2)),
+        "bias": np.ones(2),
     }
     for step in STEPS:
         weights = [random.random((2, 3, len(text.tokens), len(text.tokens))) ** 4 for text in TEXTS]
@@ -46,9 +45,12 @@ def good_record(folder: Path) -> Path:
             for it in weights
         ]
         extra: dict[str, np.ndarray] = {
-            **{f"text_0/nats/{name}": values.astype(np.float32) for name, values in nats.items()},
-            "text_0/nats/keys": np.ones((2, 3, 2), np.int32),
-            "text_0/nats/class": np.array(1, np.int32),
+            **{
+                f"text_0/contributions/{name}": values.astype(np.float32)
+                for name, values in parts.items()
+            },
+            "text_0/contributions/classes": np.array([1, 0], np.int32),
+            "text_0/contributions/shown": np.array([1, 0], np.int32),
             "likeness": np.ones((6, 6), np.float32),
             "studied": np.array(9, np.int32),
             **{f"faithfulness/{name}": np.ones((2, 2), np.float32) for name in CHOOSERS},
@@ -256,9 +258,19 @@ BAD_MAPS: dict[str, Change] = {
     "pooling that is complex": _arrays(text_0__pooling=np.zeros(4, np.complex64)),
     "probabilities of more classes": _arrays(text_0__probabilities=np.ones(50, np.float32)),
     "a check that is a table": _arrays(text_0__check=np.ones((3, 3), np.float32)),
-    "nats without heads": _arrays(text_0__nats__heads=None),
-    "nats of other heads": _arrays(text_0__nats__heads=np.ones((1, 1), np.float32)),
-    "nats of a token outside": _arrays(text_0__nats__keys=lambda array: array + 1000),
+    "contributions without a bias": _arrays(text_0__contributions__bias=None),
+    "contributions of other heads": _arrays(
+        text_0__contributions__tokens=lambda array: array[:, :1]
+    ),
+    "contributions to a class outside": _arrays(
+        text_0__contributions__classes=lambda array: array + 1000
+    ),
+    "contributions to a class twice": _arrays(
+        text_0__contributions__classes=lambda array: array * 0
+    ),
+    "contributions shown of no class": _arrays(
+        text_0__contributions__shown=lambda array: array - 2
+    ),
     "a shape beyond memory": _members({FIRST + ".npy": npy(f"({2**40}, {2**40}, 3)")}, FIRST),
     "a header that is deep": _members({FIRST + ".npy": npy("(" * 3000 + ")" * 3000)}, FIRST),
     "a header that is code": _members({FIRST + ".npy": npy("__import__('os')")}, FIRST),

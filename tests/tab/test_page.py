@@ -95,13 +95,15 @@ def expected_of_exact(
 
 def contributions() -> dict[str, np.ndarray]:
     """Return what heads contribute: head 1 of layer 1 has 2 of its 3.1 nats from token 4."""
-    heads = np.zeros((2, 3), np.float32)
-    heads[1, 1] = 3.1
-    keys = np.zeros((2, 3, 2), np.int32)
-    keys[1, 1] = [4, 1]
-    by_key = np.zeros((2, 3, 2), np.float32)
-    by_key[1, 1] = [2.0, -0.5]
-    return {"nats/heads": heads, "nats/keys": keys, "nats/by_key": by_key}
+    tokens = np.zeros((2, 3, 5, 2), np.float32)
+    tokens[1, 1, :, 0] = [0.9, -0.5, 0.7, 0, 2.0]
+    return {
+        "contributions/classes": np.array([0, 1], np.int32),
+        "contributions/shown": np.array([0, 1], np.int32),
+        "contributions/tokens": tokens,
+        "contributions/feedforward": np.zeros((2, 2), np.float32),
+        "contributions/bias": np.array([0.5, 0.0], np.float32),
+    }
 
 
 # --- the data ---
@@ -150,9 +152,7 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     """One way through all of it: the grid, a head, a token, a cell."""
     pooling = np.array([0, 17, 255, 51, 102, 5, 80], dtype=np.float32) / 510
     notes = {"contributions": "layer 1 head 1 contributes +3.1 nats to cats", "run": "outputs/mine"}
-    shown, maps = make_text(
-        arrays={"pooling": pooling, **contributions()}, notes=notes, answer="cats against 7"
-    )
+    shown, maps = make_text(arrays={"pooling": pooling, **contributions()}, notes=notes)
     tab = open_page(written(shown))
     assert (tab.title(), tab.locator("h1").text_content()) == ("Attention heads", "Attention heads")
     assert tab.locator(".prediction h3").text_content() == "predicted cats ✓ true label cats"

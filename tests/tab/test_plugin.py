@@ -504,7 +504,7 @@ def test_nothing_is_unpickled(ask: Ask, logdir: Path) -> None:
     path = logdir / "mine/heads/step_000000000010.npz"
     trap = pickle.dumps(np.array([Trap()], dtype=object))
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("text_0/nats/heads.npy", npy("(1,)", "'|O'", trap))
+        archive.writestr("text_0/contributions/bias.npy", npy("(1,)", "'|O'", trap))
         archive.writestr("likeness.npy", npy("(1,)", "[('a', '|O')]", trap))
     for route, query in (("maps", {"text": 0}), ("numbers", {})):
         answer = ask(route, run="mine", step=10, **query)

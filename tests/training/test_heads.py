@@ -100,20 +100,17 @@ def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
 def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> None:
     arrays = arrays_of(plain.folder)
     for place, text in enumerate(read_index(plain.folder / "heads").texts):
-        numbers = {
-            name: arrays[f"text_{place}/nats/{name}"]
-            for name in ("heads", "keys", "by_key", "feedforward")
+        parts = {
+            name: arrays[f"text_{place}/contributions/{name}"]
+            for name in ("classes", "shown", "tokens", "feedforward", "bias")
         }
-        assert [values.shape for values in numbers.values()] == [(2, 3), (2, 3, 5), (2, 3, 5), (2,)]
-        assert arrays[f"text_{place}/nats/class"] == arrays[f"text_{place}/probabilities"].argmax()
-        assert 0 <= numbers["keys"].min() <= numbers["keys"].max() < len(text.tokens)
-        total = (
-            numbers["heads"].sum()
-            + numbers["feedforward"].sum()
-            + arrays[f"text_{place}/nats/constant"]
-        )
-        logits = np.log(arrays[f"text_{place}/probabilities"])
-        assert total == pytest.approx(logits.max() - logits.mean(), abs=1e-5)
+        shares = arrays[f"text_{place}/probabilities"]
+        shapes = [parts["tokens"].shape, parts["feedforward"].shape]
+        assert shapes == [(2, 3, len(text.tokens), 2), (2, 2)]
+        assert parts["shown"].tolist() == parts["classes"].tolist() == (-shares).argsort().tolist()
+        sums = parts["tokens"].sum(axis=(0, 1, 2)) + parts["feedforward"].sum(axis=0)
+        logits = sums + parts["bias"]
+        assert logits[0] - logits[1] == pytest.approx(np.log(shares.max() / shares.min()), abs=1e-5)
     put = json.loads((plain.folder / "metrics.json").read_text())["training"][
         "nats put for the predicted class"
     ]
@@ -121,7 +118,7 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
     run, config = load_run(plain.folder), plain.report.config
     data = TextDataModule(config.data, config.tokenizer, 0, run.tokenizer, run.evidence or False)
     logits, _ = split_logits(run.model, data.loader("validation"), torch.device("cpu"))
-    expected = (logits.amax(dim=-1) - logits.mean(dim=-1)).mean().item()
+    expected = (logits.amax(dim=-1) - logits.amin(dim=-1)).mean().item() / run.temperature
     assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(
         expected, abs=1e-5
     )

@@ -149,8 +149,7 @@ def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None
     shares = sorted(output.probabilities.items(), key=lambda item: -item[1])[:5]
     likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     say(console, f"{len(output.text.tokens)} tokens; prediction: {likeliest}")
-    known = output.contributions
-    say(console, f"nats: {ONLY_FIRST}" if known is None else known.sentence())
+    say(console, ONLY_FIRST if output.explanation is None else str(output.explanation))
     numbers = text_numbers(output, summary)
     names = [name.split("/")[1] for name in numbers]
     if len(names) >= 10:  # more do not fit on a screen of 80 columns; the page has all
@@ -217,7 +216,7 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
         outputs = [run_probe(run.model, probe, run.labels, run.objective) for probe in probes]
         recorder.write(step, head_report(outputs, study.numbers))
         write_marker(run.folder)
-    return record_study(recorder, step, study, run.model, probes, run.objective)
+    return record_study(recorder, step, study, run.model, probes, run.objective, run.temperature)
 
 
 def _probe_of(text: Text, run: Run) -> Probe:

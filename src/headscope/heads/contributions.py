@@ -15,7 +15,12 @@ value. The bias is input-independent, but for sigma: what [CLS] started with, b,
 of the output projections. In the post-norm encoder of a checkpoint the scales of all norms are held
 fixed.
 
-Contributions are in nats: +1 nat for a class, against another, multiplies its odds by e = 2.7.
+A last layer of attention alone (model.attention_readout) has no feed-forward term, and nothing
+below it is read directly: the heads of that layer, by token, and the bias are all there is.
+
+One unit everywhere: a contribution is shown to the log-odds of a class against the runner-up, or
+with several labels against its absence, of logits divided by the temperature. So all parts sum to
+the log-odds of the very probabilities beside them; +1 nat multiplies the odds by e = 2.7.
 
 Shape letters: B texts, N texts in all, L layers, H heads, K keys, T tokens, E head width, D model
 width, C classes.
@@ -36,12 +41,12 @@ from headscope.attention.functional import AttentionCall
 from headscope.attention.multi_head import HeadedAttention, Intervention
 from headscope.data.batching import Batch, moved
 from headscope.heads import capture
-from headscope.heads.capture import device_of, eval_mode
+from headscope.heads.capture import HEADED, device_of, eval_mode, headed_layers, logits_of
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, Answer, MultiLabel, Objective
 from headscope.model.pooling import first_pooling
 from headscope.model.pretrained import PostNormEncoder
-from headscope.record.contributions import Contributions, strongest_tokens
+from headscope.record.contributions import Explanation
 
 ONLY_FIRST = (
     "contributions of heads are known only where the read-out is [CLS]: model.pooling=first"
@@ -74,21 +79,6 @@ class LogitContributions:
         """Return the sum of all parts, which is the logit."""
         return self.heads.sum(dim=(-3, -2)) + self.feedforward.sum(dim=-2) + self.bias
 
-    def along(
-        self, direction: Float[Tensor, " C"], answer: str, tokens: Sequence[str]
-    ) -> Contributions:
-        """Return one text's contributions to an answer, such as "Copyleft", and their main tokens.
-
-        `direction` has a factor for each class: from `class_direction`, or 1 and -1 for a class
-        against another.
-        """
-        assert self.tokens is not None
-        parts = (self.heads, self.tokens, self.feedforward, self.bias)
-        heads, by_key, feedforward, bias = ((part @ direction).numpy() for part in parts)
-        return strongest_tokens(
-            answer, tokens, heads, by_key[..., : len(tokens)], feedforward, bias
-        )
-
 
 def has_contributions(model: nn.Module) -> TypeGuard[TextClassifier]:
     """Return whether a model's logits are such a sum: whether it is read out at [CLS]."""
@@ -117,18 +107,42 @@ def logit_contributions(
         return decompose_logits(model, activations, logits)
 
 
-def class_direction(logits: Float[Tensor, "*B C"], objective: Objective) -> Float[Tensor, "*B C"]:
-    """Return each class's factor in the contributions for the likeliest class.
+def class_pair(
+    probabilities: Float[Tensor, " C"],
+    objective: Objective,
+    shown: int | None = None,
+    against: int | None = None,
+) -> tuple[int, int | None]:
+    """Return the class that contributions are to, and the one that they are against.
 
-    Where a text has one of C classes: that class against the mean of all, 1 - 1/C and -1/C. With
-    any number of classes: that class against its absence, 1 and 0.
+    By default the likeliest class against the runner-up, or against the likeliest other than
+    `shown`. None against a class's absence: with any number of classes.
     """
-    likeliest = nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).double()
-    return likeliest if isinstance(objective, MultiLabel) else likeliest - 1 / logits.shape[-1]
+    if shown is None:
+        shown = int(probabilities.argmax())
+    if isinstance(objective, MultiLabel):
+        return shown, None
+    if against is None or against == shown:
+        others = probabilities.clone()
+        others[shown] = -1
+        against = int(others.argmax())
+    return shown, against
+
+
+def log_odds_direction(logits: Float[Tensor, "*B C"], objective: Objective) -> Tensor:
+    """Return each class's factor in the log-odds of the likeliest class [*B, C].
+
+    1, and -1 for the runner-up; with any number of classes 1 alone: against its absence.
+    """
+    C = logits.shape[-1]
+    ranked = nn.functional.one_hot(logits.argsort(dim=-1, descending=True)[..., :2], C).double()
+    if isinstance(objective, MultiLabel):
+        return ranked[..., 0, :]
+    return ranked[..., 0, :] - ranked[..., 1, :]
 
 
 class HeadContributions(NamedTuple):
-    """The contributions to each text's likeliest class, in nats: see `class_direction`."""
+    """The contributions to the log-odds of each text's likeliest class, in nats."""
 
     heads: Float[Tensor, "N L H"]
     feedforward: Float[Tensor, "N L"]
@@ -145,14 +159,17 @@ class HeadContributions(NamedTuple):
 
 
 def mean_contributions(
-    model: TextClassifier, batches: Iterable[Batch], objective: Objective
+    model: TextClassifier,
+    batches: Iterable[Batch],
+    objective: Objective,
+    temperature: float = 1.0,
 ) -> HeadContributions:
-    """Split the logit of each text's likeliest class, along `class_direction`."""
+    """Split the log-odds of each text's likeliest class, see `log_odds_direction`."""
     parts = []
     for batch in batches:
         inputs = moved(batch, device_of(model)).inputs
         split = logit_contributions(model, *inputs, by_key=False)
-        direction = class_direction(split.logits, objective)
+        direction = log_odds_direction(split.logits, objective) / temperature
         of_classes = (split.heads, split.feedforward, split.bias)
         parts.append([torch.einsum("b...c,bc->b...", part, direction) for part in of_classes])
     return HeadContributions(*(torch.cat(part) for part in zip(*parts, strict=True)))
@@ -288,40 +305,150 @@ class LogitProjection:
 
 
 class IntegratedGradients(NamedTuple):
-    """The contributions of every head of any model to an answer for one text, in nats.
+    """The contributions of every head of any model to the logits of one text, by token.
 
-    `heads` sum to `whole` less `none`, the answer's logit with all heads and with none, up to the
-    error of the quadrature.
+    Over heads and tokens they sum to `whole` less `none`, the logits with all heads and with none,
+    up to the error of the quadrature.
     """
 
-    heads: list[Float[Tensor, " _"]]  # of each layer, in the order of `headed_layers`
-    whole: float
-    none: float
+    tokens: list[Float[Tensor, "H K N"]]  # of each layer, in the order of `headed_layers`
+    whole: Float[Tensor, " N"]  # of the N classes that were asked for
+    none: Float[Tensor, " N"]
 
 
 def integrated_gradients(
-    model: nn.Module, batch: Batch, direction: Float[Tensor, " C"]
+    model: nn.Module, batch: Batch, classes: Sequence[int]
 ) -> IntegratedGradients:
-    """Split the logit that any model gives an answer among its heads, by gates that open together.
+    """Split the logits that any model gives a text among heads x tokens, by gates that open as one.
 
-    A gate g multiplies the output of each head. From g = 0, no head at all, to g = 1, the model
-    itself, the logit s along `direction` changes by the sum over the heads of the integral of ds /
-    dg_h along the way (Sundararajan et al. 2017, Axiomatic Attribution for Deep Networks, section
-    3), here by Gauss-Legendre quadrature, in one batch.
+    A gate g_hk multiplies what head h adds from token k, a_hqk v_hk for each query q. From g = 0,
+    no head at all, to g = 1, the model itself, a logit s changes by the sum over heads and tokens
+    of the integral of ds / dg_hk along the way (Sundararajan et al. 2017, Axiomatic Attribution for
+    Deep Networks, section 3), here by Gauss-Legendre quadrature, in one batch. With z_hq the output
+    of a head, ds / dg_hk = sum_q ds / dz_hq . a_hqk v_hk.
 
-    `batch` holds one text without padding, and `direction` is from `class_direction`.
+    `batch` holds one text without padding. ValueError for a model whose values cannot be observed.
     """
     points, weights = np.polynomial.legendre.leggauss(NUM_POINTS)
     # Behind the points stand the ends of the path, g = 0 and g = 1.
-    path = torch.tensor([*(points + 1) / 2, 0.0, 1.0], dtype=torch.float64)
-    direction = direction.to(device_of(model))
-    repeated = capture.repeat_batch(batch, len(path))
-    score_of = partial(torch.matmul, other=direction)
-    logits, gradients = capture.gate_gradients(model, repeated, path, score_of)
-    factors = torch.tensor([*weights / 2, 0.0, 0.0], dtype=torch.float64).to(logits.device)
-    heads = [(factors @ gradient).cpu() for gradient in gradients.values()]
-    none, whole = logits[-2:].tolist()
-    return IntegratedGradients(heads, whole, none)
+    device = device_of(model)
+    path = torch.tensor([*(points + 1) / 2, 0.0, 1.0], dtype=torch.float64, device=device)
+    factors = torch.tensor([*weights / 2, 0.0, 0.0], device=device)  # [P]
+    layers = headed_layers(model)
+    calls: dict[str, tuple[Tensor, Tensor]] = {}
+    outputs: dict[str, Tensor] = {}
+
+    def keep(name: str, call: AttentionCall) -> None:
+        if call.values is None:
+            raise ValueError(f"{name}: its values cannot be observed")
+        calls[name] = (call.weights().detach().float(), call.values.detach().float())
+
+    def gate(name: str, head_outputs: Float[Tensor, "P H Q E"]) -> Float[Tensor, "P H Q E"]:
+        outputs[name] = head_outputs * path.to(head_outputs.dtype)[:, None, None, None]
+        return outputs[name]
+
+    gates = {name: partial(gate, name) for name in layers}
+    with (
+        eval_mode(model),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        capture.observe(model, keep, HEADED),
+        capture.intervene_layers(model, gates),
+        _requiring_gradients(model),
+    ):
+        logits = logits_of(model, capture.repeat_batch(batch, len(path))).double()  # [P, C]
+        of_classes = []
+        for number in classes:
+            score = logits[:, number].sum()
+            gradients = torch.autograd.grad(
+                score, [*outputs.values()], retain_graph=True, materialize_grads=True
+            )
+            of_classes.append(gradients)
+    tokens = []
+    for place, name in enumerate(outputs):
+        maps, values = calls[name]  # [P, H, Q, K], [P, H, K, E]
+        by_class = [
+            torch.einsum("p,phqe,phqk,phke->hk", factors.float(), of[place].float(), maps, values)
+            for of in of_classes
+        ]
+        tokens.append(torch.stack(by_class, dim=-1).cpu().double())
+    in_order = dict(zip(outputs, tokens, strict=True))
+    none, whole = logits.detach()[-2:, list(classes)].cpu()
+    return IntegratedGradients([in_order[name] for name in layers if name in in_order], whole, none)
+
+
+@contextmanager
+def _requiring_gradients(model: nn.Module) -> Iterator[None]:
+    """Let a parameter need a gradient, so that there is a graph; afterwards as before."""
+    parameter = next(model.parameters(), None)
+    before = parameter is not None and parameter.requires_grad
+    if parameter is not None and not any(each.requires_grad for each in model.parameters()):
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        if parameter is not None:
+            parameter.requires_grad_(before)
+
+
+def explain(
+    model: nn.Module,
+    batch: Batch,
+    tokens: Sequence[str],
+    classes: Sequence[str],
+    logits: Float[Tensor, " C"],
+    objective: Objective = ONE_CLASS,
+    temperature: float = 1.0,
+    label: str | None = None,
+    against: Answer | None = None,
+) -> Explanation | None:
+    """Return why a text, a batch of its own without padding, is given a class.
+
+    The sum is exact where the model is ours and read out at [CLS], else by integrated gradients;
+    None where a model of ours lets tokens bypass attention, or heads cannot be changed.
+
+    `logits` are not yet divided by the temperature. `label` is the class that is explained, by
+    default the likeliest, `against` the one that it is held against, by default the likeliest
+    other. With any number of classes, where `against` is what the text has, the class that is most
+    wrong is explained.
+    """
+    probabilities = objective.probabilities(logits.double() / temperature)
+    number = None if label is None else classes.index(label)
+    other = None
+    if isinstance(against, str):
+        other = classes.index(against)
+    elif against is not None and number is None:
+        truth = torch.tensor([name in against for name in classes]).double()
+        number = int((probabilities - truth).abs().argmax())
+    number, other = class_pair(probabilities, objective, number, other)
+    names = dict(zip(classes, probabilities.tolist(), strict=True))
+    pair = classes[number], None if other is None else classes[other]
+    if has_contributions(model):
+        split = logit_contributions(model, *batch.inputs)[0]
+        assert split.tokens is not None
+        by_token = (split.tokens[:, :, : len(tokens)] / temperature).numpy()
+        feedforward = (split.feedforward / temperature).numpy()
+        bias = (split.bias / temperature).numpy()
+        return Explanation(*pair, names, tokens, list(classes), by_token, feedforward, bias)
+    if isinstance(model, TextClassifier) or not headed_layers(model):
+        return None
+    asked = [number] if other is None else [number, other]
+    gates = integrated_gradients(model, batch, asked)
+    if any(of_layer.shape[1] != len(tokens) for of_layer in gates.tokens):
+        return None  # heads that attend to something else than the tokens
+    num_heads = max(len(of_layer) for of_layer in gates.tokens)
+    table = np.full((len(gates.tokens), num_heads, len(tokens), len(asked)), np.nan)
+    for layer, of_layer in enumerate(gates.tokens):
+        table[layer, : len(of_layer)] = of_layer.numpy() / temperature
+    sums = np.nansum(table, axis=(0, 1, 2)) + gates.none.numpy() / temperature
+    misses = sums - gates.whole.numpy() / temperature
+    miss = misses[0] if other is None else misses[0] - misses[1]
+    feedforward = np.zeros((len(table), len(asked)))  # unknown: `none` has it
+    bias = gates.none.numpy() / temperature
+    names_asked = [classes[each] for each in asked]
+    return Explanation(
+        *pair, names, tokens, names_asked, table, feedforward, bias, abs(float(miss))
+    )
 
 
 @contextmanager

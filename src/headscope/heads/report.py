@@ -43,10 +43,9 @@ from headscope.heads.capture import (
 )
 from headscope.heads.measures import Examples, Summary, role_arrays
 from headscope.heads.study import Study
-from headscope.heads.transformers_models import transformers_models
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.model.pooling import Pooler, first_pooling
-from headscope.record.contributions import Contributions, notes_of
+from headscope.record.contributions import Explanation
 from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
 from headscope.record.schema import TEXT_ARRAYS, Arrays, Text, encodable, label_text
@@ -75,7 +74,7 @@ class ProbeOutput:
         probabilities: class -> probability.
         answer: the predicted class, or classes.
         arrays: named as in docs/record-format.md, without text_t/; whole maps, as layer_l/weights.
-        contributions: of every part of the model to the prediction; None where it is no sum.
+        explanation: what each head adds from each token; None where the logits are no such sum.
     """
 
     text: Text
@@ -83,7 +82,7 @@ class ProbeOutput:
     probabilities: dict[str, float]
     answer: Answer
     arrays: Arrays
-    contributions: Contributions | None
+    explanation: Explanation | None
 
     @property
     def maps(self) -> list[Float[np.ndarray, "H T T"]]:
@@ -168,32 +167,26 @@ def run_probe(
 ) -> ProbeOutput:
     """Run the model in eval mode on one probe; the logits are divided by the temperature.
 
-    Contributions are to the prediction against a label, by default to the likeliest class.
+    Contributions are to the likeliest class against a label, by default against the runner-up.
     Ablations take a forward pass for each head.
     """
     batch = moved(probe.batch, device_of(model))
     logits, layers, arrays = _observed(model, batch, probe.text)
     probabilities = objective.probabilities(logits / temperature)  # [1, C]
     (answer,) = objective.names(objective.predicted(probabilities), classes)
-    predicted = _indicator(answer, classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
-        arrays["given"] = predicted.numpy().astype(np.uint8)
-    likeliest = int(logits[0].argmax())
-    name = classes[likeliest]
-    direction = contributions.class_direction(logits[0].double(), objective)
-    if label is not None:
-        name = f"{label_text(answer)} against {label_text(label)}"
-        direction = predicted - _indicator(label, classes)
-    contributed = _contributions(model, batch, direction, name, probe.text.tokens)
-    if contributed is not None:
-        arrays |= contributed.arrays()
-        if label is None:
-            arrays["nats/class"] = np.array(likeliest, dtype=np.int32)
-    if with_ablations:
+        arrays["given"] = np.array([name in answer for name in classes], dtype=np.uint8)
+    tokens = probe.text.tokens
+    explanation = contributions.explain(
+        model, batch, tokens, classes, logits[0], objective, temperature, against=label
+    )
+    if explanation is not None:
+        arrays |= explanation.arrays(label if isinstance(label, str) else None)
+    if with_ablations and headed_layers(model):
         arrays |= ablate_each_head(model, probe, objective, temperature)
     by_class = dict(zip(classes, probabilities[0].tolist(), strict=True))
-    return ProbeOutput(probe.text, layers, by_class, answer, arrays, contributed)
+    return ProbeOutput(probe.text, layers, by_class, answer, arrays, explanation)
 
 
 def _observed(
@@ -229,12 +222,6 @@ def _observed(
     return logits, names, arrays
 
 
-def _indicator(answer: Answer, classes: Sequence[str]) -> Float[Tensor, " C"]:
-    """Return 1 at each class of an answer and 0 at the others, in float64."""
-    names = [answer] if isinstance(answer, str) else answer
-    return torch.tensor([name in names for name in classes]).double()
-
-
 def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K"]:
     """Return || W^O_h v_hk ||: the length of what key k adds to a query per unit of weight.
 
@@ -248,24 +235,6 @@ def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Flo
     vectors = values.float()
     with torch.autocast(values.device.type, enabled=False):
         return torch.einsum("bhke,hef,bhkf->bhk", vectors, squares, vectors).clamp_min(0).sqrt()
-
-
-def _contributions(
-    model: nn.Module, batch: Batch, direction: Float[Tensor, " C"], name: str, tokens: Sequence[str]
-) -> Contributions | None:
-    """Return the contributions to logits @ direction: exact where they are a sum, else by gates."""
-    if contributions.has_contributions(model):
-        return contributions.logit_contributions(model, *batch.inputs)[0].along(
-            direction, name, tokens
-        )
-    if not transformers_models(model) or not headed_layers(model):
-        return None
-    gates = contributions.integrated_gradients(model, batch, direction)
-    heads = stack_layers([of_layer.numpy() for of_layer in gates.heads], 0.0)
-    by_key = np.zeros((*heads.shape, 0))  # unknown; so are feed-forward blocks: `none` has them
-    feedforward = np.zeros(len(heads))
-    keys = by_key.astype(np.int32)
-    return Contributions(name, tokens, heads, keys, by_key, feedforward, gates.none)
 
 
 def stack_layers(layers: Sequence[np.ndarray], fill: float = np.nan) -> np.ndarray:
@@ -302,7 +271,7 @@ def ablate_each_head(
 
 
 def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
-    """Return the output for its first tokens; quadrants and contributions stay the whole's."""
+    """Return the output for its first tokens, the sum of the others as contributions/rest."""
     text = output.text
     if len(text.tokens) <= tokens:
         return output
@@ -311,6 +280,8 @@ def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
         _, *dims = TEXT_ARRAYS[re.sub(r"^layer_\d+", "layer_l", name)].split()
         first = tuple(slice(tokens if dim == "T" else None) for dim in dims)
         arrays[name] = array[first].copy()  # so that the whole maps can be let go
+        if name == "contributions/tokens":
+            arrays["contributions/rest"] = array[:, :, tokens:].sum(axis=2)  # [L, H, K]
     cut = replace(
         text,
         tokens=text.tokens[:tokens],
@@ -351,8 +322,8 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     if output.text.segments is not None:
         crossing = [between(weights, output.text.segments) for weights in output.maps]
         means["numbers/between/mean"] = stack_layers(crossing)
-    if output.contributions is not None:
-        means["numbers/nats/mean"] = output.contributions.heads
+    if output.explanation is not None:
+        means["numbers/nats/mean"] = output.explanation.heads()
     return means
 
 
@@ -434,12 +405,23 @@ def record_study(
     model: nn.Module,
     probes: Sequence[Probe],
     objective: Objective,
+    temperature: float = 1.0,
 ) -> bool:
-    """Add a study and the probes without each head to the best step; False if it was dropped."""
+    """Add a study and the probes without each head to the best step; False if it was dropped.
+
+    The probabilities and contributions of that step become those at the temperature, as everything
+    else that reads the run has them.
+    """
     arrays = study_arrays(study)
     for place, probe in enumerate(probes):
-        ablations = ablate_each_head(model, probe, objective)
-        arrays |= {f"text_{place}/{name}": values for name, values in ablations.items()}
+        output = run_probe(
+            model, probe, recorder.index.classes, objective, temperature, with_ablations=True
+        )
+        arrays |= {
+            f"text_{place}/{name}": values
+            for name, values in output.arrays.items()
+            if name == "probabilities" or name.startswith(("contributions/", "without/"))
+        }
     recorder.index.kept = step
     recorder.index.notes["causes"] = (
         f"measured at step {step}, the best checkpoint, on {study.texts} texts"
@@ -462,6 +444,4 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
             rounding = max(rounding, difference)
     arrays["rounding"] = np.array(rounding, dtype=np.float32)
     of_heads, others = split_measures(step)
-    answer = None if output.contributions is None else output.contributions.answer
-    all_notes = notes_of(output.contributions) | dict(notes)
-    return PageText(output.text, arrays, of_heads, all_notes, answer, others)
+    return PageText(output.text, arrays, of_heads, notes, others)

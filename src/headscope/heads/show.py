@@ -18,6 +18,7 @@ from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.report import ProbeOutput, page_text, study_arrays, text_numbers, text_summary
 from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
 from headscope.heads.study import Study
+from headscope.record.contributions import Explanation
 from headscope.record.schema import Arrays
 from headscope.tab.page import page, write_page
 
@@ -37,10 +38,11 @@ class HeadView:
         tokens: of the text, as a person reads them.
         maps: layer name -> weights [H, T, T]; each row sums to 1.
         probabilities: class -> probability.
-        contributions: each head's contribution to the prediction [L, H], in nats: see
+        explanation: what each head adds from each token to the log-odds of the prediction, see
             `headscope.heads.contributions`. None for a model of headscope's that does not read out
             at [CLS], whose logits are no such sum.
-        without_heads: each class's probability with that head ablated [L, H, C].
+        without_heads: each class's probability with that head ablated [L, H, C]; None where heads
+            cannot be changed.
         without_layers: the same with all heads of that layer ablated [L, C].
         numbers: layer name -> measure -> (of each head, its standard error), of this text alone.
         study: what depends on each head over the labelled texts; None if none were given.
@@ -50,9 +52,9 @@ class HeadView:
     tokens: list[str]
     maps: dict[str, Float[np.ndarray, "H T T"]]
     probabilities: dict[str, float]
-    contributions: Float[np.ndarray, "L H"] | None
-    without_heads: Float[np.ndarray, "L H C"]
-    without_layers: Float[np.ndarray, "L C"]
+    explanation: Explanation | None
+    without_heads: Float[np.ndarray, "L H C"] | None
+    without_layers: Float[np.ndarray, "L C"] | None
     numbers: Summary
     study: Study | None = None
     html: str = field(default="", repr=False)
@@ -159,9 +161,9 @@ def head_view(
         tokens=output.text.tokens,
         maps=dict(zip(output.layers, output.maps, strict=True)),
         probabilities=output.probabilities,
-        contributions=None if output.contributions is None else output.contributions.heads,
-        without_heads=output.arrays["without/heads"],
-        without_layers=output.arrays["without/layers"],
+        explanation=output.explanation,
+        without_heads=output.arrays.get("without/heads"),
+        without_layers=output.arrays.get("without/layers"),
         numbers=summary,
         study=study,
         html=page("Attention heads", layers, list(output.probabilities), [text]),

@@ -1,112 +1,137 @@
-"""The contributions to the answer of one text as the record keeps them, and as a sentence.
+"""Why a text is given a class: what each head adds from each token to each class's logit.
 
-A contribution is what a part of the model adds to the logit of an answer, in nats: +1 nat
-multiplies the odds by 2.7 (`headscope.heads.contributions` computes them). Shape letters: L layers,
-H heads, K keys, N tokens that are kept for each head. Needs numpy alone.
+The numbers are in nats, and of the very probabilities beside them: of logits that are divided by
+the temperature. +1 nat multiplies the odds of a class against another by 2.7.
+`headscope.heads.contributions` computes them. Shape letters: L layers, H heads, T tokens, C classes
+that are kept. Needs numpy alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from headscope.record.schema import Arrays
 
-TOKENS_KEPT = 5
-HEADS_NAMED = 3
-MEMBERS = ("heads", "keys", "by_key", "feedforward", "constant")  # below nats/ in a step
+CLASSES_KEPT = 8  # in a record, of the likeliest
+WORDS_NAMED = 8
+HEADS_NAMED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Contributions:
-    """Contributions of heads, feed-forward blocks and bias to an answer, in nats."""
+class Explanation:
+    """The log-odds of a class as a sum over heads and tokens, feed-forward blocks and a bias.
 
-    answer: str  # such as "Copyleft", or "Copyleft against Permissive"
+    Of two columns of `contributions`, `feedforward` and `bias`, the sum of the differences is the
+    log-odds of one class against the other. Where a text may have several labels, the sum of a
+    column is the log-odds of that class against its absence.
+
+    Attributes:
+        label: the class that is explained.
+        against: the class that it is held against; None where a text may have several labels.
+        probabilities: of each class, by name.
+        tokens: of the text, as people read them.
+        classes: names of the C classes of the arrays: all of them for a model of headscope; else
+            those that were asked for.
+        contributions: from each token through each head; NaN where a layer has fewer heads.
+        feedforward: of each layer; 0 where there is none, or where it cannot be told apart.
+        bias: what does not depend on the text through attention.
+        error: how far the sum is from the log-odds, where it is by integrated gradients; None where
+            it is exact.
+    """
+
+    label: str
+    against: str | None
+    probabilities: dict[str, float]
     tokens: Sequence[str]
-    heads: np.ndarray  # [L, H]
-    keys: np.ndarray  # [L, H, N]: first positions of the tokens that contribute most through a head
-    by_key: np.ndarray  # [L, H, N]: contributions from all positions of such a token
-    feedforward: np.ndarray  # [L]
-    constant: float  # the bias: independent of the input
+    classes: Sequence[str]
+    contributions: Float[np.ndarray, "L H T C"]
+    feedforward: Float[np.ndarray, "L C"]
+    bias: Float[np.ndarray, " C"]
+    error: float | None = None
+
+    def toward(self, part: Float[np.ndarray, "*N C"]) -> Float[np.ndarray, "*N"]:
+        """Return what a part adds to the log-odds of `label` against `against`."""
+        of_label: np.ndarray = part[..., self.classes.index(self.label)]
+        if self.against is None:
+            return of_label
+        return np.asarray(of_label - part[..., self.classes.index(self.against)])
+
+    def heads(self) -> Float[np.ndarray, "L H"]:
+        """Return what each head adds to the log-odds, from all tokens."""
+        return np.asarray(self.toward(self.contributions).sum(axis=-1))
+
+    def words(self) -> list[tuple[str, float]]:
+        """Return what each token adds through all heads, the largest first; equal ones as one."""
+        of_places = np.nansum(self.toward(self.contributions), axis=(0, 1))  # [T]
+        sums = dict.fromkeys(self.tokens, 0.0)
+        for token, nats in zip(self.tokens, of_places.tolist(), strict=True):
+            sums[token] += nats
+        return sorted(sums.items(), key=lambda item: -abs(item[1]))
 
     @property
-    def total(self) -> float:
-        """Return the sum of all contributions."""
-        return float(self.heads.sum() + self.feedforward.sum() + self.constant)
+    def log_odds(self) -> float:
+        """The sum of all parts: log p / p' of the two classes, or log p / (1 - p)."""
+        parts = (self.contributions, self.feedforward, self.bias)
+        return float(sum(np.nansum(self.toward(part)) for part in parts))
 
-    def sentence(self) -> str:
-        """Name the heads that contribute most, with their main token; then the sums of all else."""
-        order = np.argsort(-np.abs(self.heads), axis=None, kind="stable")[:HEADS_NAMED]
-        parts: list[str] = []
-        for place in order.tolist():
-            layer, head = divmod(place, self.heads.shape[1])
-            amount = signed(self.heads[layer, head])
-            if not parts:
-                amount = f"contributes {amount} nats to {self.answer}"
-            parts.append(f"layer {layer} head {head} {amount}{self._source(layer, head)}")
-        if num_others := self.heads.size - len(order):
-            others = f"{num_others} heads" if num_others > 1 else "head"
-            rest = self.heads.sum() - self.heads.flat[order].sum()
-            parts.append(f"the other {others} {signed(rest)}")
-        bias = "all that is not attention"
-        if self.keys.shape[-1]:
-            parts.append(f"feed-forward blocks {signed(self.feedforward.sum())}")
-            bias = "bias (input-independent)"
-        parts.append(f"{bias} {signed(self.constant)}")
-        return f"{'; '.join(parts)}; total {signed(self.total)}"
+    def word_line(self, count: int = WORDS_NAMED) -> str:
+        """Return the words that add most, such as `proprietary +2.6; under -0.41`."""
+        return "; ".join(f"{token} {signed(nats)}" for token, nats in self.words()[:count])
 
-    def _source(self, layer: int, head: int) -> str:
-        """Name the token that contributes most through a head, if its sign is that of the head."""
-        if not self.keys.shape[-1]:  # unknown
-            return ""
-        total = self.heads[layer, head]
-        shares = self.by_key[layer, head] / total if total else np.zeros(1)
-        place = shares.argmax()
-        token = self.tokens[self.keys[layer, head, place]]
-        if shares[place] > 0.5:
-            return f', mostly from "{token}"'
-        if shares[place] > 0:
-            return f', {signed(self.by_key[layer, head, place])} from "{token}"'
-        return ""
+    def __str__(self) -> str:
+        """Return the class, then what adds most to it: words over all heads, heads, the rest."""
+        against = "its absence"
+        if self.against is not None:
+            against = f"{self.against} {self.probabilities[self.against]:.4f}"
+        heads = self.heads()
+        order = np.argsort(-np.abs(heads), axis=None, kind="stable")  # NaN comes last
+        named = []
+        for place in order[:HEADS_NAMED].tolist():
+            layer, head = divmod(place, heads.shape[1])
+            if not np.isnan(heads[layer, head]):
+                named.append(f"layer {layer} head {head} {signed(heads[layer, head])}")
+        if others := int((~np.isnan(heads)).sum()) - len(named):
+            rest = np.nansum(heads.flat[order[HEADS_NAMED:]])
+            named.append(f"{others} more {signed(rest)}")
+        exact = "" if self.error is None else f" up to {self.error:.2g} (integrated gradients)"
+        lines = [
+            f"{self.label} {self.probabilities[self.label]:.4f} against {against}, in nats",
+            f"words: {self.word_line()}",
+            f"heads: {'; '.join(named)}",
+            f"bias: {signed(float(self.toward(self.bias)))}",
+            f"sum of all: {signed(self.log_odds)}, the log-odds{exact}",
+        ]
+        if self.feedforward.any():
+            lines.insert(3, f"feed-forward: {signed(float(self.toward(self.feedforward).sum()))}")
+        return "\n".join(lines)
 
-    def line(self, layer: int, head: int) -> str:
-        """Return the contribution of one head and its main tokens."""
-        keys = zip(self.keys[layer, head], self.by_key[layer, head], strict=True)
-        tokens = ", ".join(f'"{self.tokens[key]}" {signed(value)}' for key, value in keys)
-        return f"contributes {signed(self.heads[layer, head])} nats to {self.answer}: {tokens}"
-
-    def arrays(self) -> Arrays:
-        """Return the arrays as the record keeps them."""
-        arrays = {f"nats/{name}": np.asarray(getattr(self, name), np.float32) for name in MEMBERS}
-        return arrays | {"nats/keys": self.keys.astype(np.int32)}
-
-
-def strongest_tokens(
-    answer: str,
-    tokens: Sequence[str],
-    heads: np.ndarray,
-    by_key: np.ndarray,
-    feedforward: np.ndarray,
-    constant: np.ndarray | float,
-) -> Contributions:
-    """Keep, of the contributions [L, H, K] from every key, the tokens with the largest.
-
-    Positions of the same token are summed.
-    """
-    _, first, place = np.unique(np.array(tokens), return_index=True, return_inverse=True)
-    sums = by_key @ (place[:, None] == np.arange(len(first)))  # [L, H, distinct tokens]
-    order = np.argsort(-np.abs(sums), axis=-1, kind="stable")[..., :TOKENS_KEPT]  # [L, H, N]
-    largest = np.take_along_axis(sums, order, axis=-1)
-    return Contributions(answer, tokens, heads, first[order], largest, feedforward, float(constant))
+    def arrays(self, label: str | None = None) -> Arrays:
+        """Return the arrays as a record has them, for the likeliest classes and the true one."""
+        logits = np.nansum(self.contributions, axis=(0, 1, 2)) + self.feedforward.sum(axis=0)
+        order = np.argsort(-(logits + self.bias), kind="stable")
+        shown = {self.label, self.against, label}
+        kept = [
+            place
+            for rank, place in enumerate(order.tolist())
+            if rank < CLASSES_KEPT or self.classes[place] in shown
+        ]
+        number_of = {name: number for number, name in enumerate(self.probabilities)}
+        pair = [number_of[self.label], -1 if self.against is None else number_of[self.against]]
+        arrays = {
+            "classes": np.array([number_of[self.classes[place]] for place in kept], np.int32),
+            "shown": np.array(pair, np.int32),
+            "tokens": self.contributions[..., kept].astype(np.float32),
+            "feedforward": self.feedforward[:, kept].astype(np.float32),
+            "bias": self.bias[kept].astype(np.float32),
+        }
+        if self.error is not None:
+            arrays["error"] = np.array(self.error, np.float32)
+        return {f"contributions/{name}": array for name, array in arrays.items()}
 
 
-def notes_of(contributions: Contributions | None) -> dict[str, str]:
-    """Return the note on a page about a text's contributions."""
-    return {} if contributions is None else {"contributions": contributions.sentence()}
-
-
-def signed(value: float | np.floating[Any]) -> str:
+def signed(value: float) -> str:
     """Return a number with its sign, to two digits where it is small: +3.1, -0.25."""
     number = float(value)
     digits = 1 if abs(number) >= 0.995 else 2

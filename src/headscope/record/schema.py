@@ -10,7 +10,7 @@ docs/record-format.md lists the arrays.
 A step's file is written before the index names it, and both are written atomically, so every listed
 step can be read whenever the process was killed. Nothing is pickled. Shape letters: T tokens,
 Q queries, K keys, H heads of a layer, W heads of the widest layer, A heads of all layers, L layers,
-C classes, N tokens kept for each head.
+C classes, K classes whose contributions are kept.
 """
 
 import re
@@ -174,12 +174,13 @@ TEXT_ARRAYS = {
     "given": "u C",
     "check": "f",
     "rounding": "f",
-    "nats/class": "i",
-    "nats/heads": "f L W",
-    "nats/keys": "i L W N",
-    "nats/by_key": "f L W N",
-    "nats/feedforward": "f L",
-    "nats/constant": "f",
+    "contributions/classes": "i K",
+    "contributions/shown": "i 2",
+    "contributions/tokens": "f L W T K",
+    "contributions/feedforward": "f L K",
+    "contributions/bias": "f K",
+    "contributions/rest": "f L W K",
+    "contributions/error": "f",
     "without/heads": "f L W C",
     "without/layers": "f L C",
 }
@@ -204,12 +205,14 @@ MEASURE = re.compile("numbers/(.+)/(mean|error)", re.DOTALL)  # each is "f L W"
 CHOSEN = {
     "k": range(1, 65),
     "G": range(1, 257),
-    "N": range(65),
+    "K": range(1, 65),
     "n": range(65),
     "R": range(2**16 + 1),
     "C": range(100_001),
 }
-CONTRIBUTIONS = {name for name in TEXT_ARRAYS if name.startswith("nats/")}
+CONTRIBUTIONS = {
+    f"contributions/{name}" for name in ("classes", "shown", "tokens", "feedforward", "bias")
+}
 MAP_ARRAYS = (  # the ways to store a map
     ("levels", "scales"),
     ("weights",),
@@ -268,12 +271,20 @@ class MemberCheck:
         missing = CONTRIBUTIONS - arrays.keys()
         if missing and missing != CONTRIBUTIONS:
             raise ValueError(f"{min(missing)} is missing")
-        bounds = {"top_keys": self.sizes["T"], "keys": self.sizes["T"]}
-        bounds["class"] = self.sizes.get("C", 1)
+        num_classes = self.sizes.get("C", 1)
+        bounds = {"top_keys": (0, self.sizes["T"]), "classes": (0, num_classes)}
+        bounds["shown"] = (-1, num_classes)  # -1: against the absence of the class
         for name, array in arrays.items():
-            bound = bounds.get(name.rpartition("/")[2])
-            if bound is not None and array.size and not 0 <= array.min() <= array.max() < bound:
-                raise ValueError(f"{name}: expected 0 to {bound - 1}")
+            least, bound = bounds.get(name.rpartition("/")[2], (0, 0))
+            if bound and array.size and not least <= array.min() <= array.max() < bound:
+                raise ValueError(f"{name}: expected {least} to {bound - 1}")
+        if not missing:
+            classes = arrays["contributions/classes"].tolist()
+            shown, against = arrays["contributions/shown"].tolist()
+            if shown not in classes or against not in [-1, *classes] or shown == against:
+                raise ValueError(f"contributions/shown: expected two of {classes}")
+            if len({*classes}) < len(classes):
+                raise ValueError("contributions/classes: expected each class once")
 
 
 def other_names(names: Iterable[str]) -> list[str]:

@@ -56,7 +56,6 @@ class PageText:
     # measure -> {"mean": [layer][head], "error": ...}; the standard errors may be absent
     measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    answer: str | None = None  # what heads contribute to, where that is no single class
     extra: Mapping[str, Any] = field(default_factory=dict)  # the step's other arrays, as lists
 
 
@@ -72,9 +71,7 @@ def page(
     if not texts or not all(has_maps):
         raise ValueError("a page needs at least one text, and the maps of each")
     index = {
-        "texts": [
-            asdict(text.text) | {"notes": dict(text.notes), "answer": text.answer} for text in texts
-        ],
+        "texts": [asdict(text.text) | {"notes": dict(text.notes)} for text in texts],
         "layers": list(layers),
         "heads": [_num_heads(texts[0].arrays, layer) for layer in range(len(layers))],
         "classes": list(classes),

@@ -223,7 +223,7 @@ class HeadsPlugin(TBPlugin):
         run = request.args["run"]
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
-            shown = PageText(text, arrays, measures, notes, None, extra)
+            shown = PageText(text, arrays, measures, notes, extra)
             html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'

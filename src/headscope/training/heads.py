@@ -89,7 +89,9 @@ def study_heads(
     step = report.facts_of_training["kept step"]
     samples = _samples(report.config, data, count)
     result = study(model, samples, logger.subjects.special, QUICK_SHARES, module.objective)
-    record_study(logger.recorder, step, result, model, logger.subjects.probes, module.objective)
+    probes = logger.subjects.probes
+    temperature = report.temperature
+    record_study(logger.recorder, step, result, model, probes, module.objective, temperature)
     report.facts_of_training |= {
         ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
         HEADLINE: headline(result.effects),
@@ -101,7 +103,7 @@ def add_contributions(module: ClassifierModule, data: TextDataModule, report: Re
     model = module.model
     if has_contributions(model):
         texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
-        means = mean_contributions(model, texts, module.objective)
+        means = mean_contributions(model, texts, module.objective, report.temperature)
         report.facts_of_training[CONTRIBUTIONS] = means.facts()
 
 

@@ -1,5 +1,6 @@
 /* Which heads matter: the effect of ablating each, at the best step, and its contribution. */
 
+import { contributionsOf } from "./contributions.js";
 import {
   bar, button, element, formatNumber, formatSigned, formatWithError, isolated, legible,
 } from "./dom.js";
@@ -10,7 +11,6 @@ export const EFFECTS = {
   0: { name: "no effect", mark: "○", meaning: "ablating it does not change the loss" },
   "-1": { name: "inconclusive", mark: "?", meaning: "more texts are needed to tell" },
 };
-const ORDER = [EFFECTS[1], EFFECTS[-1], null, EFFECTS[0]];
 export const NO_PATTERN = "no clear pattern"; // the role of a head that no rule fits
 
 /* The ablation of the shown step or else of the best one; null where there is none. */
@@ -24,7 +24,8 @@ export function studyOf({ numbers, bestNumbers, shown }) {
     isShown: step === shown,
     effects: extra.verdicts ?? null,
     increase: measures.loss_zeroed ?? null,
-    headline: extra["verdicts/headline"] ?? "",
+    answer: extra.answer ?? extra["verdicts/headline"] ?? "", // older records have a headline
+    details: extra["answer/details"] ?? "",
   };
 }
 
@@ -33,6 +34,10 @@ export function headsOf(store) {
   const study = studyOf(store);
   const extra = store.numbers?.extra ?? {};
   const counts = store.index?.heads ?? [];
+  const contributions = contributionsOf(store);
+  const nats = (layer, head) => {
+    return contributions?.has(layer, head) ? contributions.headSum(layer, head) : null;
+  };
   return counts.flatMap((count, layer) =>
     Array.from({ length: count }, (_, head) => ({
       layer,
@@ -40,7 +45,7 @@ export function headsOf(store) {
       effect: EFFECTS[study?.effects?.[layer]?.[head]] ?? null,
       increase: study?.increase?.mean?.[layer]?.[head] ?? null,
       error: study?.increase?.error?.[layer]?.[head] ?? null,
-      contribution: store.maps?.contributionOf(layer, head) ?? null,
+      contribution: nats(layer, head),
       role: extra.roles?.[layer]?.[head] || null,
       score: extra["roles/score"]?.[layer]?.[head] ?? null,
     })),
@@ -51,20 +56,13 @@ function has(heads, key) {
   return heads.some((head) => head[key] !== null);
 }
 
-function anyMatters(heads) {
-  return heads.some(({ effect }) => effect === EFFECTS[1]);
-}
-
-/* The heads, the most important first: by the loss when ablated if any matters, else by their
-   contribution; null where nothing tells them apart. */
+/* The heads, the most important first: by their contribution in this text, else by the loss when
+   ablated; null where nothing tells them apart. */
 export function rankHeads(heads) {
-  const isGrouped = anyMatters(heads);
-  let key = has(heads, "contribution") ? "contribution" : null;
-  if (has(heads, "increase") && (isGrouped || key === null)) key = "increase";
-  if (key === null) return null;
-  const group = ({ effect }) => (isGrouped ? ORDER.indexOf(effect) : 0);
+  const key = has(heads, "contribution") ? "contribution" : "increase";
+  if (!has(heads, key)) return null;
   const size = (head) => Math.abs(head[key] ?? 0);
-  return [...heads].sort((a, b) => group(a) - group(b) || size(b) - size(a));
+  return [...heads].sort((a, b) => size(b) - size(a));
 }
 
 /* What stands beneath a small map, and the lines that its title adds. */
@@ -73,7 +71,7 @@ export function labelOf(head, study) {
   const label = { mark: "", mean: "", error: "", role: "", lines: [], effect: "" };
   if (contribution !== null) {
     label.mean = formatSigned(contribution);
-    label.lines.push(`contribution to the answer of this text: ${label.mean} nats`);
+    label.lines.push(`contribution in this text: ${label.mean} nats`);
   }
   if (study?.isShown && increase !== null) {
     [label.mean, label.error] = formatWithError(increase, error);
@@ -101,7 +99,7 @@ export function legendOf(heads, study) {
       nodes.push(element("span", attributes, `${mark} ${name}`));
     }
   }
-  let words = has(heads, "contribution") ? "beneath: contribution to the answer, in nats" : "";
+  let words = has(heads, "contribution") ? "beneath: contribution in this text, in nats" : "";
   if (study?.isShown && has(heads, "increase")) {
     words = "beneath: change of the loss when ablated ± standard error, in nats; role";
   }
@@ -116,35 +114,33 @@ export function folderOf({ logdir, run }) {
   return logdir && run && /^[\w./@+-]+$/.test(folder) ? folder : "<run>";
 }
 
-const NAMED = 3; // heads in the line of contributions
-
-/* The headline: what ablation shows, and what contributes to the answer of the chosen text. */
+/* The answer: what each head is worth, and whether it matters where they look. */
 export class Headline {
   constructor(store) {
     this.store = store;
-    this.effects = element("p", "answer-line matters");
-    this.contributions = element("p", "answer-line contributions");
+    this.answer = element("p", "answer-line matters");
+    this.details = element("p", "answer-line details");
+    this.fold = element("details", "how", element("summary", {}, "How this is measured"));
+    this.fold.append(this.details);
     const heading = element("h2", { class: "unseen", id: "answer-heading" }, "Which heads matter");
     this.root = element(
       "section", { class: "panel answer", "aria-labelledby": heading.id },
-      heading, this.effects, this.contributions,
+      heading, this.answer, this.fold,
     );
-    const shown = ["index", "maps", "shown", "numbers", "bestNumbers", "text"];
+    const shown = ["index", "shown", "numbers", "bestNumbers", "text"];
     store.subscribe([...shown, "run", "logdir", "errors"], () => this.show());
     this.show();
   }
 
   show() {
     const { store } = this;
-    this.root.hidden = store.steps.length === 0;
-    if (this.root.hidden) return;
-    const heads = headsOf(store);
     const study = studyOf(store);
-    this.effects.title = study === null ? "" : "± is the standard error over the texts";
-    this.effects.replaceChildren(...this.effectsLine(heads, study));
-    const contributing = heads.filter(({ contribution }) => contribution !== null);
-    this.contributions.hidden = contributing.length === 0;
-    this.contributions.replaceChildren(...this.contributionsLine(contributing));
+    this.root.hidden = store.steps.length === 0 || (store.page && study === null);
+    if (this.root.hidden) return;
+    this.answer.replaceChildren(...this.answerLine(headsOf(store), study));
+    const details = study?.isShown ? study.details : "";
+    this.fold.hidden = details === "";
+    this.details.textContent = legible(details, 2000);
   }
 
   /* A head as a button that chooses it. */
@@ -154,14 +150,14 @@ export class Headline {
     return node;
   }
 
-  effectsLine(heads, study) {
+  answerLine(heads, study) {
     const { store } = this;
     if (study === null) return this.unknown();
     if (!study.isShown) {
       const go = button(`Go to step ${study.step}`, "", () => store.chooseStep(study.step));
       return [`Heads were ablated at step ${study.step}, the best step. `, go];
     }
-    return this.linked(study.headline || countsOf(heads));
+    return this.linked(study.answer || countsOf(heads));
   }
 
   /* A sentence in which each head that it names is a button. */
@@ -176,38 +172,9 @@ export class Headline {
 
   unknown() {
     const { store } = this;
-    if (store.page) return ["Heads were not ablated for this page."];
     if (store.errors.numbers) return ["The numbers of this step cannot be read."];
     const command = element("code", {}, `headscope inspect run=${folderOf(store)}`);
     return ["Heads are ablated when a run ends. To do it now: ", command];
-  }
-
-  /* The largest contributions, and the sums of all others: together the logit of the answer. */
-  contributionsLine(heads) {
-    const { maps, index, shownText } = this.store;
-    if (heads.length === 0) return [];
-    const add = (values) => values.reduce((total, value) => total + value, 0);
-    const sum = (some) => add(some.map(({ contribution }) => contribution));
-    const size = ({ contribution }) => Math.abs(contribution);
-    const ranked = [...heads].sort((a, b) => size(b) - size(a));
-    const others = ranked.slice(NAMED);
-    const feedForward = add(Array.from(maps.values("nats/feedforward") ?? []));
-    const bias = maps.number("nats/constant") ?? 0;
-    const entries = ranked.slice(0, NAMED).map((head) => {
-      return [this.nameHead(head.layer, head.head), head.contribution];
-    });
-    if (others.length > 0) entries.push([`${others.length} other heads`, sum(others)]);
-    // By gates, as of a model of transformers, it is known of heads alone.
-    if (maps.values("nats/keys") === null) entries.push(["not attention", bias]);
-    else entries.push(["feed-forward", feedForward], ["bias", bias]);
-    entries.push(["total", sum(heads) + feedForward + bias]);
-    const name = shownText.answer ?? index.classes[maps.number("nats/class")] ?? "";
-    const answer = isolated(name, "class-name");
-    const parts = entries.flatMap(([part, value], place) => {
-      const amount = element("span", "amount", formatSigned(value));
-      return [place === 0 ? ": " : " · ", part, " ", amount];
-    });
-    return ["Contributions to ", answer, " in this text, in nats", ...parts];
   }
 }
 

@@ -6,12 +6,16 @@ import { captionOf, headMap } from "./compare.js";
 import { chooser, element, formatNumber, isolated, legible, nameToken, panel } from "./dom.js";
 import { Lines } from "./lines.js";
 import { borderLines, classOf, quadrantTable } from "./pairs.js";
+import { TokenRow } from "./text.js";
 
-/* Attention weights; weight x value, the weight times the length of what the key adds (Kobayashi et
-   al. 2020); lines from queries to keys. */
+/* The one row that is read of a last layer, over the text; or the full map. Of both attention
+   weights, or weight x value, the weight times the length of what the key adds (Kobayashi et al.
+   2020). Lines from queries to keys. */
 const VIEWS = [
-  ["weight", "weight"],
-  ["value", "weight × value"],
+  ["row", "the row that is read"],
+  ["row-value", "the same, weight × value"],
+  ["weight", "full map"],
+  ["value", "full map, weight × value"],
   ["lines", "lines"],
 ];
 const LABEL = 12; // pixels that a label takes
@@ -101,7 +105,10 @@ export class HeadView {
     );
     this.readout = element("p", { class: "readout", "aria-live": "polite" });
     this.quadrants = element("div", "shares");
-    const content = [this.readout, this.quadrants, this.scroll, this.lines.root];
+    this.row = new TokenRow(store, "Words by the weight that the head gives them");
+    this.rowNote = element("p", "key");
+    this.read = element("div", "read-row", this.row.root, this.rowNote);
+    const content = [this.readout, this.quadrants, this.read, this.scroll, this.lines.root];
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);
     this.root = this.panel.root;
     this.about = element("small", "about");
@@ -157,14 +164,21 @@ export class HeadView {
     this.map = headMap(store, side, layer, head);
     this.view = this.viewOf();
     const caption = captionOf(store, side, layer, head);
-    this.scroll.hidden = this.map === null || this.view === "lines";
+    const isRow = this.view.startsWith("row");
+    this.scroll.hidden = this.map === null || this.view === "lines" || isRow;
+    this.read.hidden = this.map === null || !isRow;
     this.lines.root.hidden = this.map === null || this.view !== "lines";
     choice.hidden = this.map === null || this.map.isDifference;
-    choice.options[1].disabled = this.norms === null;
+    const isRead = this.isReadOut();
+    for (const option of choice.options) {
+      const isUnknown = option.value.endsWith("value") && this.norms === null;
+      option.disabled = isUnknown || (option.value.startsWith("row") && !isRead);
+    }
     choice.value = this.view;
     this.about.textContent = "";
     this.showPair();
     if (this.view === "lines") this.lines.draw(this.map, this.names(), this.classes(), caption);
+    else if (this.map !== null && isRow) this.drawRow();
     else if (this.map !== null) this.drawMap(caption);
     this.panel.title.replaceChildren(element("span", "caption", legible(caption, 200)));
     this.showCell();
@@ -179,7 +193,29 @@ export class HeadView {
   /* How the map is drawn: as the reader chose, where that can be. */
   viewOf() {
     if (this.map === null || this.map.isDifference) return "weight";
-    return this.store.view === "value" && this.norms === null ? "weight" : this.store.view;
+    let { view } = this.store;
+    if (view.endsWith("value") && this.norms === null) view = view === "value" ? "weight" : "row";
+    if (!view.startsWith("row") || this.isReadOut()) return view;
+    return view === "row" ? "weight" : "value";
+  }
+
+  isReadOut() {
+    return this.map !== null && !this.map.isDifference && this.store.isReadOut(this.map.at[0]);
+  }
+
+  /* The weights of the one query that is read, as shades of the words. */
+  drawRow() {
+    const { map, store, view } = this;
+    const { readout, tokens, shownText, segments } = store;
+    let row = map.row(readout);
+    if (view === "row-value") row = row.map((weight, key) => weight * this.norms[key]);
+    this.row.show(shownText, segments);
+    this.row.shade(row);
+    const kind = view === "row" ? "weight" : "weight × value";
+    this.about.textContent = `${kind}: 0 to ${formatNumber(largest(row))}`;
+    const reader = isolated(tokens[readout]);
+    const others = ` alone is read out: the other ${tokens.length - 1} rows of the full map decide nothing.`;
+    this.rowNote.replaceChildren("The row of ", reader, others);
   }
 
   drawMap(caption) {
@@ -263,13 +299,12 @@ export class HeadView {
       return;
     }
     const isKey = by === "key";
+    this.readout.hidden = this.view.startsWith("row");
     this.readout.replaceChildren(...(isKey ? this.readKey(key) : this.readQuery(query, key)));
     const row = this.map.maps.stretchOf(query);
     const column = key === null ? null : this.map.maps.stretchOf(key);
-    if (this.view === "lines") {
-      this.lines.mark(row, column, by);
-      return;
-    }
+    if (this.view === "lines") this.lines.mark(row, column, by);
+    if (this.view === "lines" || this.view.startsWith("row")) return;
     this.queries.mark(isKey ? null : row);
     this.keys.mark(column);
     this.scroll.classList.toggle("locked", lock !== null);

@@ -7,6 +7,7 @@ import { element } from "./dom.js";
 import { Grid } from "./grid.js";
 import { HeadView } from "./head.js";
 import { Loader } from "./loader.js";
+import { PredictionView, SumsView } from "./sums.js";
 import { followTheme, isVisible, keepLink, newStore, readLink } from "./store.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
@@ -51,6 +52,17 @@ function footer(store) {
   return element("footer", {}, ...(page ? [] : [any]), folded);
 }
 
+/* What is seldom read, under one line; gone where the view is. */
+function fold(words, view) {
+  const root = element("details", "fold-view", element("summary", {}, words), view);
+  const follow = () => {
+    root.hidden = view.hidden;
+  };
+  new MutationObserver(follow).observe(view, { attributes: true, attributeFilter: ["hidden"] });
+  follow();
+  return root;
+}
+
 /* Put the views into the page. Where they stand depends on what is compared. */
 function layOut(store) {
   document.documentElement.lang = "en";
@@ -64,10 +76,15 @@ function layOut(store) {
   const head = new HeadView(store, "main");
   const otherHead = new HeadView(store, "other").root;
   const text = new TextView(store).root;
-  const trust = new TrustView(store).root;
-  const tables = [new HeadTable(store).root, new ExamplesView(store).root];
-  const numbers = element("div", "numbers", ...tables);
-  const main = element("main", {}, ...grids, head.root, otherHead, text, trust, numbers);
+  const sums = [new SumsView(store).root, new PredictionView(store).root];
+  const decision = element("div", "decision", ...sums);
+  const folds = element(
+    "div", "folds",
+    fold("Numbers of every head", new HeadTable(store).root),
+    fold("Checks and notes", new TrustView(store).root),
+    fold("Texts that stand out", new ExamplesView(store).root),
+  );
+  const main = element("main", {}, text, decision, ...grids, head.root, otherHead, folds);
   document.body.replaceChildren(toolbar.root, toolbar.whole, headline.root, main, footer(store));
   const arrange = () => {
     const isBeside = store.compare?.view === "beside";

@@ -16,7 +16,8 @@ export class Loader {
     this.otherRequests = new Latest();
     store.subscribe(["run"], () => store.page || this.loadIndex());
     store.subscribe(["run", "text"], () => {
-      store.set({ maps: null, shown: null, other: null }); // of other tokens
+      // Of other tokens.
+      store.set({ maps: null, shown: null, other: null, label: null, word: null, only: null });
       for (const name of ["maps", "other"]) store.setError(name, null);
     });
     store.subscribe(["run", "text", "step", "index"], () => {

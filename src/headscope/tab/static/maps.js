@@ -76,18 +76,6 @@ class Maps {
     return table && this.has(layer, head) ? part(table, layer, head) : null;
   }
 
-  /* What a head contributes to the answer, in nats (direct logit attribution), or null. */
-  contributionOf(layer, head) {
-    return this.ofHead("nats/heads", layer, head)?.[0] ?? null;
-  }
-
-  /* The tokens that a head's contribution is mostly from: [place, nats]. */
-  contributionsByToken(layer, head) {
-    const nats = this.ofHead("nats/by_key", layer, head);
-    const keys = this.ofHead("nats/keys", layer, head) ?? [];
-    return Array.from(keys, (key, place) => [key, nats[place]]);
-  }
-
   /* Each class's probability as it is, with a head ablated, and with its layer; or null. */
   ablated(layer, head) {
     const whole = this.values("probabilities");

@@ -7,7 +7,7 @@ import { SCALES } from "./colors.js";
 const LINKED = {
   scale: SCALES.map(([scale]) => scale),
   order: ["importance", "place"],
-  view: ["weight", "value", "lines"], // of the large map
+  view: ["row", "row-value", "weight", "value", "lines"], // of the large map
   without: ["hidden", "shown"], // what is predicted with the chosen head ablated
 };
 
@@ -61,6 +61,11 @@ class Store {
     return this.shownText?.readout ?? null;
   }
 
+  /* Whether of a layer the row of the readout alone is read: of the last one. */
+  isReadOut(layer) {
+    return this.readout !== null && layer === (this.index?.layers.length ?? 0) - 1;
+  }
+
   get steps() {
     return this.index?.steps ?? [];
   }
@@ -80,7 +85,14 @@ class Store {
   }
 
   chooseHead(layer, head) {
-    this.set({ layer, head, headChosen: true });
+    const only = this.only === null ? null : [layer, head];
+    this.set({ layer, head, only, headChosen: true });
+  }
+
+  /* Shade the cells of one head alone, or of all heads where it was alone already. */
+  toggleOnly(layer, head) {
+    const isAlone = this.only?.[0] === layer && this.only?.[1] === head;
+    this.set({ layer, head, headChosen: true, only: isAlone ? null : [layer, head] });
   }
 
   chooseStep(step) {
@@ -128,6 +140,9 @@ const CHOSEN = {
   run: null, text: 0, step: null, follow: true, stepChosen: false, layer: 0, head: 0,
   headChosen: false, query: 0, key: null, by: "query", lock: null, pointing: false,
   compare: null, playing: false, theme: "light", wanted: null,
+  label: null, // the class that is explained, by its place; null is the predicted one
+  word: null, // the token whose heads are listed
+  only: null, // the head whose cells are shaded alone, as [layer, head]
 };
 const FETCHED = {
   runs: [], logdir: "", index: null, series: null, maps: null, shown: null, numbers: null,

@@ -1,7 +1,9 @@
-/* The text, shaded by the attention of a query; its pooling; and the prediction. */
+/* The text: why it is given its class, one strip for each head under every word; or, where no
+   contributions are known, the attention of a query. */
 
 import { largest } from "./colors.js";
 import { captionOf, headMap } from "./compare.js";
+import { contributionsOf, otherContributions } from "./contributions.js";
 import {
   barLine, button, element, formatNumber, formatSigned, isolated, panel, reveal,
 } from "./dom.js";
@@ -10,23 +12,23 @@ import { blocksOf, directionOf } from "./pairs.js";
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
 const LISTED = 16; // the largest weights
 const ROWS = 6; // how many of them are in sight in any case
-const CLASSES = 8; // of the prediction
+const STRIPS = 6; // heads with a strip of their own; the others share one
+const NUMBERED = 0.1; // share of the largest sum, from which a word has its number
 
-/* The tokens, each shaded by a weight relative to the largest. The row is one stop of the Tab key,
+/* The tokens, each shaded by a number relative to the largest. The row is one stop of the Tab key,
    at the token that has the focus or else at the query. */
-class TokenRow {
-  constructor(store, label) {
+export class TokenRow {
+  constructor(store, label, onChoose = null) {
     Object.assign(this, { store, tokens: [], texts: null });
+    this.onChoose = onChoose ?? ((index) => store.toggle(index, null));
     this.root = element("div", { class: "tokens", role: "group", "aria-label": label });
     const point = (event) => this.onToken(event, (index) => store.pointToken(index));
     this.root.addEventListener("pointerover", point);
     this.root.addEventListener("focusin", point);
     this.root.addEventListener("pointerleave", () => store.leave());
-    this.root.addEventListener("click", (event) => {
-      this.onToken(event, (index) => store.toggle(index, null));
-    });
+    this.root.addEventListener("click", (event) => this.onToken(event, this.onChoose));
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    store.subscribe(["query", "key", "lock"], () => this.mark());
+    store.subscribe(["query", "key", "lock", "word"], () => this.mark());
   }
 
   onToken(event, act) {
@@ -38,6 +40,7 @@ class TokenRow {
     if (texts === this.texts) return;
     this.texts = texts;
     this.root.dir = segments === null ? directionOf(text) : "ltr"; // a pair has one for each block
+    this.root.lang = languageOf(text);
     const attributes = { class: "token", type: "button" };
     this.tokens = texts.map((token) => element("button", attributes, isolated(token)));
     for (const place of special ?? []) this.tokens[place].classList.add("special");
@@ -46,13 +49,15 @@ class TokenRow {
   }
 
   mark() {
-    const { query, key, lock } = this.store;
+    const { query, key, lock, word } = this.store;
     const focused = this.tokens.indexOf(document.activeElement);
     const stop = focused >= 0 ? focused : query; // of the Tab key
     this.tokens.forEach((token, place) => {
       token.classList.toggle("query", place === query);
       token.classList.toggle("key", place === key);
-      token.setAttribute("aria-pressed", String(place === query && lock !== null));
+      token.classList.toggle("word", place === word);
+      const isLocked = place === query && lock !== null;
+      token.setAttribute("aria-pressed", String(isLocked || place === word));
       token.tabIndex = place === stop ? 0 : -1;
     });
     const first = this.tokens[query];
@@ -61,6 +66,7 @@ class TokenRow {
 
   /* Shade each token by its weight; below zero, of a difference, in the other colour. */
   shade(row) {
+    this.root.classList.remove("signed");
     const scale = largest(row);
     this.tokens.forEach((token, index) => {
       const weight = row[index];
@@ -70,7 +76,27 @@ class TokenRow {
       const isKnown = !Number.isNaN(weight);
       const words = isKnown ? `weight ${formatNumber(weight)}` : "not among the top keys";
       token.title = `token ${index}, ${words}`;
+      token.replaceChildren(token.firstChild);
     });
+  }
+
+  /* Shade each token by its sum, blue for the class and red against it, with a strip for each of
+     [name, numbers] beneath, and the sum itself where it is large. */
+  explain(sums, strips) {
+    this.root.classList.add("signed");
+    const most = largest(sums);
+    const mostOfStrips = Math.max(1e-9, ...strips.map(([, values]) => largest(values)));
+    this.tokens.forEach((token, index) => {
+      const value = sums[index];
+      tint(token, value, most);
+      const lines = strips.map(([name, values]) => `${name}: ${formatSigned(values[index])}`);
+      token.title = [`token ${index}: ${formatSigned(value)} nats`, ...lines].join("\n");
+      const parts = strips.map(([, values]) => tint(element("i"), values[index], mostOfStrips));
+      const isLarge = most > 0 && Math.abs(value) >= NUMBERED * most;
+      const number = element("small", {}, isLarge ? formatSigned(value) : "");
+      token.replaceChildren(token.firstChild, ...parts, number);
+    });
+    return most;
   }
 
   onKey(event) {
@@ -83,69 +109,159 @@ class TokenRow {
   }
 }
 
+/* How strong a number is drawn: the square root of its share, so that small ones can be seen. */
+function tint(node, value, most) {
+  const strength = most > 0 && value ? Math.sqrt(Math.abs(value) / most) : 0;
+  node.style.setProperty("--strength", strength.toFixed(3));
+  node.classList.toggle("less", value < 0);
+  return node;
+}
+
+/* The language whose shapes a text needs: Japanese, Korean or Chinese by its letters, else none. */
+function languageOf(text) {
+  if (/[\u3040-\u30ff]/.test(text)) return "ja";
+  if (/[\uac00-\ud7af]/.test(text)) return "ko";
+  return /[\u4e00-\u9fff]/.test(text) ? "zh" : "";
+}
+
+/* The name of a class as the index has it. */
+function className(store, place) {
+  return isolated(store.index.classes[place] ?? `class ${place}`, "class-name");
+}
+
+/* A head as people call it: without its layer where there is one layer. */
+function headName(store, layer, head) {
+  return store.index.layers.length > 1 ? `${store.layerName(layer)} head ${head}` : `head ${head}`;
+}
+
 export class TextView {
   constructor(store) {
     this.store = store;
-    this.row = new TokenRow(store, "Tokens; arrow keys move the query, Enter locks it");
+    const choose = (index) => this.choose(index);
+    this.row = new TokenRow(store, "Words; arrow keys move, Enter lists the heads of one", choose);
+    this.other = new TokenRow(store, "The same words in what is compared with");
     this.pooled = new TokenRow(store, "Tokens by pooling weight");
     const heading = element("h3", {}, "Pooling weights of the tokens");
     this.pooling = element("div", { class: "pooling", hidden: true }, heading, this.pooled.root);
+    this.otherTitle = element("h3");
+    this.beside = element("div", "beside", this.otherTitle, this.other.root);
+    this.sum = element("p", "sum");
+    this.word = element("p", { class: "of-word", "aria-live": "polite" });
     this.rankingTitle = element("h3");
     this.ranking = element("ol", "bars");
-    this.contribution = element("p", "contribution");
-    const ranked = [this.rankingTitle, this.ranking, this.contribution];
-    this.predictionTitle = element("h3");
-    this.classes = element("ul", "bars");
-    this.prediction = element("div", "prediction", this.predictionTitle, this.classes);
-    const columns = [
-      element("div", "words", this.row.root, this.pooling),
-      element("div", "ranking", ...ranked),
-      this.prediction,
-    ];
-    this.panel = panel("text", "Text", element("div", "columns", ...columns));
+    this.ranked = element("div", "ranking", this.rankingTitle, this.ranking);
+    const content = [this.row.root, this.beside, this.sum, this.word, this.ranked, this.pooling];
+    this.panel = panel("text", "Text", ...content);
     this.root = this.panel.root;
+    this.legend = element("span", "scale");
     this.release = button("Unlock (Esc)", "", () => store.release());
-    this.panel.tools.append(this.release);
-    const shown = ["maps", "index", "text", "layer", "head", "other", "compare"];
+    this.panel.tools.append(this.legend, this.release);
+    const shown = ["maps", "index", "text", "layer", "head", "other", "compare", "label", "only"];
     store.subscribe([...shown, "query", "key", "lock", "by"], () => this.show());
-    store.subscribe(["maps", "index", "text"], () => {
-      this.showPooling();
-      this.showPrediction();
-    });
+    store.subscribe(["maps", "index", "text", "word", "label"], () => this.showWord());
+    store.subscribe(["maps", "index", "text"], () => this.showPooling());
     this.show();
+  }
+
+  /* With contributions a click on a word lists its heads; else it locks the query. */
+  choose(index) {
+    const { store } = this;
+    if (contributionsOf(store) === null) store.toggle(index, null);
+    else store.set({ word: store.word === index ? null : index });
   }
 
   show() {
     const { store } = this;
-    const { shownText, layer, head, segments } = store;
+    const { shownText, segments, maps } = store;
     this.release.hidden = store.lock === null;
-    const caption = shownText === null ? "" : isolated(captionOf(store, "main", layer, head));
-    this.panel.title.replaceChildren("Text ", element("span", "caption", caption));
     if (shownText === null) return;
     this.row.show(shownText, segments);
-    const map = headMap(store, "main", layer, head);
-    if (map !== null && store.query < shownText.tokens.length) this.showWeights(map);
-    this.showContribution();
+    const contributions = contributionsOf(store);
+    const isExplained = contributions !== null;
+    this.sum.hidden = !isExplained;
+    this.legend.hidden = !isExplained;
+    this.ranked.hidden = isExplained || maps === null;
+    if (isExplained) this.explain(contributions);
+    else this.showAttention();
+    this.showBeside();
   }
 
-  /* What the chosen head contributes to the answer, and the tokens that it is mostly from. */
-  showContribution() {
-    const { maps, layer, head, index, shownText } = this.store;
-    const value = maps?.contributionOf(layer, head) ?? null;
-    this.contribution.hidden = value === null;
-    if (value === null) return;
-    const answer = shownText.answer ?? index.classes[maps.number("nats/class")] ?? "";
-    const tokens = maps.contributionsByToken(layer, head).flatMap(([key, nats], place) => {
-      const token = isolated(shownText.tokens[key] ?? "", "name");
-      return [place === 0 ? ": " : ", ", token, ` ${formatSigned(nats, 2)}`];
+  /* Only what changed is drawn again: pointing at a token leaves the strips as they are. */
+  explain(contributions) {
+    const { store } = this;
+    const { only } = store;
+    const key = [contributions, only?.join(" ")];
+    if (this.drawn?.every((part, at) => part === key[at]) && this.row.root.matches(".signed")) return;
+    this.drawn = key;
+    const heads = only ?? null;
+    const most = drawStrips(store, this.row, contributions, heads);
+    const { shown, against } = contributions;
+    const name = className(store, shown);
+    const question = contributions.isDifference ? ["What changes for ", name] : ["Why ", name, "?"];
+    const of = only === null ? "a strip for each head under every word" : headName(store, ...only);
+    this.panel.title.replaceChildren(...question, " ", element("span", "caption", of));
+    const end = formatSigned(most);
+    this.legend.replaceChildren(
+      element("span", {}, `${end.replace("+", "−")} against`), element("span", "ramp"),
+      element("span", {}, `${end} for `, className(store, shown)),
+    );
+    const parts = [["heads × words", contributions.ranked.reduce((all, head) => all + head[2], 0)]];
+    if (contributions.hasFeedForward) parts.push(["feed-forward", contributions.feedForward]);
+    parts.push(["bias", contributions.bias]);
+    const terms = parts.flatMap(([words, value], at) => {
+      return [at === 0 ? "" : " ", element("strong", {}, formatSigned(value, 2)), ` ${words}`];
     });
-    const lead = `contributes ${formatSigned(value, 2)} nats to `;
-    this.contribution.replaceChildren(lead, isolated(answer, "name"), ...tokens);
+    const toward = against < 0 ? ["its absence"] : [className(store, against)];
+    const total = element("strong", {}, formatSigned(contributions.total, 2));
+    const kind = contributions.error === null
+      ? ". Nothing is left out."
+      : `, by integrated gradients, exact to ${formatNumber(contributions.error)}.`;
+    const what = contributions.isDifference ? " change of the log-odds of " : " log-odds of ";
+    this.sum.replaceChildren(
+      ...terms, " = ", total, what, className(store, shown), " against ", ...toward, kind,
+    );
+  }
+
+  /* The heads of the word that is clicked, the largest first. */
+  showWord() {
+    const { word, tokens } = this.store;
+    const contributions = contributionsOf(this.store);
+    this.word.hidden = word === null || contributions === null || word >= tokens.length;
+    if (this.word.hidden) return;
+    const cells = contributions.ranked.map(([layer, head]) => {
+      return [layer, head, contributions.cell(layer, head, word)];
+    });
+    cells.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2]));
+    const named = cells.slice(0, STRIPS).flatMap(([layer, head, value], at) => {
+      const onChoose = () => this.store.chooseHead(layer, head);
+      const node = button(headName(this.store, layer, head), "", onChoose, "head-name");
+      return [at === 0 ? ": " : " · ", node, ` ${formatSigned(value)}`];
+    });
+    this.word.replaceChildren(isolated(tokens[word], "name"), ...named);
+  }
+
+  /* The same text in the step or the run beside. */
+  showBeside() {
+    const { store } = this;
+    const contributions = otherContributions(store);
+    this.beside.hidden = contributions === null || store.segments !== null;
+    if (this.beside.hidden) return;
+    this.other.show(store.shownText, store.segments);
+    drawStrips(store, this.other, contributions, store.only);
+    const total = formatSigned(contributions.total, 2);
+    const name = isolated(store.other.run, "name");
+    this.otherTitle.replaceChildren(name, ` step ${store.other.step}: ${total} log-odds`);
   }
 
   /* What the query attends to; or of a key, what attends to it. */
-  showWeights(map) {
-    const { query, key, by, tokens } = this.store;
+  showAttention() {
+    const { store } = this;
+    const { layer, head, query, key, by, tokens } = store;
+    this.drawn = null;
+    const caption = isolated(captionOf(store, "main", layer, head));
+    this.panel.title.replaceChildren("Text ", element("span", "caption", caption));
+    const map = headMap(store, "main", layer, head);
+    if (map === null || query >= tokens.length) return;
     const isKey = by === "key" && key !== null;
     const row = isKey ? map.column(key) : map.row(query);
     this.row.shade(row);
@@ -174,19 +290,23 @@ export class TextView {
     this.pooled.show(shownText, segments);
     this.pooled.shade(pooling);
   }
+}
 
-  showPrediction() {
-    const { index, maps, shownText } = this.store;
-    const { ranked, predicted } = maps?.prediction(index.classes) ?? { ranked: [] };
-    this.prediction.hidden = ranked.length === 0 || shownText === null;
-    if (this.prediction.hidden) return;
-    const { label } = shownText;
-    const isRight = predicted === label;
-    const words = isRight ? " ✓ true label " : " ✗ true label ";
-    const truth = element("span", isRight ? "known" : "known wrong", words, isolated(label ?? ""));
-    const title = ["predicted ", isolated(predicted, "name")];
-    this.predictionTitle.replaceChildren(...title, ...(label === null ? [] : [truth]));
-    const lineOf = ([name, share]) => barLine(name, share, share.toFixed(3));
-    this.classes.replaceChildren(...ranked.slice(0, CLASSES).map(lineOf));
+/* Draw the strips of the largest heads in the order of their numbers, and of all others as one; or
+   those of one head alone. Returns the largest sum of a word. */
+function drawStrips(store, row, contributions, only) {
+  if (only !== null) {
+    const cells = contributions.ofHead(...only);
+    return row.explain(cells, []);
   }
+  const ranked = contributions.ranked;
+  const own = ranked.slice(0, STRIPS).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const strips = own.map(([layer, head]) => {
+    return [headName(store, layer, head), contributions.ofHead(layer, head)];
+  });
+  const others = ranked.slice(STRIPS);
+  if (others.length > 0) {
+    strips.push([`${others.length} other heads`, contributions.ofTokens(others)]);
+  }
+  return row.explain(contributions.ofTokens(), strips);
 }

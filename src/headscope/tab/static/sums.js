@@ -1,0 +1,144 @@
+/* The sum of each head, with its main words; the prediction, whose classes can be asked about. */
+
+import { largest } from "./colors.js";
+import { contributionsOf } from "./contributions.js";
+import { barLine, button, element, formatSigned, isolated, panel } from "./dom.js";
+
+const WORDS = 4; // named for each head
+const HEADS = 8; // in sight; the others in one line
+const CLASSES = 8; // of the prediction
+
+export class SumsView {
+  constructor(store) {
+    this.store = store;
+    this.list = element("ul", "sums");
+    this.matrix = element("details", "matrix", element("summary", {}, "Heads × words"));
+    this.table = element("div", "table-scroll");
+    this.matrix.append(this.table);
+    this.matrix.addEventListener("toggle", () => this.showMatrix());
+    this.panel = panel("sums-panel", "Sum of each head, in nats", this.list, this.matrix);
+    this.root = this.panel.root;
+    const shown = ["maps", "index", "text", "other", "compare", "label", "only", "layer", "head"];
+    store.subscribe(shown, () => this.show());
+    this.show();
+  }
+
+  show() {
+    const contributions = contributionsOf(this.store);
+    this.root.hidden = contributions === null;
+    if (this.root.hidden) return;
+    const { ranked, feedForward, hasFeedForward, bias } = contributions;
+    const rest = ranked.slice(HEADS).reduce((sum, [, , nats]) => sum + nats, 0);
+    const most = largest([...ranked.map(([, , nats]) => nats), feedForward, bias]) || 1;
+    const lines = ranked.slice(0, HEADS).map(([layer, head, nats]) => {
+      return line(this.nameOf(layer, head), nats, most, this.wordsOf(contributions, layer, head));
+    });
+    if (ranked.length > HEADS) lines.push(line(`${ranked.length - HEADS} more`, rest, most, []));
+    if (hasFeedForward) lines.push(line("feed-forward", feedForward, most, ["no single word's"]));
+    lines.push(line("bias", bias, most, ["input-independent"]));
+    if (Math.abs(contributions.unseen) > 0.005) {
+      const unseen = `of these ${formatSigned(contributions.unseen)} from words that are not shown`;
+      lines.push(element("li", "note", unseen));
+    }
+    this.list.replaceChildren(...lines);
+    this.matrix.hidden = ranked.length <= 2;
+    this.showMatrix();
+  }
+
+  /* A head as a button: its strip alone, and its map. */
+  nameOf(layer, head) {
+    const { store } = this;
+    const isAlone = store.only?.[0] === layer && store.only?.[1] === head;
+    const name = store.index.layers.length > 1 ? `${store.layerName(layer)} head ${head}` : `head ${head}`;
+    const title = "shade what this head adds alone, and show its map";
+    const node = button(name, title, () => store.toggleOnly(layer, head), "head-name");
+    node.setAttribute("aria-pressed", String(isAlone));
+    return node;
+  }
+
+  /* The words of a head, equal ones as one, the largest first. */
+  wordsOf(contributions, layer, head) {
+    const { tokens } = this.store;
+    const sums = new Map();
+    contributions.ofHead(layer, head).forEach((value, place) => {
+      sums.set(tokens[place], (sums.get(tokens[place]) ?? 0) + value);
+    });
+    const ranked = [...sums].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, WORDS);
+    return ranked.flatMap(([word, value], at) => {
+      return [at === 0 ? "" : ", ", isolated(word), ` ${formatSigned(value)}`];
+    });
+  }
+
+  /* All cells as numbers, the largest heads and words first; made only where it is open. */
+  showMatrix() {
+    const contributions = contributionsOf(this.store);
+    if (!this.matrix.open || this.matrix.hidden || contributions === null) return;
+    const { tokens } = this.store;
+    const sums = contributions.ofTokens();
+    const places = [...sums.keys()].sort((a, b) => Math.abs(sums[b]) - Math.abs(sums[a]));
+    const most = largest(contributions.cells.map((value) => value || 0));
+    const names = contributions.ranked.map(([layer, head]) => element("th", { scope: "col" }, this.nameOf(layer, head)));
+    const header = element("tr", {}, element("th", {}, "word"), element("th", {}, "sum"), ...names);
+    const rows = places.map((place) => {
+      const cells = contributions.ranked.map(([layer, head]) => {
+        return cellOf(contributions.cell(layer, head, place), most);
+      });
+      const name = element("th", { scope: "row" }, isolated(tokens[place]));
+      return element("tr", {}, name, cellOf(sums[place], largest(sums)), ...cells);
+    });
+    this.table.replaceChildren(element("table", "cells-table", header, ...rows));
+  }
+}
+
+function cellOf(value, most) {
+  const node = element("td", value < 0 ? "cell less" : "cell", formatSigned(value, 2));
+  node.style.setProperty("--strength", Math.sqrt(Math.abs(value) / (most || 1)).toFixed(3));
+  return node;
+}
+
+function line(name, value, most, words) {
+  const amount = element("span", "number", formatSigned(value));
+  const bar = element("span", value < 0 ? "bar less" : "bar");
+  bar.style.setProperty("--share", String(Math.abs(value) / most));
+  return element(
+    "li", {}, element("span", "name", name), amount, bar, element("span", "from", ...words),
+  );
+}
+
+export class PredictionView {
+  constructor(store) {
+    this.store = store;
+    this.classes = element("ul", "bars");
+    this.panel = panel("prediction", "Prediction", this.classes);
+    this.root = this.panel.root;
+    store.subscribe(["maps", "index", "text", "label"], () => this.show());
+    this.show();
+  }
+
+  show() {
+    const { store } = this;
+    const { index, maps, shownText } = store;
+    const { ranked, predicted } = maps?.prediction(index.classes) ?? { ranked: [] };
+    this.root.hidden = ranked.length === 0 || shownText === null;
+    if (this.root.hidden) return;
+    const { label } = shownText;
+    const isRight = predicted === label;
+    const words = isRight ? " ✓ true label " : " ✗ true label ";
+    const truth = element("span", isRight ? "known" : "known wrong", words, isolated(label ?? ""));
+    const title = ["Predicted ", isolated(predicted, "name")];
+    this.panel.title.replaceChildren(...title, ...(label === null ? [] : [truth]));
+    const known = Array.from(maps.values("contributions/classes") ?? []);
+    const shown = contributionsOf(store)?.shown ?? null;
+    const lines = ranked.slice(0, CLASSES).map(([name, share]) => {
+      const place = index.classes.indexOf(name);
+      const node = barLine(name, share, share.toFixed(3));
+      if (!known.includes(place)) return node;
+      const ask = button("", "why, or why not, this class", () => store.set({ label: place }), "ask");
+      ask.setAttribute("aria-pressed", String(place === shown));
+      ask.append(node.firstChild);
+      node.prepend(ask);
+      return node;
+    });
+    this.classes.replaceChildren(...lines);
+  }
+}
