@@ -444,7 +444,7 @@ def without_needless_warnings() -> Iterator[None]:
             "Checkpoint directory .* exists and is not empty",  # a resumed run has its own
             ".*LeafSpec.*",  # deprecated by torch, called by Lightning
             "The number of training batches",  # too few batches to log
-            "Be aware that when using `ckpt_path`",  # a run may go on with other callbacks
+            "Be aware that when using `ckpt_path`",  # a resumed run may have other callbacks
             "It is recommended to use `self.log",  # metrics of all processes already
         ):
             warnings.filterwarnings("ignore", message=message)
