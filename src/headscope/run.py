@@ -116,6 +116,10 @@ class Run:
     temperature: float = 1.0
     evidence: EvidenceVocabulary | None = None
 
+    def __repr__(self) -> str:
+        """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
+        return f"Run({str(self.folder)!r}, classes: {listed(self.labels)})"
+
     @property
     def device(self) -> torch.device:
         """Where the model is."""

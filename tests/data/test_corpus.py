@@ -87,7 +87,9 @@ def test_labels_of_every_kind_become_indices_into_their_names(
     assert sorted(found) == sorted(zip(texts(40), wanted, strict=True))
 
 
-def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
+def test_integers_beside_a_gap_are_still_integers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     lines = [f"{text},{'' if row == 7 else (3, 5)[row % 2]}" for row, text in enumerate(texts(40))]
     (tmp_path / "gap.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     settings = DataConfig(path=str(tmp_path / "gap.csv"))
@@ -100,6 +102,7 @@ def test_integers_beside_a_gap_are_still_integers(tmp_path: Path) -> None:
         match=r"gap\.csv, split train: dropped 1 of 40 rows with an empty 'text' or 'label'",
     ):
         corpus = load_corpus(settings)
+    assert "Flattening" not in capfd.readouterr().err  # no bar of `datasets`
     assert corpus.facts["rows dropped as empty"] == {"train": 1}
     assert corpus.labels == ["3", "5"]
     assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {

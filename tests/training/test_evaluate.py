@@ -147,12 +147,12 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
         tmp_path / "new.csv",
         [{"question": "a cat", "other": "my cat", "same": "True", "text": "", "label": ""}],
     )
-    assert "new-train, 1 texts" in score(folder, OtherDataConfig(path=path))[1]
+    assert "new, 1 texts" in score(folder, OtherDataConfig(path=path))[1]
     asked = write(tmp_path / "asked.csv", [{"asked": "a cat", "answer": "my cat", "is": "True"}])
     told = OtherDataConfig(
         path=asked, text_column="asked", text_pair_column="answer", label_column="is"
     )
-    assert "asked-train, 1 texts" in score(folder, told)[1]
+    assert "asked, 1 texts" in score(folder, told)[1]
     with pytest.raises(
         DataError, match=r"no column 'question' for data\.text_column; it has asked, answer, is"
     ):
@@ -177,7 +177,7 @@ def test_a_label_with_control_characters_does_not_reach_the_terminal(
 def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
     (folder / "evaluations").mkdir(exist_ok=True)
-    (folder / "evaluations/news-train.json").write_text("{")  # a damaged file is left as it is
+    (folder / "evaluations/news.json").write_text("{")  # a damaged file is left as it is
     for month in ("jan", "feb", "jan"):
         (tmp_path / month).mkdir(exist_ok=True)
         rows = [{"text": "why", "label": "good"}, {"text": "how", "label": "bad"}]

@@ -119,7 +119,7 @@ def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
     found = evaluate(EvaluateConfig(run=folder, accelerator="cpu", data=data))
     assert isinstance(found, MultiLabelScores)
     assert found.macro_f1 > 0.8
-    assert (Path(folder) / "evaluations/new-train.json").exists()
+    assert (Path(folder) / "evaluations/new.json").exists()
 
 
 def test_predictions_are_lists_or_joined_and_follow_the_thresholds(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load, save
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from headscope.cli.inspect import measure
 from headscope.command_settings import InspectConfig
@@ -285,6 +286,12 @@ def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     with pytest.raises(ConfigError, match=r", or set model\.evidence=false$"):
         train(config)
     assert not Path(config.outputs_dir).exists()
+
+
+def test_a_run_is_printed_whatever_its_tokenizer_is_made_of(plain: Trained) -> None:
+    run = load_run(plain.folder)
+    run.tokenizer.pre_tokenizer = PreTokenizer.custom(object())  # as Sudachi's words
+    assert repr(run) == f"Run({str(plain.folder)!r}, classes: bad, good)"
 
 
 def test_without_inspection_no_mistakes_are_shown_and_nobody_advises_more_epochs(

@@ -18,7 +18,7 @@ from headscope.errors import ConfigError, DataError, RunError, listed, os_messag
 from headscope.files import cache_folder, content_key
 from headscope.prediction import best_device, split_logits
 from headscope.run import Run, load_run, read_metric, save_json
-from headscope.terminal import terminal
+from headscope.terminal import Bar, terminal
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
@@ -28,28 +28,32 @@ from headscope.validation import check
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json.
 
-    Where that folder cannot be written, a warning says that they are not kept.
+    Those of a whole file are evaluations/<file>.json. Where that folder cannot be written, a
+    warning says that they are not kept.
     """
     console = terminal(console)
     run = load_run(Path(config.run))
-    dataset, split = _texts(config, run)
+    with Bar(console, "reading texts"):
+        dataset, split = _texts(config, run)
     if len(dataset) == 0:
         raise DataError(f"split {split} has no texts")
     data = config.data or run.config.data
     cache = cache_folder(data.cache_dir)
-    encoded = encode(run.tokenizer, dataset, cache, with_words=run.evidence is not None)
-    if encoded.words is not None and run.evidence is not None:
-        encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
-    sampler = TokenBudgetSampler(encoded.lengths, run.config.data.tokens_per_batch)
-    batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
-    logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
+    with Bar(console, "scoring"):
+        encoded = encode(run.tokenizer, dataset, cache, with_words=run.evidence is not None)
+        if encoded.words is not None and run.evidence is not None:
+            encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
+        sampler = TokenBudgetSampler(encoded.lengths, run.config.data.tokens_per_batch)
+        batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
+        logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
     found = scores(logits, targets, run.objective)
     shown = {str(run.folder): found}
     calibration = None
     if not run.config.data.multi_label:
         calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
         shown |= calibration.row(split)
-    name = f"{Path(data.path).stem}-{split}"
+    is_file = config.data is not None and config.split is None and Path(data.path).is_file()
+    name = Path(data.path).stem + ("" if is_file else f"-{split}")  # all of a file is no split
     is_learned = config.data is None and split == "train"
     learned = ", which it was trained on" if is_learned else ""
     show_scores(console, f"{name}, {len(dataset)} texts{learned}", shown)

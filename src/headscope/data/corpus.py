@@ -29,7 +29,7 @@ from headscope.data.columns import (
     values,
 )
 from headscope.data.rows import is_blank
-from headscope.data.source import load_source, reason, truncate_texts
+from headscope.data.source import load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.errors import DataError, listed, separator_hint, shown, warn
 from headscope.files import content_key
@@ -213,7 +213,8 @@ class Split:
             column = pa.FixedSizeListArray.from_arrays(pa.array(table.ravel()), len(classes))
         columns = dict(zip(text_columns(config), TEXT_COLUMNS, strict=False))
         texts = self.dataset.select_columns([*columns]).rename_columns(columns)
-        return texts.add_column("label", column)
+        with quiet():  # where rows were dropped, the others are copied
+            return texts.add_column("label", column)
 
 
 def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:

@@ -88,7 +88,7 @@ def show_report(console: Console, report: Report) -> None:
         rows |= report.calibration.row("test")
     if report.baseline is not None:
         rows[report.baseline_name] = report.baseline
-    title = f"test split of {report.config.data.path}, {len(report.targets)} texts"
+    title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
     show_confusion(console, report.labels, report.test)
     if CONTRIBUTIONS in facts:
