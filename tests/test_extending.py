@@ -20,7 +20,6 @@ from headscope.config import (
 from headscope.data.source import load_source
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
-from headscope.extension import is_import_path
 from headscope.model.classifier import build_attention
 from headscope.model.pooling import build_pooling
 from headscope.run import load_config
@@ -244,10 +243,3 @@ def test_a_package_that_is_not_there_is_named_before_anything_is_loaded(package:
     keys = [line.split(":")[0] for line in lines]
     assert keys == ["model.attention", "tokenizer.kind", "data.path"]
     assert all("expected an installed module gone" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    "value", ["mean", "my package.A", "a..b", ".a", "a.", "1a.b", "a/b.c", None, 3]
-)
-def test_what_is_no_import_path(value: object) -> None:
-    assert not is_import_path(value)

@@ -166,9 +166,3 @@ def test_a_damaged_file_of_a_run_is_named_in_one_line(tmp_path: Path, kind: str)
     ) as caught:
         read_json(path, dict)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_json_that_is_whole_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "file.json"
-    path.write_text('{"a": [1, 2.5, "\\u00e9", "\\ud83d\\ude00"]}')
-    assert read_json(path, dict) == {"a": [1, 2.5, "é", "😀"]}

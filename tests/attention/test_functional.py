@@ -10,7 +10,6 @@ from headscope.attention.functional import (
     Dropout,
     apply_dropout,
     causal_mask,
-    masked_softmax,
     merge_masks,
     window_mask,
 )
@@ -72,14 +71,6 @@ def test_gradients_are_those_of_the_formula() -> None:
         lambda query, key, value: attention_weights(query, key, mask) @ value, heads
     )
     assert torch.autograd.gradcheck(lambda *heads: attend(*heads, mask), heads)
-
-
-def test_the_softmax_of_scores_leaves_masked_keys_out() -> None:
-    scores = torch.tensor([[[[1.0, 2.0, 1000.0]]]])
-    weights = masked_softmax(scores, torch.tensor([[[[False, False, True]]]]))
-    torch.testing.assert_close(weights[0, 0, 0, :2], torch.tensor([1.0, 2.0]).softmax(0))
-    assert weights[0, 0, 0, 2] == 0
-    torch.testing.assert_close(masked_softmax(scores), scores.softmax(-1))
 
 
 def test_masks_are_merged_as_torch_means_them() -> None:
@@ -176,9 +167,3 @@ def test_the_share_is_rounded_a_little_and_never_by_more_than_a_tenth(
     assert (found == 0).double().mean().item() == pytest.approx(dropped_share, abs=error)
     if p < 1:
         assert found.max().item() == pytest.approx(1 / (1 - dropped_share))
-
-
-@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan")])
-def test_what_is_no_share_is_refused(p: float) -> None:
-    with pytest.raises(ValueError, match="expected a probability from 0 to 1"):
-        Dropout(p)

@@ -17,15 +17,6 @@ def test_it_is_a_rotation_of_each_pair() -> None:
     torch.testing.assert_close(turned.norm(dim=-1), heads.norm(dim=-1))
 
 
-def test_a_product_depends_on_the_distance_alone() -> None:
-    torch.manual_seed(0)
-    query, key = torch.randn(6), torch.randn(6)
-    rotary = RotaryPositions(6, 40)
-    queries, keys = (rotary(vector.expand(1, 1, 40, 6))[0, 0] for vector in (query, key))
-    torch.testing.assert_close(queries[3] @ keys[5], queries[30] @ keys[32])
-    assert not torch.isclose(queries[3] @ keys[5], queries[3] @ keys[9])
-
-
 def test_the_layer_becomes_aware_of_order() -> None:
     torch.manual_seed(0)
     tokens, order = torch.randn(1, 7, 12), torch.randperm(7)

@@ -116,7 +116,9 @@ def test_a_multi_label_run_has_sigmoids_in_transformers_and_a_note_on_thresholds
     save_thresholds(run, LABELS, torch.tensor([0.2, 0.5, 0.9]))
     theirs = their_model(exported(run))
     assert theirs.config.problem_type == "multi_label_classification"
-    assert "transformers has no thresholds" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "transformers has no thresholds" in shown
+    assert f"from_pretrained('{tmp_path / 'exported'}')" in shown
     inputs = their_inputs(run.parent / "exported", SINGLE)
     with torch.no_grad():
         found = theirs(**inputs, labels=torch.ones(len(SINGLE), len(LABELS)))

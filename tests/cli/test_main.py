@@ -427,12 +427,6 @@ def test_a_config_that_is_read_again_is_checked_and_nothing_in_it_is_resolved(
     assert re.match(f"error: run=outputs/first: config.yaml {fault}", shown), shown
 
 
-def test_a_text_with_what_looks_like_an_interpolation_is_kept(trained: list[TrainConfig]) -> None:
-    assert run("train", "name=first", r"inspection.probes=['a \${b}']") == 0
-    assert run("train", "resume=outputs/first") == 0
-    assert trained[0].inspection.probes == trained[1].inspection.probes == ["a ${b}"]
-
-
 def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headscope.training.train, "train", lambda config: 1 // 0)
     with pytest.raises(ZeroDivisionError):

@@ -227,11 +227,3 @@ def test_losses_of_several_batches_in_a_step_make_that_of_the_joined_batch(
         torch.testing.assert_close(
             found, loss(torch.cat([batch.rows for batch in step])), rtol=1e-12, atol=1e-12
         )
-
-
-def test_batches_of_another_size_begin_an_epoch_at_its_start() -> None:
-    finished = loader()
-    count = len(rows_of(finished))
-    resumed = loader()
-    resumed.load_state_dict({"done": count - 1, "of": count - 1})  # a whole epoch of larger batches
-    assert rows_of(resumed) == rows_of(loader())

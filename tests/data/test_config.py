@@ -10,24 +10,14 @@ from headscope.errors import ConfigError
 from headscope.validation import check, validate
 
 
-@pytest.mark.parametrize("path", ["imdb", "fancyzhx/ag_news", "some-org/some.name_1", "x/y"])
-def test_a_name_or_an_organisation_with_a_name_is_a_hub_id(path: str) -> None:
-    assert not is_local(path)
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["./reviews", "../x/y", "/data", "~/reviews", "a.csv", "org/a.txt", "a/b/c", "with space"],
-)
-def test_anything_else_is_a_path(path: str) -> None:
-    assert is_local(path)
-
-
-def test_a_folder_that_exists_is_a_path_whatever_its_name(
+def test_a_name_or_an_organisation_with_a_name_is_a_hub_id_unless_there_is_such_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for path in ("imdb", "fancyzhx/ag_news", "some-org/some.name_1", "x/y", "org/reviews"):
+        assert not is_local(path)
+    for path in ("./reviews", "../x/y", "/data", "~/reviews", "a.csv", "org/a.txt", "a/b/c", "a b"):
+        assert is_local(path)
     monkeypatch.chdir(tmp_path)
-    assert not is_local("org/reviews")
     (tmp_path / "org" / "reviews").mkdir(parents=True)
     assert is_local("org/reviews")
 

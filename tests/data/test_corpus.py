@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets
+from datasets import ClassLabel, Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.config import DataConfig
-from headscope.data.columns import numbers, tuples, values
 from headscope.data.corpus import (
     Corpus,
     Split,
@@ -85,30 +84,6 @@ def test_labels_of_every_kind_become_indices_into_their_names(
     wanted = [label.strip() if isinstance(label, str) else str(int(label)) for label in labels]
     found = [row for role in ("train", "validation", "test") for row in rows(corpus, role)]
     assert sorted(found) == sorted(zip(texts(40), wanted, strict=True))
-
-
-def test_integers_beside_a_gap_are_still_integers(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    lines = [f"{text},{'' if row == 7 else (3, 5)[row % 2]}" for row, text in enumerate(texts(40))]
-    (tmp_path / "gap.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
-    settings = DataConfig(path=str(tmp_path / "gap.csv"))
-    assert "column 'label': 1 of 40 rows are empty or null (the first is row 7)" in rejected(
-        settings
-    )
-    settings.drop_empty = True
-    with pytest.warns(
-        UserWarningMessage,
-        match=r"gap\.csv, split train: dropped 1 of 40 rows with an empty 'text' or 'label'",
-    ):
-        corpus = load_corpus(settings)
-    assert "Flattening" not in capfd.readouterr().err  # no bar of `datasets`
-    assert corpus.facts["rows dropped as empty"] == {"train": 1}
-    assert corpus.labels == ["3", "5"]
-    assert Counter(label for role in corpus.splits for _, label in rows(corpus, role)) == {
-        "3": 20,
-        "5": 19,
-    }
 
 
 def test_splits_may_name_the_same_classes_in_other_ways(tmp_path: Path) -> None:
@@ -317,19 +292,6 @@ def test_strings_that_are_not_utf8_are_rejected_with_their_row(column: str) -> N
         read(Dataset(pa.table(columns)), CONFIG)
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        pa.array([None], pa.binary()),
-        pa.array([None], pa.timestamp("s")),
-        pa.array([1]).cast(pa.decimal128(25, 2)),
-    ],
-)
-def test_a_label_is_an_integer_or_a_string(labels: pa.Array) -> None:
-    with pytest.raises(DataError, match=r"column 'stars': expected integers, strings or"):
-        read(Dataset(pa.table({"review": ["a"], "stars": labels})), CONFIG)
-
-
 @pytest.mark.parametrize("empty", [None, "", " \n\t\u3000", "\u200b\ufeff \u2060"])
 def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> None:
     dataset = reviews(["a", empty, "b", empty], [1, 2, 1, 2])
@@ -450,27 +412,3 @@ def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
             "texts also in train": 1,
             "texts under different labels": 0,
         }
-
-
-ROWS = Dataset.from_dict({"text": [f"text {row}" for row in range(23)], "label": list(range(23))})
-STORED = {
-    "whole": ROWS,
-    "in chunks": concatenate_datasets([ROWS, ROWS]),
-    "picked": ROWS.select([7, 3, 3, 21, 0]),
-    "picked twice": ROWS.select(range(22, -1, -2)).select([5, 1, 9]),
-    "one": ROWS.select([4]),
-    "none": ROWS.select([]),
-    "named": ROWS.cast_column("label", ClassLabel(num_classes=23)),
-}
-
-
-@pytest.mark.parametrize("dataset", STORED.values(), ids=STORED)
-def test_columns_read_some_rows_at_a_time_are_what_they_are_read_whole(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 4)
-    rows = dataset.to_list()
-    assert list(values(dataset, "text")) == [row["text"] for row in rows]
-    assert list(tuples(dataset, ["label", "text"])) == [(row["label"], row["text"]) for row in rows]
-    assert numbers(dataset, "label").dtype == np.int64
-    assert numbers(dataset, "label").tolist() == [row["label"] for row in rows]

@@ -116,14 +116,6 @@ def test_the_name_is_that_of_the_texts_however_they_are_stored(
     assert len(names) == 1
 
 
-def test_an_error_of_the_tokenizer_leaves_nothing(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer()
-    tokenizer.enable_truncation(4, strategy="only_second")  # which a text alone does not have
-    with pytest.raises(Exception, match="Truncation error"):
-        encode(tokenizer, DATASET, tmp_path)
-    assert list((tmp_path / "encoded").iterdir()) == []
-
-
 def test_ids_stay_on_disk_and_cannot_be_changed(tmp_path: Path) -> None:
     texts = encode(make_tokenizer(), DATASET, tmp_path)
     assert isinstance(texts.ids, np.memmap)

@@ -117,12 +117,6 @@ def test_each_token_has_the_ngrams_that_are_written_out() -> None:
     assert all(numbers.values())  # a number stands for one n-gram wherever it is
 
 
-def test_no_pair_reaches_across_a_special_token() -> None:
-    apart, together = words(["b", SPECIAL, "a"], ["b", SPECIAL, "a"]), words(["b", "a"], ["b", "a"])
-    assert len(known_ngrams(apart)) == 2
-    assert len(known_ngrams(together)) == 3
-
-
 def test_an_unknown_word_lives_on_by_its_letters() -> None:
     known = known_ngrams(words(["licence"], ["licence"], ["dog"], ["dog"]))
     unseen = known.find(words(["licences"]))

@@ -146,12 +146,13 @@ def test_what_cannot_be_trained_on_is_rejected_with_what_to_do(
 
 
 def test_rows_with_a_gap_are_dropped_if_wished_and_those_without_a_label_are_not(
-    tmp_path: Path,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.warns(
         UserWarningMessage, match="dropped 20 of 80 rows with an empty 'text' or 'label'"
     ):
         corpus = load_corpus(written(tmp_path, [["x", "y"], None, [], ["y"]] * 20, drop_empty=True))
+    assert "Flattening" not in capfd.readouterr().err  # no bar of `datasets`
     assert corpus.facts["rows dropped as empty"] == {"train": 20}
     assert sum(corpus.facts["sizes"].values()) == 60
     assert set(map(frozenset, found(corpus).values())) == {

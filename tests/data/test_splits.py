@@ -95,13 +95,6 @@ def test_a_cut_keeps_the_shares_of_the_classes() -> None:
     assert repeated == 0
 
 
-def test_a_few_texts_are_cut_even_where_not_every_class_fits_on_both_sides() -> None:
-    stays, off, _ = cut(labelled({0: 4, 1: 4}), 0.1, seed=0)
-    assert (len(stays), len(off)) == (7, 1)
-    stays, off, _ = cut(labelled({0: 9, 1: 1}), 0.2, seed=0)
-    assert (len(stays), len(off)) == (8, 2)
-
-
 def test_a_limit_keeps_the_shares_of_the_classes_and_the_order() -> None:
     dataset = labelled({0: 100, 1: 60, 2: 40})
     few = limited(dataset, 20, seed=0)

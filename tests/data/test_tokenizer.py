@@ -62,14 +62,6 @@ def test_text_without_spaces_is_cut_into_several_pieces(
     assert len(trained(config, tmp_path).encode(text).ids) >= 7
 
 
-def test_bytes_stand_for_what_was_never_seen(tmp_path: Path) -> None:
-    unseen = "Ελληνικά 🦔 \x00\x07 ไทย"
-    tokenizer = trained(TokenizerConfig("bpe", 300, lowercase=False), tmp_path)
-    encoding = tokenizer.encode(unseen)
-    assert tokenizer.decode(encoding.ids) == unicodedata.normalize("NFKC", unseen)
-    assert "[UNK]" not in encoding.tokens
-
-
 def test_wide_and_narrow_forms_are_one(tmp_path: Path, config: TokenizerConfig) -> None:
     tokenizer = trained(config, tmp_path)
     assert tokenizer.encode("ＡＢＣ カタカナ").ids == tokenizer.encode("ABC ｶﾀｶﾅ").ids

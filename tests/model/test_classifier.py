@@ -22,26 +22,6 @@ def classifier(num_segments: int = 1, **options: object) -> TextClassifier:
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(
-    positions: str, pooling: str
-) -> None:
-    model = classifier(positions=positions, pooling=pooling)
-    lengths = [5, 13, 7]
-    ids = torch.zeros(3, 13, dtype=torch.int64)
-    for row, length in enumerate(lengths):
-        ids[row, :length] = torch.randint(1, VOCABULARY, (length,))
-    padding = torch.arange(13) >= torch.tensor(lengths)[:, None]
-    together = model(ids, padding)
-    for row, length in enumerate(lengths):
-        torch.testing.assert_close(
-            model(ids[row : row + 1, :length])[0], together[row], rtol=0, atol=1e-12
-        )
-    ids[padding] = 7  # whatever stands at padding is not looked at
-    torch.testing.assert_close(model(ids, padding), together, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
 def test_the_order_of_tokens_matters(positions: str) -> None:
     model = classifier(positions=positions)
     ids = torch.randint(1, VOCABULARY, (1, 11))
@@ -103,21 +83,6 @@ def test_every_parameter_gets_a_gradient_and_padding_stays_zero() -> None:
     assert model.embedding.token.weight[0].abs().max() == 0
 
 
-def test_capture_sees_every_layer_and_changes_nothing() -> None:
-    model = classifier()
-    ids = torch.randint(1, VOCABULARY, (3, 7))
-    before = model(ids)
-    with capture(model, rows=[0, 2]) as maps:
-        # Watched, the last block makes all vectors.
-        torch.testing.assert_close(model(ids), before, rtol=0, atol=1e-12)
-    assert list(maps) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
-    assert all(weights.shape == (2, 11, 7, 7) for weights in maps.values())
-    with capture(model) as none_yet:
-        pass
-    model(ids)
-    assert none_yet == {}
-
-
 # --- the kinds of attention, of pooling and of masks that a configuration can ask for ---
 
 
@@ -160,10 +125,18 @@ def texts() -> tuple[torch.Tensor, torch.Tensor]:
     return ids.masked_fill(padding, 0), padding
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_no_logit_of_any_kind_of_attention(kind: str) -> None:
-    model, (ids, padding) = attending(**KINDS[kind]), texts()
+READ = [{"positions": places, "pooling": pool} for places in POSITIONS for pool in POOLINGS]
+
+
+@pytest.mark.parametrize("options", [*KINDS.values(), *READ], ids=str)
+def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(
+    options: dict[str, object],
+) -> None:
+    model, (ids, padding) = attending(**options), texts()
     together = model(ids, padding)
+    # Whatever stands at padding is not looked at.
+    other = model(ids.masked_fill(padding, 7), padding)
+    torch.testing.assert_close(other, together, rtol=0, atol=1e-12)
     for row in range(3):
         alone = model(ids[row : row + 1, ~padding[row]])
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)

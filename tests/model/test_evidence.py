@@ -130,12 +130,6 @@ def test_the_last_block_makes_the_same_first_vector_alone(
     assert {tuple(weights.shape) for weights in maps.values()} == {(TEXTS, 3, LENGTH, LENGTH)}
 
 
-def test_a_model_that_reads_evidence_raises_an_error_without(evidence: Evidence) -> None:
-    model = classifier()
-    with pytest.raises(ValueError, match="reads n-grams"):
-        model(*inputs(model, evidence)[:3])
-
-
 def test_evidence_reaches_the_values_past_the_norm(evidence: Evidence) -> None:
     """Twice the evidence moves a value by twice as much, which a norm before it would not let through."""
     model = classifier(num_layers=1)

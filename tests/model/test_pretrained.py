@@ -151,22 +151,6 @@ def test_gradients_are_those_of_transformers(
         torch.testing.assert_close(found[name], other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(
-    family: str, tmp_path: Path
-) -> None:
-    model = ours_from(save(peer(family), tmp_path)).double()
-    ids = torch.randint(FIRST_WORD, VOCABULARY, (4, 13), generator=torch.manual_seed(1))
-    padding = torch.arange(13) >= LENGTHS[:, None]
-    together = model(ids, padding)
-    for row, length in enumerate(LENGTHS.tolist()):
-        torch.testing.assert_close(
-            model(ids[row : row + 1, :length])[0], together[row], rtol=0, atol=1e-12
-        )
-    ids[padding] = 0
-    torch.testing.assert_close(model(ids, padding), together, rtol=0, atol=1e-12)
-
-
 def test_the_longest_text_fits(family: str, tmp_path: Path) -> None:
     model = ours_from(save(peer(family), tmp_path))
     assert find_checkpoint(str(tmp_path)).architecture.max_positions == PLACES

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
 from headscope.command_settings import VerifyConfig
@@ -155,9 +155,3 @@ def test_nan_fails_and_shapes_that_differ_are_an_error_and_not_broadcast() -> No
     assert not Precision().claim("name", "oracle", [zero, nan], [zero, zero]).holds
     with pytest.raises(ValueError, match=r"expected \[3, 3\], got \[1, 3\]"):
         Precision().claim("name", "oracle", [torch.zeros(1, 3)], [torch.zeros(3, 3)])
-
-
-def test_rounded_weights_are_held_by_the_type_without_loss() -> None:
-    linear = Precision(torch.bfloat16).draw_weights(nn.Linear(3, 5))
-    assert linear.weight.dtype == torch.float64
-    assert torch.equal(linear.weight.to(torch.bfloat16).double(), linear.weight)

@@ -85,3 +85,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_script("train", f"outputs_dir={outputs}", "name=first", *QUICK)
     assert f"tensorboard --logdir {outputs}" in done.stdout.splitlines()[-1]
     return outputs / "first"
+
+
+@pytest.fixture
+def soups(tmp_path: Path) -> Path:
+    """Return a file of 240 texts of three classes that nothing tells apart."""
+    names = [chr(97 + number % 26) + chr(97 + number // 26) for number in range(240)]
+    rows = [f"the {name} soup was had,{number % 3}" for number, name in enumerate(names)]
+    path = tmp_path / "soups.csv"
+    path.write_text("\n".join(["text,label", *rows]))
+    return path

@@ -17,15 +17,13 @@ needs_submitit = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_submitit
 def test_jobs_of_submitit_are_those_of_hydras_own_launcher(
-    process: Command, quick: list[str], tmp_path: Path
+    process: Command, quick: list[str], soups: Path, tmp_path: Path
 ) -> None:
-    names = [chr(97 + number % 26) + chr(97 + number // 26) for number in range(240)]
-    rows = [f"the {name} soup was had,{number % 3}" for number, name in enumerate(names)]
-    (tmp_path / "soups.csv").write_text("\n".join(["text,label", *rows]))
-    place = [f"outputs_dir={tmp_path}", "name=heads", f"data.path={tmp_path}/soups.csv"]
+    place = [f"outputs_dir={tmp_path}", "name=heads", f"data.path={soups}"]
     sweep = ["train", "-m", "data=files", *place, *quick[1:], "inspection=off", "baseline=false"]
     sweep.append("model.num_heads=2,3")
-    shown = process(*sweep, "hydra/launcher=submitit_local", code=2).stdout
+    launcher = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"]
+    shown = process(*sweep, *launcher, code=2).stdout
     folder = tmp_path / "heads"
     with (folder / "sweep.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
@@ -43,7 +41,6 @@ def test_jobs_of_submitit_are_those_of_hydras_own_launcher(
     again = process(*sweep, code=2)
     assert again.stdout.count("done before") == len(done) == 1
     assert again.stderr == failed[0]
-    process(*sweep, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5", code=2)
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.json")} == done
     assert sorted(path.name for path in folder.glob("*-????????")) == sorted(
         row["job"] for row in table

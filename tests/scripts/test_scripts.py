@@ -35,14 +35,6 @@ def test_each_script_hands_over_to_its_command(script: Command, path: Path) -> N
     assert f"Usage: headscope {path.stem} " in script(path.stem, "--help").stdout
 
 
-def test_bad_data_is_one_message_and_exit_code_2(script: Command, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.csv"
-    bad.write_text("text,label\nfine,a\n,b\n")
-    done = script("train", "data=files", f"data.path={bad}", f"outputs_dir={tmp_path}/o", code=2)
-    assert "bad.csv" in done.stderr
-    assert "1 of 2 rows are empty or null" in done.stderr
-
-
 def test_evaluate_gives_the_scores_that_training_gave(script: Command, trained: Path) -> None:
     shown = script("evaluate", f"run={trained}", "accelerator=cpu").stdout
     metrics = json.loads((trained / "metrics.json").read_text())["test"]
@@ -156,48 +148,11 @@ def test_a_run_without_a_record_gets_one(script: Command, trained: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_resume_goes_on_to_more_epochs(script: Command, trained: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(trained, folder)
-    before = json.loads((folder / "metrics.json").read_text())["training"]["steps"]
-    script("train", f"resume={folder}", "trainer.max_epochs=2")
-    assert json.loads((folder / "metrics.json").read_text())["training"]["steps"] == 2 * before
-    config = (folder / "config.yaml").read_text()
-    assert "max_epochs: 2" in config
-    assert "resume: null" in config
-
-
-@pytest.mark.slow
-def test_a_mistake_in_the_data_does_not_take_the_runs_name(
-    script: Command, quick: list[str], tmp_path: Path
-) -> None:
-    names = [chr(97 + number % 26) + chr(97 + number // 26) for number in range(300)]
-    rows = [
-        f"{'nice' if number % 2 else 'poor'} film about {name},{number % 2}"
-        for number, name in enumerate(names)
-    ]
-    (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows]))
-    place = [f"outputs_dir={tmp_path}/runs", "name=again", f"data.path={tmp_path}/reviews.csv"]
-    words = ["train", "data=files", *place, *quick, "data.label_column=stars", "baseline=false"]
-    (tmp_path / "broken.csv").write_text('review,stars\n"nice,1\n')
-    broken = script(
-        *words, "data.text_column=review", f"data.test_path={tmp_path}/broken.csv", code=2
-    )
-    assert "broken.csv, row 0" in broken.stderr
-    assert not (tmp_path / "runs").exists()
-    script(*words, "data.text_column=review")
-    assert (tmp_path / "runs/again/metrics.json").exists()
-
-
-@pytest.mark.slow
 def test_a_sweep_whose_parent_was_killed_goes_on_and_its_best_can_be_trained_again(
-    script: Command, quick: list[str], tmp_path: Path
+    script: Command, quick: list[str], soups: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sweep"
-    names = [chr(97 + number % 26) + chr(97 + number // 26) for number in range(240)]
-    rows = [f"the {name} soup was had,{number % 3}" for number, name in enumerate(names)]
-    (tmp_path / "soups.csv").write_text("\n".join(["text,label", *rows]))
-    place = [f"outputs_dir={tmp_path}", "name=sweep", f"data.path={tmp_path}/soups.csv"]
+    place = [f"outputs_dir={tmp_path}", "name=sweep", f"data.path={soups}"]
     sweep = ["data=files", *place, *quick[1:], "inspection=off", "baseline=false"]
     command = [sys.executable, "-m", "headscope", "train", *sweep]
     command += ["-m", "model.num_heads=2,4", "seed=range(2)"]

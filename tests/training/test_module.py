@@ -12,14 +12,13 @@ from headscope.model.classifier import TextClassifier
 from headscope.training.module import ClassifierModule, chosen_precision
 
 
-def module(total: int = 100, **options: float) -> ClassifierModule:
-    model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, num_layers=1, feedforward_size=5, evidence=False),
-        11,
-        2,
-        7,
-    )
-    return ClassifierModule(model, OptimizerConfig(**options), 2, total)
+def network(layers: int = 2) -> TextClassifier:
+    sizes = {"d_model": 6, "num_heads": 3, "num_layers": layers, "feedforward_size": 5}
+    return TextClassifier(ModelConfig(**sizes, evidence=False), 11, 2, 7)
+
+
+def module(model: TextClassifier | None = None, **options: float) -> ClassifierModule:
+    return ClassifierModule(model or network(1), OptimizerConfig(**options), 2, 100)
 
 
 def test_the_learning_rate_rises_then_falls_as_half_a_cosine() -> None:
@@ -43,15 +42,8 @@ def test_matrices_alone_are_decayed() -> None:
 
 
 def test_a_layer_learns_slower_the_deeper_it_lies() -> None:
-    model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False),
-        11,
-        2,
-        7,
-    )
-    trained = ClassifierModule(
-        model, OptimizerConfig(learning_rate=0.1, layer_decay=0.5, weight_decay=0.3), 2, 100
-    )
+    model = network()
+    trained = module(model, learning_rate=0.1, layer_decay=0.5, weight_decay=0.3)
     optimizer = trained.configure_optimizers()["optimizer"]
     rates = {
         id(weight): group["initial_lr"]
@@ -95,7 +87,7 @@ def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.M
 
 def stepped(model: TextClassifier, **options: float) -> dict[str, Any]:
     """Return what Lightning keeps of an optimizer after three steps."""
-    parts = ClassifierModule(model, OptimizerConfig(**options), 2, 100).configure_optimizers()
+    parts = module(model, **options).configure_optimizers()
     optimizer, schedule = parts["optimizer"], parts["lr_scheduler"]["scheduler"]
     for _ in range(3):
         model(torch.arange(1, 8)[None]).square().sum().backward()
@@ -109,22 +101,13 @@ def stepped(model: TextClassifier, **options: float) -> dict[str, Any]:
 def test_a_resumed_run_has_its_own_rates_and_the_moments_of_each_weight(
     before: float, after: float
 ) -> None:
-    model = TextClassifier(
-        ModelConfig(d_model=6, num_heads=3, num_layers=2, feedforward_size=5, evidence=False),
-        11,
-        2,
-        7,
-    )
+    model = network()
     for weight in model.encoder.blocks[0].parameters():
         weight.requires_grad_(False)  # nothing is remembered of what is frozen
     kept = stepped(model, layer_decay=before, learning_rate=0.1)
-    layout = ClassifierModule(
-        model, OptimizerConfig(layer_decay=before), 2, 100
-    ).configure_optimizers()["optimizer"]
+    layout = module(model, layer_decay=before).configure_optimizers()["optimizer"]
     layout.load_state_dict(kept["optimizer_states"][0])
-    on = ClassifierModule(
-        model, OptimizerConfig(layer_decay=after, learning_rate=0.2, weight_decay=0.7), 2, 100
-    )
+    on = module(model, layer_decay=after, learning_rate=0.2, weight_decay=0.7)
     on.on_load_checkpoint(kept)
     parts = on.configure_optimizers()
     optimizer, schedule = parts["optimizer"], parts["lr_scheduler"]["scheduler"]

@@ -1,6 +1,5 @@
 """The texts that a model is most wrong about: which they are, and what their page shows."""
 
-import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from headscope.training import heads as module
 from headscope.training.heads import MOST_BYTES, most_wrong, tokens_that_fit
 from headscope.training.train import train
 from pages import Shown, texts_of
-from training_runs import HOSTILE, Trained
+from training_runs import HOSTILE, Rows, Trained, reviews
 
 Maker = Callable[..., TrainConfig]
 
@@ -29,9 +28,9 @@ def texts_on(path: Path) -> list[Shown]:
     return texts_of(path.read_text("utf-8"))
 
 
-def hardly_trained(small_config: Maker) -> TrainConfig:
+def hardly_trained(small_config: Maker, rows: Rows | None = None) -> TrainConfig:
     """Return a training that leaves mistakes: two steps, and no word that counting knows already."""
-    config = small_config(max_steps=2)
+    config = small_config(rows=rows, max_steps=2)
     config.model.evidence = False
     return config
 
@@ -123,38 +122,25 @@ def test_the_maps_are_those_of_the_whole_text_and_numbers_count_all_of_it(
     assert one.arrays["pooling"].shape == (5,)
 
 
-@pytest.mark.parametrize(("enabled", "count"), [(False, 20), (True, 0)])
-def test_it_can_be_left_out(small_config: Maker, enabled: bool, count: int | None) -> None:
-    config = hardly_trained(small_config)
-    config.inspection.enabled, config.inspection.most_wrong = enabled, count
-    output = io.StringIO()
+@pytest.mark.parametrize("are_wanted", [False, True])
+def test_without_mistakes_there_is_no_page_nor_where_none_is_wanted(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch, are_wanted: bool
+) -> None:
+    config, output = hardly_trained(small_config), io.StringIO()
+    if are_wanted:
+        monkeypatch.setattr(module, "most_wrong", lambda *_: {})
+    else:
+        config.inspection.most_wrong = 0
     report = train(config, Console(file=output))
     assert report.most_wrong is None
     assert not (report.folder / "most_wrong.html").exists()
     assert "most wrong:" not in output.getvalue()
 
 
-def test_a_model_without_mistakes_leaves_no_page(
-    small_config: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "most_wrong", lambda *_: {})
-    report = train(hardly_trained(small_config))
-    assert report.most_wrong is None
-    assert not (report.folder / "most_wrong.html").exists()
-
-
 def test_both_texts_of_a_pair_are_shown(small_config: Maker) -> None:
-    config = hardly_trained(small_config)
-    path = Path(config.data.path)
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [
-            [text, f"second {place}", label]
-            for place, (text, label) in enumerate(csv.reader(file))
-            if place
-        ]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["text", "other", "label"], *rows])
-    config.data.text_pair_column, config.inspection.max_tokens = "other", 8
+    rows = [row | {"other": f"second {place}"} for place, row in enumerate(reviews())]
+    config = hardly_trained(small_config, rows)
+    config.tokenizer.kind, config.inspection.max_tokens = "words", 8
     shown = texts_on(train(config).folder / "most_wrong.html")
     assert all(JOIN + "second " in one.text["text"] for one in shown)
     assert len(shown) > 2

@@ -203,6 +203,7 @@ def test_labels_that_a_run_was_not_trained_on_are_refused(
     config = small_config(rows=comments())
     with pytest.raises(DataError, match=r"with data\.multi_label=true"):
         train(replace(config, data=replace(config.data, multi_label=False)))
+    assert not Path(config.outputs_dir).exists()  # the name of the run is free
     with pytest.raises(
         ConfigError, match=r"data\.multi_label: .* was trained on texts of one label each"
     ):

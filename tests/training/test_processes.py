@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,17 +15,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from headscope.cli.main import main
 from headscope.config import TrainConfig, TrainerConfig
+from headscope.data import datamodule
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError
 from headscope.run import load_run
 from headscope.training import distributed as processes
+from headscope.training import module
+from headscope.training import train as train_module
 from headscope.training.distributed import LostProcessError, check_devices, is_worker, joined
 from headscope.training.module import total_steps
+from headscope.training.train import train
+from training import joined_run
 from training_runs import reviews, write
 
 Maker = Callable[..., TrainConfig]
-HERE = Path(__file__).parent
 
 
 # What is told before anything starts.
@@ -119,23 +125,42 @@ def command(texts: Path, folder: Path, name: str, *more: str) -> list[str]:
         "train", f"data.path={texts}", f"data.cache_dir={texts.parent}", f"outputs_dir={folder}", f"name={name}",
         "trainer.accelerator=cpu", "trainer.devices=2", "baseline=false", "data.tokens_per_batch=256",
         "data.max_length=32", "tokenizer.vocab_size=300", "model.d_model=12", "model.num_heads=3",
-        "model.feedforward_size=24", "inspection.causes=4", "trainer.progress=false", *more,
+        "model.feedforward_size=24", "inspection.causes=4", "inspection.most_wrong=0", "trainer.progress=false", *more,
     ]  # fmt: skip
 
 
-def started(words: list[str], **environment: str) -> "subprocess.Popen[str]":
-    threads = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning"}
-    found = os.environ | threads | environment
-    arguments = [sys.executable, "-m", *words]
+QUICK = ("inspection.enabled=false", "trainer.max_epochs=1")
+DROPPING = ("model.dropout=0.3", "trainer.max_epochs=4")
+
+
+def started(words: list[str]) -> "subprocess.Popen[str]":
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning"}
     return subprocess.Popen(
-        arguments, env=found, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", *words],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+
+
+def free_port() -> str:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return str(listening.getsockname()[1])
 
 
 def run(*words: str) -> "subprocess.CompletedProcess[str]":
     process = started(["headscope", *words])
     output, errors = process.communicate(timeout=120)
     return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+
+def run_here(*words: str) -> None:
+    """Run a command of one process in this one, which has imported everything already."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert not ended.value.code
 
 
 def files(folder: Path) -> set[str]:
@@ -145,71 +170,68 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("evidence", "class_weights"), [("True", "balanced"), ("False", "none")])
 def test_twenty_steps_of_two_processes_are_those_of_the_joined_batches(
-    tmp_path: Path, evidence: str, class_weights: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
-    for devices, starter in (
-        (1, []),
-        (2, ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]),
-    ):
-        # A module in one process, a script in two: torchrun takes a path.
-        words = [
-            HERE / "joined_run.py",
-            tmp_path,
-            f"on-{devices}",
-            devices,
-            evidence,
-            class_weights,
-        ]
-        script = [str(word) for word in words]
-        command = [sys.executable, *(["-m"] if starter else []), *starter, *script]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        process = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert process.returncode == 0, process.stderr
-        path = tmp_path / f"outputs/on-{devices}/checkpoints/last.ckpt"
-        found.append(torch.load(path, weights_only=True))
-    one, two = found
-    assert one["global_step"] == two["global_step"] == 20
-    assert {
-        weight.dtype for weight in one["state_dict"].values() if weight.is_floating_point()
-    } == {torch.float64}
-    for name, weight in one["state_dict"].items():
-        torch.testing.assert_close(weight, two["state_dict"][name], rtol=0, atol=1e-12)
+    monkeypatch.setattr(module, "chosen_precision", lambda settings: "64-true")
+    monkeypatch.setattr(train_module, "chosen_precision", lambda settings: "64-true")
+    ports = [free_port() for _ in joined_run.CASES]
+    script = [str(Path(joined_run.__file__)), str(tmp_path), *ports]  # torchrun takes a path
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    process = subprocess.run(
+        [*torchrun, *script], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert process.returncode == 0, process.stderr
+    monkeypatch.setattr(datamodule, "TokenBudgetSampler", joined_run.Joined)
+    for name in joined_run.CASES:
+        train(joined_run.configuration(tmp_path, name, devices=1))
+        one, two = (
+            torch.load(tmp_path / f"outputs/{name}-{on}/checkpoints/last.ckpt", weights_only=True)
+            for on in (1, 2)
+        )
+        assert one["global_step"] == two["global_step"] == 20
+        assert {
+            weight.dtype for weight in one["state_dict"].values() if weight.is_floating_point()
+        } == {torch.float64}
+        for key, weight in one["state_dict"].items():
+            torch.testing.assert_close(weight, two["state_dict"][key], rtol=0, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def two(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of two processes that nothing has broken off."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    done = run(*command(texts, folder, "two", *DROPPING))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epoch  2") == 1
+    assert [line for line in done.stderr.splitlines() if "note:" not in line] == []
+    return folder / "two"
 
 
 @pytest.mark.slow
 def test_a_run_of_two_processes_leaves_what_one_leaves_and_is_used_as_that(
-    texts: Path, tmp_path: Path
+    texts: Path, two: Path, tmp_path: Path
 ) -> None:
-    more = ("inspection.most_wrong=0", "trainer.max_epochs=2")
-    two = run(*command(texts, tmp_path, "two", *more))
-    one = run(*command(texts, tmp_path, "one", *more, "trainer.devices=1"))
-    assert (two.returncode, one.returncode) == (0, 0), two.stderr + one.stderr
-    assert files(tmp_path / "two") == files(tmp_path / "one")
-    assert two.stdout.count("epoch  2") == 1
-    assert [line for line in two.stderr.splitlines() if "note:" not in line] == []
-    trained = load_run(tmp_path / "two")
+    run_here(*command(texts, tmp_path, "one", *DROPPING, "trainer.devices=1"))
+    one = tmp_path / "one"
+    assert files(two) == files(one)
+    trained = load_run(two)
     assert trained.config.trainer.devices == 2
     steps = [
-        json.loads((tmp_path / name / "heads/index.json").read_text())["steps"]
-        for name in ("one", "two")
+        json.loads((folder / "heads/index.json").read_text())["steps"] for folder in (one, two)
     ]
-    assert len(steps[0]) == len(steps[1]) == 3  # before training and at each validation
-    scored = run("evaluate", f"run={tmp_path}/two", "accelerator=cpu")
-    assert scored.returncode == 0, scored.stderr
+    assert len(steps[0]) == len(steps[1]) == 5  # before training and at each validation
+    run_here("evaluate", f"run={two}", "accelerator=cpu")
     assert trained.predict(["a lovely film"])[0].label in ("good", "bad")
 
 
 @pytest.mark.slow
 def test_two_machines_are_joined_by_torchrun(texts: Path, tmp_path: Path) -> None:
-    words = command(
-        texts, tmp_path, "two", "trainer.devices=1", "trainer.num_nodes=2", "trainer.max_epochs=1"
-    )
+    words = command(texts, tmp_path, "two", *QUICK, "trainer.devices=1", "trainer.num_nodes=2")
     starter = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-    starter.append(f"--rdzv-endpoint=localhost:29{os.getpid() % 900 + 100}")
+    starter.append(f"--rdzv-endpoint=localhost:{free_port()}")
     nodes = [started([*starter, "-m", "headscope", *words]) for _ in range(2)]
     said = [node.communicate(timeout=120) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
@@ -232,18 +254,18 @@ def children(process: "subprocess.Popen[str]") -> list[int]:
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_the_run_which_goes_on_to_the_same_end(texts: Path, tmp_path: Path) -> None:
-    more = ("model.dropout=0.3", "inspection.enabled=false", "trainer.max_epochs=9")
-    process = started(["headscope", *command(texts, tmp_path, "broken", *more)])
-    after("epoch  2", process)
+def test_ctrl_c_saves_the_run_which_goes_on_to_the_same_end(
+    texts: Path, two: Path, tmp_path: Path
+) -> None:
+    process = started(["headscope", *command(texts, tmp_path, "broken", *DROPPING)])
+    after("epoch  1", process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     line = rf"stopped by Ctrl-C at step \d+; resume it: headscope train resume={tmp_path}/broken"
     assert (process.returncode, bool(re.fullmatch(line, errors.strip()))) == (130, True), errors
     assert run("train", f"resume={tmp_path}/broken").returncode == 0
-    assert run(*command(texts, tmp_path, "whole", *more)).returncode == 0
     broken, whole = (
-        (tmp_path / run / "model.safetensors").read_bytes() for run in ("broken", "whole")
+        (folder / "model.safetensors").read_bytes() for folder in (tmp_path / "broken", two)
     )
     assert broken == whole
 
@@ -253,7 +275,7 @@ def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on_with_one(
     texts: Path, tmp_path: Path
 ) -> None:
     process = started(["headscope", *command(texts, tmp_path, "run", "trainer.max_epochs=40")])
-    after("epoch  3", process)
+    after("epoch  2", process)
     workers = children(process)
     assert len(workers) == 2
     begun = time.monotonic()
@@ -265,8 +287,8 @@ def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on_with_one(
     assert process.returncode == 1
     with pytest.raises(ProcessLookupError):
         os.kill(workers[0], 0)
-    alone = run("train", f"resume={tmp_path}/run", "trainer.devices=1", "trainer.max_epochs=6")
-    assert alone.returncode == 0, alone.stderr  # the last checkpoint is that of an epoch's end
+    # The last checkpoint is that of an epoch's end.
+    run_here("train", f"resume={tmp_path}/run", "trainer.devices=1", "trainer.max_epochs=6")
     assert load_run(tmp_path / "run").config.trainer.devices == 1
 
 
@@ -274,8 +296,10 @@ def test_a_process_that_is_killed_ends_the_other_and_the_run_goes_on_with_one(
 def test_when_the_parent_is_killed_its_processes_save_the_run_and_end(
     texts: Path, tmp_path: Path
 ) -> None:
-    process = started(["headscope", *command(texts, tmp_path, "run", "trainer.max_epochs=400")])
-    after("epoch  2", process)
+    process = started(
+        ["headscope", *command(texts, tmp_path, "run", *QUICK, "trainer.max_epochs=400")]
+    )
+    after("epoch  1", process)
     process.kill()
     # The pipe is theirs too: it closes when they have ended.
     _, errors = process.communicate(timeout=60)
@@ -286,10 +310,10 @@ def test_when_the_parent_is_killed_its_processes_save_the_run_and_end(
 def test_a_sweep_of_two_processes_a_job_goes_on_after_one_that_fails(
     texts: Path, tmp_path: Path
 ) -> None:
-    words = command(texts, tmp_path, "sweep", "trainer.max_epochs=1", "inspection.enabled=false")
-    found = run(*words, "-m", "optimizer.learning_rate=0.01,1e30", "optimizer.gradient_clip=0")
+    words = command(texts, tmp_path, "sweep", *QUICK, "optimizer.gradient_clip=0")
+    found = run(*words, "-m", "optimizer.learning_rate=1e30,0.01")
     assert found.returncode == 1, found.stderr
     assert "error: the loss is NaN or infinite at step" in found.stderr
     with (tmp_path / "sweep/sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["status"].split(":")[0] for row in rows] == ["done", "failed"]
+    assert [row["status"].split(":")[0] for row in rows] == ["failed", "done"]

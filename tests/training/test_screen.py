@@ -13,8 +13,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from headscope.cli.sweep import RESULTS, VALIDATION, averaged, by_configuration, write_table
-from headscope.training import scores
+from headscope.cli.sweep import RESULTS, averaged, by_configuration, write_table
 from headscope.training.console import ignore_broken_pipe, show_confusion, show_scores, show_sweep
 from headscope.training.scores import MultiLabelScores, Scores
 
@@ -224,7 +223,3 @@ def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
     rows = [line.split()[:2] for line in shown(tmp_path).splitlines() if line.strip()[:1].isdigit()]
     assert rows == [["2", "0.3000"], ["4", "0.5000"], ["1", "0.7000"]]
     assert "seed: 17" in (tmp_path / "best.yaml").read_text()
-
-
-def test_the_results_of_a_row_are_the_scores_of_a_run() -> None:
-    assert RESULTS[len(VALIDATION) : -1] == tuple(f"test_{name}" for name in scores.SCORES)
