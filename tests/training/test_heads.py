@@ -82,6 +82,21 @@ def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_
     assert "text_1/layer_1/levels" in between
 
 
+def test_the_number_of_texts_is_the_same_wherever_it_is_written(
+    small_config: Maker,
+) -> None:
+    config = small_config(max_steps=2)
+    config.inspection.causes = 4
+    report = train(config)
+    index = read_index(report.folder / "heads")
+    assert index.kept is not None
+    arrays = read_step(report.folder / "heads" / f"step_{index.kept:012d}.npz")
+    count = int(arrays["studied"])
+    assert count > 4  # heads that are inconclusive on the first texts are ablated on more
+    assert report.facts_of_training["loss without a head"]["texts"] == count
+    assert index.notes["causes"].endswith(f"on 4 texts, each head ablated on up to {count}")
+
+
 def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
     run, index = load_run(plain.folder), read_index(plain.folder / "heads")
     arrays = read_step(

@@ -31,6 +31,7 @@ from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.files import MIB
 from headscope.heads import contributions, measures
+from headscope.heads.ablation import most_texts
 from headscope.heads.capture import (
     HEADED,
     Change,
@@ -423,9 +424,10 @@ def record_study(
             if name == "probabilities" or name.startswith(("contributions/", "without/"))
         }
     recorder.index.kept = step
-    recorder.index.notes["causes"] = (
-        f"measured at step {step}, the best checkpoint, on {study.texts} texts"
-    )
+    texts = f"{study.texts} texts"
+    if (most := most_texts(study.effects.values())) > study.texts:  # inconclusive on the first
+        texts += f", each head ablated on up to {most}"
+    recorder.index.notes["causes"] = f"measured at step {step}, the best checkpoint, on {texts}"
     return recorder.amend(step, arrays)
 
 

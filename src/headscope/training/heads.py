@@ -14,7 +14,7 @@ from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
-from headscope.heads.ablation import headline
+from headscope.heads.ablation import headline, most_texts
 from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.report import (
@@ -93,7 +93,7 @@ def study_heads(
     temperature = report.temperature
     record_study(logger.recorder, step, result, model, probes, module.objective, temperature)
     report.facts_of_training |= {
-        ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
+        ABLATION: {"texts": most_texts(result.effects.values()), "heads": result.loss_increases()},
         HEADLINE: headline(result.effects),
     }
 
