@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ from headscope.files import PARTIAL
 from training_runs import reviews, write
 
 
-def training(folder: Path, temporary: Path | None = None, **fault: Any) -> Case:
+def training(
+    folder: Path, temporary: Path | None = None, words: Sequence[str] = (), **fault: Any
+) -> Case:
     """Return a small training in an empty folder; temporary files lie in `temporary`, or in the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     temporary = temporary or folder / "tmp"
     for path in (folder, temporary):
         path.mkdir(parents=True, exist_ok=True)
     write(folder / "reviews.csv", reviews(80))
-    return Case(TRAIN, str(folder), environment={"TMPDIR": str(temporary)}, **fault)
+    return Case([*TRAIN, *words], str(folder), environment={"TMPDIR": str(temporary)}, **fault)
 
 
 @dataclass
@@ -31,8 +34,8 @@ class Whole:
     seconds: float
 
     @classmethod
-    def trained(cls, server: Server, folder: Path) -> "Whole":
-        outcome = server.run(training(folder))
+    def trained(cls, server: Server, folder: Path, words: Sequence[str] = ()) -> "Whole":
+        outcome = server.run(training(folder, words=words))
         assert outcome.mistakes([0]) == [], outcome.stderr
         run = folder / "outputs/run"
         weights = (run / "model.safetensors").read_bytes()
@@ -42,7 +45,7 @@ class Whole:
         """Go on with a training that was broken off, and say in what it differs; an empty list if in nothing."""
         folder = Path(broken.folder)
         can_resume = (folder / "outputs/run/config.yaml").exists()
-        arguments = ["train", "resume=outputs/run"] if can_resume else TRAIN
+        arguments = ["train", "resume=outputs/run"] if can_resume else broken.arguments
         outcome: Outcome = server.run(
             replace(broken, arguments=arguments, do="", kill_after=None, largest_file=None)
         )

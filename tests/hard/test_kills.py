@@ -13,6 +13,7 @@ from hard.interrupted import Whole, training
 
 SLICES = 160  # of the operations of a training, a test each: every 160th of them, beginning with the 1st, 2nd ...
 MEMORY = Path("/dev/shm")
+AVERAGED = ["trainer.accumulate=3", "trainer.ema_decay=0.9"]
 
 
 @pytest.fixture(params=["one file system", "two file systems"])
@@ -62,3 +63,20 @@ def test_killed_in_the_middle_of_writing_a_file(
     outcome = server.run(case)
     mistakes = outcome.mistakes([-25]) or whole.mistakes_of(server, case)  # SIGXFSZ
     judge("killed in the middle of writing a file", f"{size:,} bytes, {temporary}", mistakes)
+
+
+@pytest.fixture(scope="session")
+def averaged(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Return a training of averaged weights and accumulated gradients that nobody disturbed."""
+    return Whole.trained(server, tmp_path_factory.mktemp("averaged"), AVERAGED)
+
+
+@pytest.mark.parametrize("moment", range(14))
+def test_killed_with_averaged_weights(
+    server: Server, averaged: Whole, judge: Judge, tmp_path: Path, moment: int
+) -> None:
+    seconds = averaged.seconds * (moment + 1) / 15
+    case = training(tmp_path / "here", words=AVERAGED, kill_after=seconds)
+    outcome = server.run(case)
+    mistakes = outcome.mistakes([-9, 0]) or averaged.mistakes_of(server, case)
+    judge("kill -9 with averaged weights", f"after {seconds:.3f} s", mistakes)

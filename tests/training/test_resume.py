@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch import LightningModule
 
 from headscope.config import TrainConfig
 from headscope.data.datamodule import TextDataModule
@@ -26,6 +27,7 @@ from headscope.run import (
     save_weights,
 )
 from headscope.signals import Stopped
+from headscope.training.callbacks import AveragedWeights
 from headscope.training.resume import BEST, LAST, RunLock, check_kept, check_progress, resume_point
 from headscope.training.train import train
 from training_runs import Rows, Trained, changed, comments, reviews
@@ -75,6 +77,18 @@ def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     resumed = train(replace(broken, resume=str(folder)))
     assert resumed.facts_of_training == whole.facts_of_training
     assert (folder / WEIGHTS).read_bytes() == (whole.folder / WEIGHTS).read_bytes()
+
+
+def test_averaging_leaves_the_tables_of_the_model_as_they_are() -> None:
+    """A resumed run makes rotary's tables anew, so their average must equal them to the bit."""
+    module = LightningModule()
+    module.register_buffer("table", torch.rand(1000), persistent=False)
+    averages = AveragedWeights(decay=0.9)
+    averages.setup(None, module, "fit")  # type: ignore[arg-type]
+    assert averages._average_model is not None
+    for _ in range(3):
+        averages._average_model.update_parameters(module)
+    assert torch.equal(averages._average_model.module.table, module.table)  # type: ignore[arg-type]
 
 
 def test_a_second_ctrl_c_ends_at_once(

@@ -40,6 +40,11 @@ class AveragedWeights(EMAWeightAveraging):
     Lightning swaps the average in for each validation. `decay` is its share that a step keeps.
     """
 
+    def __init__(self, decay: float) -> None:
+        # Tables such as rotary's are copied: their average would differ from them by rounding, and
+        # a resumed run, whose checkpoint has no such table, from an unbroken one.
+        super().__init__(use_buffers=False, decay=decay)
+
     @contextmanager
     def in_place(self, pl_module: LightningModule) -> Iterator[None]:
         """Swap the average in until the block is left."""
