@@ -152,9 +152,8 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     assert run.predict(["the film was lovely"])[0].probabilities.keys() == {"bad", "good"}
     monkeypatch.setenv("HEADSCOPE_ALLOW_CODE", "1")
     assert headscope.load(folder).predict(["cold day"]) == run.predict(["cold day"])
-    with headscope.capture(run.model) as maps:
-        run.predict(["it was awful"])
-    assert all(weights.shape[1] == 3 for weights in maps.values())
+    (maps,) = run.maps(["it was awful"])
+    assert all(len(weights) == 3 for weights in maps.values())
     assert len(maps) == 2
     sys.modules.pop("my_package")
     (tmp_path / "my_package.py").unlink()

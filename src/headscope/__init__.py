@@ -1,6 +1,6 @@
 """headscope trains Transformer text classifiers and shows what every attention head does.
 
-    run = headscope.load("outputs/first")     a finished run: run.predict([...]), run.explain("...")
+    run = headscope.load("outputs/first")     a finished run: predict, explain, maps, show
     with headscope.capture(model) as maps:    attention weights of every head of a torch module
     headscope.show(model, tokenizer, text)    every head of a transformers classifier, in a notebook
     headscope.RecordHeads(...)                Lightning's callback: heads at every validation

@@ -41,6 +41,7 @@ from headscope.data.tokenizer import as_json, load_tokenizer, shown_tokens
 from headscope.errors import ConfigError, RunError, listed, warn
 from headscope.extension import check_allowed
 from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
+from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
@@ -134,8 +135,14 @@ class Run:
         positions, padding included; by default 2048 on a CPU, else 65536.
 
         Raises:
-            ValueError: for a text where a pair is expected, or a pair where a text is.
+            ValueError: for a text where a pair is expected, or a pair where a text is; or within
+                `headscope.capture` of the model, whose maps would be those of the last batch.
         """
+        if is_observed(self.model):
+            raise ValueError(
+                "predict: expected no capture of run.model around it: texts run in batches by "
+                "length, so a map would belong to another text; call run.maps(texts)"
+            )
         parts = self._parts(texts)
         if not parts:
             return []
@@ -153,6 +160,19 @@ class Run:
             labels = [answer] if isinstance(answer, str) else answer
             predictions.append(Prediction(labels, dict(zip(self.labels, row, strict=True))))
         return predictions
+
+    def maps(self, texts: Sequence[TextOrPair]) -> list[dict[str, Float[Tensor, "H Q K"]]]:
+        """Return the attention weights of each text, in order: layer name -> [head, query, key].
+
+        Each text runs alone, so there is no padding. Texts, pairs and errors are as in `predict`.
+        """
+        maps = []
+        for part in self._parts(texts):
+            batch = TextBatches(encode_texts(self.tokenizer, [part], self.evidence))[[0]]
+            with torch.no_grad(), capture(self.model.eval()) as layers:
+                self.model(*moved(batch, self.device).inputs)
+            maps.append({name: weights[0].cpu() for name, weights in layers.items()})
+        return maps
 
     def explain(self, text: TextOrPair, label: str | None = None) -> Explanation:
         """Return what each head adds from each token to the log-odds of a text's class.

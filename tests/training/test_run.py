@@ -16,8 +16,10 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from headscope.cli.inspect import measure
 from headscope.command_settings import InspectConfig
 from headscope.config import ModelConfig, TrainConfig
+from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError
+from headscope.heads.capture import capture
 from headscope.prediction import split_logits
 from headscope.run import load_run, read_metric, save_config
 from headscope.training.module import ClassifierModule
@@ -57,6 +59,26 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
     assert not list(folder.rglob("*.pkl"))
     for checkpoint in (folder / "checkpoints").iterdir():
         torch.load(checkpoint, weights_only=True)  # nothing that would have to be trusted
+
+
+def test_maps_are_those_of_each_text_and_a_capture_of_predict_is_an_error(plain: Trained) -> None:
+    run = load_run(plain.folder)
+    texts = ["the film was lovely " * 4, "dark", "the day was"]
+    with (
+        capture(run.model),
+        pytest.raises(ValueError, match=r"predict: expected no capture .* call run\.maps\(texts\)"),
+    ):
+        run.predict(texts)
+    for text, maps in zip(texts, run.maps(texts), strict=True):
+        T = len(run.tokenizer.encode(text))
+        assert {tuple(weights.shape) for weights in maps.values()} == {(3, T, T)}
+        with capture(run.model) as alone:
+            run.model(
+                *TextBatches(encode_texts(run.tokenizer, [(text,)], run.evidence))[[0]].inputs
+            )
+        assert all(torch.equal(weights, alone[name][0]) for name, weights in maps.items())
+    assert run.predict(texts) == run.predict(texts)  # the capture has ended
+    assert run.maps([]) == []
 
 
 def test_the_kept_weights_are_those_of_the_lowest_validation_loss(plain: Trained) -> None:

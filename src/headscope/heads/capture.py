@@ -47,6 +47,8 @@ def capture(
 ) -> Iterator[dict[str, Tensor]]:
     """Fill a dictionary, layer name -> weights [row, head, query, key], whenever the model runs.
 
+    It holds the last forward pass. `Run.predict` makes several: use `Run.maps` for texts of a run.
+
         with capture(model, rows=[0, 2]) as maps:
             model(token_ids, key_padding_mask)
         maps["encoder.blocks.0.attention"]  # [2, H, T, T], float32
@@ -98,6 +100,12 @@ def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -
         if observes_transformers:
             stack.enter_context(observe_transformers(model, observer))
         yield
+
+
+def is_observed(model: nn.Module) -> bool:
+    """Tell whether an attention layer of headscope or torch in the model has an observer."""
+    layers = (getattr(layer.forward, "ours", layer) for layer in model.modules())
+    return any(getattr(layer, "observer", None) is not None for layer in layers)
 
 
 def _call_both(
