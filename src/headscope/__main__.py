@@ -3,11 +3,16 @@
 A signal ends it with one line and a shell's exit code, also while `headscope.cli.main` is imported.
 """
 
+import os
+
 from headscope.signals import end, ended_by_signals, take_signals
 
 
 def main() -> None:
     """Run the command line of the process, and exit."""
+    # For OpenMP, which reads it as torch is imported: threads that wait by spinning take the cores
+    # from other processes. Processes that a command starts inherit it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     take_signals(end)
     from headscope.cli import main as cli
 

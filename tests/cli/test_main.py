@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import resource
 import shlex
@@ -425,6 +426,21 @@ def test_a_config_that_is_read_again_is_checked_and_nothing_in_it_is_resolved(
     fault = f"does not fit this version of headscope: {words}" if words else "is damaged"
     shown = capsys.readouterr().err
     assert re.match(f"error: run=outputs/first: config.yaml {fault}", shown), shown
+
+
+@pytest.mark.parametrize("given", [None, "active"])
+def test_idle_threads_sleep_unless_the_user_chose(given: str | None) -> None:
+    """It counts for torch alone if it is set before torch is imported."""
+    code = (
+        "import os, sys; from headscope.__main__ import main; sys.argv[1:] = ['--help'];"
+        "main(); print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == f"{given or 'passive'} False"
 
 
 def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

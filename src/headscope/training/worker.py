@@ -16,6 +16,7 @@ from headscope.signals import ended_by_signals
 
 def main() -> None:
     """Train what the file says, and exit."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in `headscope.__main__`
     warnings_as_notes()
     with ended_by_signals(is_silent=os.environ.get("RANK", "0") != "0"):
         from headscope.training.distributed import end_with_parent, report_error
