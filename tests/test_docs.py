@@ -63,10 +63,13 @@ def code_of(page: str) -> list[str]:
 def test_the_code_for_models_of_hugging_face_prints_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, _, _ = code_of("any-model.md")
+    code, ablation, *_ = code_of("any-model.md")
     (said,) = re.findall(r"# (encoder\S+ \([\d, ]+\))", code)
-    exec(compile(code, "any-model.md", "exec"), {})
+    names: dict[str, object] = {}
+    exec(compile(code, "any-model.md", "exec"), names)
     assert capsys.readouterr().out.splitlines()[0] == said
+    exec(compile(ablation, "any-model.md", "exec"), names)
+    assert capsys.readouterr().out == "tensor(True)\n"
 
 
 def test_your_own_classifier_is_the_one_of_the_japanese_page() -> None:
@@ -74,13 +77,13 @@ def test_your_own_classifier_is_the_one_of_the_japanese_page() -> None:
         r"```python\n(.*?)```", (ROOT / "README.ja.md").read_text(encoding="utf-8"), re.DOTALL
     )
     without_comments = re.sub("  # .*", "", japanese)
-    assert code_of("any-model.md")[1] in without_comments
+    assert code_of("any-model.md")[2] in without_comments
 
 
 def test_the_code_for_any_model_records_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, code = code_of("any-model.md")
+    *_, code = code_of("any-model.md")
     monkeypatch.chdir(tmp_path)
     found: dict[str, object] = {}
     exec(compile(code, "any-model.md", "exec"), found)

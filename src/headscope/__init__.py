@@ -2,6 +2,7 @@
 
     run = headscope.load("outputs/first")     a finished run: predict, explain, maps, show
     with headscope.capture(model) as maps:    attention weights of every head of a torch module
+    with headscope.ablate(model, heads):      the module without some of its heads
     headscope.show(model, tokenizer, text)    every head of a transformers classifier, in a notebook
     headscope.RecordHeads(...)                Lightning's callback: heads at every validation
     headscope.HeadsCallback(...)              the same for transformers.Trainer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headscope.errors import DataError as DataError
     from headscope.errors import RunError as RunError
     from headscope.errors import UserError as UserError
+    from headscope.heads.ablation import ablate as ablate
     from headscope.heads.capture import capture as capture
     from headscope.heads.lightning_callback import RecordHeads as RecordHeads
     from headscope.heads.show import HeadView as HeadView
@@ -39,6 +41,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "attention": ("HeadedAttention", "MultiHeadAttention"),
     "errors": ("ConfigError", "DataError", "RunError", "UserError"),
+    "heads.ablation": ("ablate",),
     "heads.capture": ("capture",),
     "record.schema": ("Text",),
     "record.writer": ("HeadRecorder",),
@@ -54,7 +57,8 @@ _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() 
 __all__ = [
     "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention",
     "HeadsCallback", "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError", "Shown",
-    "Text", "TextClassifier", "UserError", "__version__", "capture", "load", "show",
+    "Text", "TextClassifier", "UserError", "__version__", "ablate", "capture",
+    "load", "show",
 ]  # fmt: skip
 
 

@@ -29,7 +29,8 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 
 H, E, PLANTED, CLASSES = 3, 4, 1, 3
-MEASURES = ["loss_zeroed", "accuracy_zeroed", "loss_averaged", "accuracy_averaged"]
+KINDS = ("zeroed", "averaged", "uniform")
+MEASURES = [f"{name}_{kind}" for kind in KINDS for name in ("loss", "accuracy")]
 
 
 def ablated(*arguments: Any, **options: Any) -> Summary:
@@ -107,7 +108,8 @@ def test_the_planted_head_alone_matters(
     assert list(effects) == MEASURES
     for name, (means, errors) in effects.items():
         for head in range(H):
-            assert (means[head] != 0) == (errors[head] != 0) == (head == PLANTED), name
+            if name != "accuracy_uniform":  # few texts change their class
+                assert (means[head] != 0) == (errors[head] != 0) == (head == PLANTED), name
     assert effects["loss_zeroed"][0][PLANTED] > 0
     assert effects["accuracy_zeroed"][0][PLANTED] < 0
     gradients = gate_gradient(planted, sample, objective)["attention"]["gate_gradient"][0]

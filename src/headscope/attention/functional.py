@@ -72,6 +72,22 @@ def masked_softmax(scores: Weights, mask: Mask | None = None) -> Weights:
     return weights.masked_fill(all_masked, 0.0) if _any_or_unknown(all_masked) else weights
 
 
+def uniform_attention(
+    query: Queries, mask: Mask | None, is_uniform: Bool[Tensor, " H"]
+) -> tuple[Queries, Mask | None]:
+    """Return query and mask with which some heads attend uniformly to the keys that they may see.
+
+    A query of zeros scores 0 with every key. Of a floating-point mask what hides a key is kept,
+    biases are not.
+    """
+    of_heads = is_uniform.to(query.device)[:, None, None]  # [H, 1, 1]
+    query = query.masked_fill(of_heads, 0.0)
+    if mask is not None and mask.dtype != torch.bool:
+        is_hidden = mask < torch.finfo(mask.dtype).min / 2
+        mask = torch.where(of_heads & ~is_hidden, 0.0, mask)
+    return query, mask
+
+
 def _any_or_unknown(flags: Bool[Tensor, "..."]) -> bool:
     """Return whether any flag is True; True too where finding out is slow or impossible."""
     # A GPU would have to be waited for, torch.compile cannot branch on a tensor, torch.jit.trace

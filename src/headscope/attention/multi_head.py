@@ -33,6 +33,7 @@ from headscope.attention.functional import (
     check_shapes,
     hidden_keys,
     merge_masks,
+    uniform_attention,
 )
 from headscope.attention.rotary import RotaryPositions
 
@@ -51,6 +52,8 @@ class HeadedAttention(ObservedAttention):
     Attributes:
         intervention: if set, called with the head outputs [B, H, Q, E]; the layer uses what it
             returns in their place. `headscope.heads` ablates heads with it.
+        uniform_heads: if set, True [H] for the heads that attend uniformly, to all keys that their
+            mask lets them see, whatever query and key are.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class HeadedAttention(ObservedAttention):
         self.dropout = dropout
         self.rotary = rotary
         self.intervention: Intervention | None = None
+        self.uniform_heads: Bool[Tensor, " H"] | None = None
 
     @property
     def output_projection(self) -> nn.Linear:
@@ -107,6 +111,8 @@ class HeadedAttention(ObservedAttention):
         if self.rotary is not None:
             query = self.rotary(query)
             key = self.rotary(key)
+        if self.uniform_heads is not None:
+            query, mask = uniform_attention(query, mask, self.uniform_heads)
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:

@@ -16,17 +16,19 @@ after errors too. Shape letters: B texts of a batch, N texts in all, L layers, H
 tokens, E head width.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import t as student_t
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch
+from headscope.data.batching import Batch, moved
 from headscope.heads.capture import (
     Change,
     Means,
@@ -42,7 +44,11 @@ from headscope.heads.measures import Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
 
 Head = tuple[str, int]  # the layer's name, the head's number
-ABLATIONS: dict[str, Change] = {"zeroed": "zero", "averaged": "mean"}  # as the measures are called
+ABLATIONS: dict[str, Change] = {  # as the measures are called
+    "zeroed": "zero",
+    "averaged": "mean",
+    "uniform": "uniform",
+}
 
 MATTERS = "matters"
 NO_EFFECT = "no effect"
@@ -62,6 +68,63 @@ class AblationEffect:
     loss_increase: float
     standard_error: float
     num_texts: int
+
+
+@contextmanager
+def ablate(
+    model: nn.Module,
+    heads: Mapping[tuple[int | str, int], Change],
+    inputs: Iterable[Any] | None = None,
+) -> Iterator[None]:
+    """Ablate some heads of any model that `capture` knows, until the block is left.
+
+        with headscope.ablate(model, {(0, 1): "zero", (0, 2): "uniform"}):
+            logits = model(token_ids, key_padding_mask)
+
+    Args:
+        model: any module with attention layers of headscope, torch or transformers in it.
+        heads: from (layer, head) to "zero", the head's output is 0; "mean", it is the head's mean
+            output over `inputs`; or "uniform", its weights are the same for all keys that its mask
+            lets it see. A layer is its number, from 0, or its name, as in `capture` and `show`.
+        inputs: for "mean": what the model is called with, a tuple of arguments or a dictionary of
+            keyword arguments for each call, or batches. Padding is left out where it is
+            `attention_mask` (0), a `key_padding_mask` or a positional boolean [B, T] (True).
+
+    Raises:
+        ValueError: if there is no such layer, head or ablation, or no inputs for "mean".
+    """
+    layers = list(headed_layers(model))
+    if not layers:
+        raise ValueError(
+            f"model: expected attention layers of headscope, torch or transformers, got a"
+            f" {type(model).__name__} without any"
+        )
+    changes = {(_layer_name(layers, layer), head): heads[layer, head] for layer, head in heads}
+    means = None
+    if "mean" in changes.values():
+        if inputs is None:
+            raise ValueError(
+                'inputs: expected what the model is called with, for the means of "mean", got'
+                " None; pass inputs=[(token_ids, key_padding_mask), ...]"
+            )
+        means = mean_outputs(model, inputs)
+    with intervene(model, changes, means):
+        yield
+
+
+def _layer_name(layers: Sequence[str], layer: int | str) -> str:
+    """Return the name of a layer that is given by number, or by a name from within or outside."""
+    if isinstance(layer, int):
+        if not 0 <= layer < len(layers):
+            raise ValueError(f"layer: expected a number from 0 to {len(layers) - 1}, got {layer}")
+        return layers[layer]
+    if layer in layers:
+        return layer
+    alike = [name for name in layers if f".{name}".endswith(f".{layer}")]
+    alike += [name for name in layers if layer.endswith(f".{name}")]
+    if len(alike) != 1:
+        raise ValueError(f"layer: expected a number, or one of {layers}, got {layer!r}")
+    return alike[0]
 
 
 # What ablation changes
@@ -97,11 +160,11 @@ def ablation_changes(
 ) -> Changes:
     """Return each text's change of loss and accuracy without each head: layer -> measure -> [N, H].
 
-    loss_zeroed and loss_averaged are loss increases in nats under zero and mean ablation (the mean
-    over the tokens of these texts), accuracy_zeroed and accuracy_averaged changes of whether the
-    text is classified correctly (1, 0 or -1). One head is ablated at a time, so heads that stand in
-    for each other all look idle (Michel et al. 2019, Are Sixteen Heads Really Better than One?,
-    section 3.2). Takes 2 * heads + 2 forward passes.
+    loss_zeroed, loss_averaged and loss_uniform are loss increases in nats under zero and mean
+    ablation (the mean over the queries of these texts) and with uniform weights; accuracy_zeroed
+    and so on are changes of whether the text is classified correctly (1, 0 or -1). One head is
+    ablated at a time, so heads that stand in for each other all look idle (Michel et al. 2019, Are
+    Sixteen Heads Really Better than One?, section 3.2). Takes 3 * heads + 2 forward passes.
     """
     means = mean_outputs(model, batches) if "mean" in ablations.values() else None
     whole = outcomes(model, batches, objective, {})
@@ -119,28 +182,48 @@ def ablation_changes(
     return changes
 
 
-def mean_outputs(model: nn.Module, batches: Sequence[Batch]) -> Means:
-    """Return each head's mean output over all tokens but padding: float64 [H, E] of each layer.
+def mean_outputs(model: nn.Module, inputs: Iterable[Any]) -> Means:
+    """Return each head's mean output over all queries but padding: float64 [H, E] of each layer.
 
-    For self-attention, where a layer's queries are the batch's tokens.
+    `inputs` are batches, or as for `ablate`. In self-attention the queries are the tokens, or
+    [CLS] alone where a layer computes no other.
     """
     sums: Means = {}
-    num_tokens = 0
+    counts: dict[str, float] = {}
 
-    def add(name: str, head_outputs: Float[Tensor, "B H T E"]) -> Float[Tensor, "B H T E"]:
-        total = torch.einsum("bhqe,bq->he", head_outputs.double(), is_token.double())
+    def add(name: str, head_outputs: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
+        B, _, Q, _ = head_outputs.shape
+        is_query = head_outputs.new_ones(B, Q, dtype=torch.float64)
+        if padding is not None and padding.shape == (B, Q):
+            is_query = (~padding).to(is_query)
+        total = torch.einsum("bhqe,bq->he", head_outputs.double(), is_query)
         sums[name] = sums[name] + total if name in sums else total
+        counts[name] = counts.get(name, 0.0) + float(is_query.sum())
         return head_outputs
 
     adders = {name: partial(add, name) for name in headed_layers(model)}
     with eval_mode(model), torch.no_grad(), intervene_layers(model, adders):
-        for batch in batches:
-            padding = batch.key_padding_mask
-            is_token = torch.ones_like(batch.token_ids).bool() if padding is None else ~padding
-            is_token = is_token.to(device_of(model))
-            logits_of(model, batch)
-            num_tokens += int(is_token.sum())
-    return {name: total / num_tokens for name, total in sums.items()}
+        for given in inputs:
+            arguments, options, padding = _call(given)
+            arguments, options = moved((arguments, options), device_of(model))
+            model(*arguments, **options)
+    return {name: total / counts[name] for name, total in sums.items()}
+
+
+def _call(given: Any) -> tuple[tuple[Any, ...], dict[str, Any], Bool[Tensor, "B T"] | None]:
+    """Return a call's arguments, positional and by keyword, and its padding, if it has any."""
+    if isinstance(given, Batch):
+        return given.inputs, {}, given.key_padding_mask
+    if isinstance(given, Mapping):
+        if (mask := given.get("attention_mask")) is not None:
+            return (), dict(given), mask == 0
+        masks = [value for name, value in given.items() if name.endswith("key_padding_mask")]
+        return (), dict(given), next((mask for mask in masks if mask is not None), None)
+    arguments = given if isinstance(given, tuple) else (given,)
+    for each in arguments:
+        if isinstance(each, Tensor) and each.dtype == torch.bool:
+            return arguments, {}, each
+    return arguments, {}, None
 
 
 def gate_gradient(

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import ALL, AttentionCall, ObservedAttention, Rows
@@ -26,7 +26,7 @@ from headscope.heads.transformers_models import observe_transformers, transforme
 
 LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name
 Kind = type[Any] | tuple[type[Any], ...]
-Change = Literal["zero", "mean"]
+Change = Literal["zero", "mean", "uniform"]
 Means = dict[str, Float[Tensor, "H E"]]  # each head's mean output, by the layer's name
 
 
@@ -218,20 +218,37 @@ def _find_layers(model: Any) -> dict[str, TransformersLayer]:
 
 
 @contextmanager
-def intervene_layers(model: nn.Module, interventions: Mapping[str, Intervention]) -> Iterator[None]:
-    """Change the head outputs [B, H, Q, E] of some layers, after earlier interventions."""
+def intervene_layers(
+    model: nn.Module,
+    interventions: Mapping[str, Intervention],
+    uniform: Mapping[str, Bool[Tensor, " H"]] | None = None,
+) -> Iterator[None]:
+    """Change the head outputs [B, H, Q, E] of some layers, after earlier interventions.
+
+    `uniform` is True for the heads of a layer that attend uniformly, beside earlier ones.
+    """
+    uniform = uniform or {}
     layers: dict[str, Any] = headed_layers(model)
+    of_transformers: list[dict[str, Any]] = [{}, {}]
     with ExitStack() as stack:
-        of_transformers = {}
-        for name, intervention in interventions.items():
+        for name in {**interventions, **uniform}:
+            changes = (interventions.get(name), uniform.get(name))
             if isinstance(layers[name], TransformersLayer):
-                of_transformers[name] = intervention
+                for of_kind, change in zip(of_transformers, changes, strict=True):
+                    if change is not None:
+                        of_kind[name] = change
                 continue
+            intervention, is_uniform = changes
             ours = stack.enter_context(_ours(name, layers[name]))
             stack.callback(setattr, ours, "intervention", ours.intervention)
-            ours.intervention = partial(_apply_both, ours.intervention, intervention)
-        if of_transformers:
-            stack.enter_context(observe_transformers(model, None, of_transformers))
+            stack.callback(setattr, ours, "uniform_heads", ours.uniform_heads)
+            if intervention is not None:
+                ours.intervention = partial(_apply_both, ours.intervention, intervention)
+            if is_uniform is not None:
+                earlier = ours.uniform_heads
+                ours.uniform_heads = is_uniform if earlier is None else is_uniform | earlier
+        if any(of_transformers):
+            stack.enter_context(observe_transformers(model, None, *of_transformers))
         yield
 
 
@@ -257,7 +274,8 @@ def intervene(
         model: any module with attention layers that have heads.
         changes: from a layer's name and a head's number to "zero", the head's output is 0, or
             "mean", it is the head's mean at every query, which keeps what is the same for all texts
-            (mean ablation).
+            (mean ablation), or "uniform", the head's weights are the same for all keys that its
+            mask lets it see, which keeps what the head reads but not where it looks.
         means: of each layer, for "mean"; from `headscope.heads.ablation.mean_outputs`.
 
     Raises:
@@ -265,11 +283,16 @@ def intervene(
     """
     layers = headed_layers(model)
     replacements: dict[str, dict[int, Float[Tensor, " E"]]] = {}
+    uniform: dict[str, Bool[Tensor, " H"]] = {}
     for (name, head), change in changes.items():
         if name not in layers or not 0 <= head < layers[name].num_heads:
             raise ValueError(
                 f"head: expected one of a layer in {list(layers)}, got {head} of {name!r}"
             )
+        if change == "uniform":
+            none = torch.zeros(layers[name].num_heads, dtype=torch.bool)
+            uniform.setdefault(name, none)[head] = True
+            continue
         vector = torch.zeros(layers[name].head_dim)
         if change == "mean":
             if means is None or name not in means:
@@ -278,10 +301,10 @@ def intervene(
                 )
             vector = means[name][head]
         elif change != "zero":
-            raise ValueError(f"change: expected 'zero' or 'mean', got {change!r}")
+            raise ValueError(f"change: expected 'zero', 'mean' or 'uniform', got {change!r}")
         replacements.setdefault(name, {})[head] = vector
     replacing = {name: _replacing(layers[name], heads) for name, heads in replacements.items()}
-    with intervene_layers(model, replacing):
+    with intervene_layers(model, replacing, uniform):
         yield
 
 

@@ -31,7 +31,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headscope.attention.functional import AttentionCall, Rows, causal_mask, masked_softmax
+from headscope.attention.functional import (
+    AttentionCall,
+    Rows,
+    causal_mask,
+    masked_softmax,
+    uniform_attention,
+)
 from headscope.attention.multi_head import Intervention
 
 Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
@@ -65,9 +71,11 @@ def observe_transformers(
     model: nn.Module,
     observer: Observer | None = None,
     interventions: Mapping[str, Intervention] | None = None,
+    uniform: Mapping[str, Bool[Tensor, " H"]] | None = None,
 ) -> Iterator[None]:
     """Show the observer every attention call of transformers' models, and change some head outputs.
 
+    `uniform` is True for the heads of a layer that attend uniformly to the keys that they may see.
     A ValueError names the class of a model whose attention cannot be observed or changed.
     """
     with ExitStack() as stack:
@@ -77,7 +85,8 @@ def observe_transformers(
                     module: f"{prefix}.{name}".strip(".") for name, module in inner.named_modules()
                 }
                 _wrap_functions(stack, inner, _Watch(names, observer, interventions or {}))
-            elif interventions:
+                _make_uniform(stack, names, uniform or {})
+            elif interventions or uniform:
                 raise ValueError(
                     f"{type(inner).__name__}: does not use transformers' AttentionInterface, so its"
                     " heads cannot be ablated"
@@ -85,6 +94,28 @@ def observe_transformers(
             elif observer is not None:
                 _ask_for_maps(stack, inner, prefix, observer)
         yield
+
+
+# Of a layer's n-th run: known to every watch, so that those who observe it see uniform weights too.
+_uniform_heads: dict[tuple[nn.Module, int], Bool[Tensor, " H"]] = {}
+
+
+def _make_uniform(
+    stack: ExitStack, names: Mapping[nn.Module, str], uniform: Mapping[str, Bool[Tensor, " H"]]
+) -> None:
+    """Let some heads attend uniformly, beside those that do, until the stack is closed."""
+    stack.callback(_replace, _uniform_heads, dict(_uniform_heads))
+    modules = {name: module for module, name in names.items()}
+    for name, heads in uniform.items():
+        layer, _, run = name.partition("#")
+        if layer in modules:
+            key = (modules[layer], int(run or 0))
+            _uniform_heads[key] = heads | _uniform_heads.get(key, torch.zeros_like(heads))
+
+
+def _replace(mapping: dict[Any, Any], content: dict[Any, Any]) -> None:
+    mapping.clear()
+    mapping.update(content)
 
 
 def _wrap_functions(stack: ExitStack, model: Any, watch: "_Watch") -> None:
@@ -137,13 +168,17 @@ class _Watch:
             attention_mask: Tensor | None,
             **options: Any,
         ) -> tuple[HeadOutputs, Tensor | None]:
-            inputs = (module, query, key, value, attention_mask)
-            head_outputs, weights = function(*inputs, **options)
             if module not in self.names:
-                return head_outputs, weights
+                return function(module, query, key, value, attention_mask, **options)
             run = self.runs[module]
             self.runs[module] += 1
             name = self.names[module] + (f"#{run}" if run else "")
+            if (heads := _uniform_heads.get((module, run))) is not None:
+                if (bias := options.get("position_bias")) is not None:
+                    _, options["position_bias"] = uniform_attention(query, bias, heads)
+                query, attention_mask = uniform_attention(query, attention_mask, heads)
+            inputs = (module, query, key, value, attention_mask)
+            head_outputs, weights = function(*inputs, **options)
             if self.observer is not None:
                 with torch.no_grad():
                     call = _attention_call(*inputs, head_outputs, weights, options)
