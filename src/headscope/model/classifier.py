@@ -220,6 +220,8 @@ class EncoderBlock(nn.Module):
 class Encoder(nn.Module):
     """num_layers blocks and a last norm, since nothing else bounds the sum of pre-norm blocks.
 
+    A read-out of attention alone is a mean of values, and has no norm.
+
     If only the first token is read, the last block computes no other, unless its heads are
     observed.
     """
@@ -237,7 +239,8 @@ class Encoder(nn.Module):
             EncoderBlock(build_attention(config, rotary), D, size, config.dropout, num_classes)
             for size in sizes
         )
-        self.norm = nn.LayerNorm(D)
+        # What is read out of attention alone is not normalised: its cells add up to the logits.
+        self.norm = nn.Identity() if config.attention_readout else nn.LayerNorm(D)
         self.causal = config.causal
         self.window = config.window
         self.reads_first = config.pooling in ("first", "pooler")
