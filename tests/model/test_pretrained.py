@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, peer, save
+from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, peer, save
 from headscope.config import ModelConfig
 from headscope.errors import ConfigError, RunError
 from headscope.heads.capture import capture
@@ -33,7 +33,7 @@ Texts = tuple[Tensor, Tensor | None, Tensor | None]  # ids, padding, token types
 
 def ours_from(folder: Path, dtype: torch.dtype = torch.float32, **options: Any) -> TextClassifier:
     checkpoint = find_checkpoint(str(folder))
-    config = ModelConfig(dropout=0.0, **options)
+    config = ModelConfig(**{"dropout": 0.0, "pooling": "mean", **options})
     model = TextClassifier(config, 1, 2, 1, architecture=checkpoint.architecture).to(dtype).eval()
     load_weights(model, checkpoint)
     return model
@@ -296,6 +296,17 @@ def test_berts_pooler_is_that_of_transformers(head: str, tmp_path: Path) -> None
     expected = getattr(theirs, "bert", theirs)(ids).pooler_output
     assert expected.std() > 0.1
     torch.testing.assert_close(pooled(ours, ids), expected, rtol=0, atol=1e-5)
+
+
+def test_where_the_first_token_is_read_the_last_block_computes_no_other(tmp_path: Path) -> None:
+    ours = ours_from(save(peer("bert"), tmp_path), torch.float64, pooling="first")
+    ids = torch.arange(FIRST_WORD, FIRST_WORD + 12).view(2, 6)
+    padding = torch.arange(6) >= torch.tensor([[6], [4]])
+    assert ours.encoder(ours.embedding(ids), padding).shape == (2, 1, WIDTH)
+    with capture(ours):  # all of them
+        assert ours.encoder(ours.embedding(ids), padding).shape == (2, 6, WIDTH)
+        expected = ours(ids, padding)
+    torch.testing.assert_close(ours(ids, padding), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", ["distilbert", "roberta"])

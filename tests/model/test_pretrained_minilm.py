@@ -42,7 +42,9 @@ def folder() -> Path:
 @pytest.fixture(scope="module")
 def model(folder: Path) -> TextClassifier:
     checkpoint = find_checkpoint(str(folder))
-    made = TextClassifier(ModelConfig(), 1, 2, 1, architecture=checkpoint.architecture).eval()
+    made = TextClassifier(
+        ModelConfig(pooling="mean"), 1, 2, 1, architecture=checkpoint.architecture
+    ).eval()
     load_weights(made, checkpoint)
     return made
 

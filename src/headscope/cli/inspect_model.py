@@ -25,6 +25,7 @@ from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, 
 from headscope.heads.show import head_view
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
+from headscope.model.pretrained import download
 from headscope.prediction import best_device
 from headscope.tab.summaries import write_marker
 from headscope.terminal import terminal
@@ -33,6 +34,7 @@ NEEDED = "model: needs transformers, which is not installed: pip install 'transf
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
 MOST_HEADS = 24  # in a table
 FOLDER = Path("outputs/inspect")
+FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
 
 
 def inspect_model(config: InspectConfig, console: Console | None = None) -> Path:
@@ -94,6 +96,8 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
         if not Path(path).is_dir():
             expected = "a Hub id or a folder written by save_pretrained"
             raise ConfigError(f"model: expected {expected}, got {path}, which does not exist")
+    else:  # transformers alone would wait half a minute for a network
+        path = str(download("model", path, files=FILES))
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:

@@ -243,7 +243,7 @@ class Encoder(nn.Module):
         self.norm = nn.Identity() if config.attention_readout else nn.LayerNorm(D)
         self.causal = config.causal
         self.window = config.window
-        self.reads_first = config.pooling in ("first", "pooler")
+        self.reads_first = reads_first(config)
 
     def forward(
         self,
@@ -270,6 +270,11 @@ class Encoder(nn.Module):
         if self.window is not None:
             masks.append(window_mask(length, length, self.window, device))
         return torch.cat(masks).any(dim=0)[0] if masks else None  # [1 or 2, 1, T, T] -> [T, T]
+
+
+def reads_first(config: ModelConfig) -> bool:
+    """Tell whether the classifier reads [CLS] alone."""
+    return config.pooling in ("first", "pooler")
 
 
 class TextClassifier(nn.Module):
@@ -323,7 +328,9 @@ class TextClassifier(nn.Module):
         else:
             D = architecture.d_model
             self.embedding = NormedEmbedding(architecture, config.dropout)
-            self.encoder = PostNormEncoder(architecture, config.dropout, config.attention_dropout)
+            self.encoder = PostNormEncoder(
+                architecture, config.dropout, config.attention_dropout, reads_first(config)
+            )
         self.pool = build_pooling(config.pooling, D)
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(D, num_classes)

