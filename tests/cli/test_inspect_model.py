@@ -42,6 +42,22 @@ def test_a_folder_that_holds_no_trained_classifier_is_rejected(tmp_path: Path) -
     assert "expected two classes or more" in refusal(one)
 
 
+def test_a_model_that_is_nowhere_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    def refuse(path: str, revision: None, allow_patterns: list[str]) -> None:
+        asked.append((path, allow_patterns))
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    assert refusal("missing_folder") == (
+        "model=missing_folder: no such folder, and it cannot be downloaded from the Hub: no network"
+    )
+    ((path, patterns),) = asked  # once, without transformers' retries, and for no pickle
+    assert path == "missing_folder"
+    assert not any("bin" in pattern or pattern == "*" for pattern in patterns)
+
+
 def test_a_pickle_is_not_opened_and_no_code_of_a_model_is_run(tmp_path: Path) -> None:
     folder = saved(tmp_path / "pickled")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")

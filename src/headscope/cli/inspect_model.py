@@ -28,7 +28,7 @@ from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import download
 from headscope.prediction import best_device
 from headscope.tab.summaries import write_marker
-from headscope.terminal import terminal
+from headscope.terminal import Bar, terminal
 
 NEEDED = "model: needs transformers, which is not installed: pip install 'transformers>=4.56'"
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
@@ -54,7 +54,7 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     if config.data is not None:
         texts, labels = _labelled(config, config.data, classifier)
         shown = texts[:SHOWN_TEXTS]
-        with console.status(f"measuring every head on {len(texts)} texts"):
+        with Bar(console, f"measuring every head on {len(texts)} texts"):
             study = study_texts(classifier, texts, labels)
     if config.text is not None:
         shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]

@@ -21,6 +21,7 @@ from headscope.heads.study import Study
 from headscope.record.contributions import Explanation
 from headscope.record.schema import Arrays
 from headscope.tab.page import page, write_page
+from headscope.terminal import Bar, terminal
 
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
 # notebook around it.
@@ -129,7 +130,8 @@ def show(
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
     study = None
     if texts is not None and labels is not None:
-        study = study_texts(classifier, texts, labels)
+        with Bar(terminal(), f"measuring every head on {len(texts)} texts"):
+            study = study_texts(classifier, texts, labels)
     elif texts is not None or labels is not None:
         raise ValueError("texts, labels: expected both or neither, got one")
     shown = text if text_pair is None else (text, text_pair)
