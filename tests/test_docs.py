@@ -1,6 +1,9 @@
 """What the pages say of the code is so."""
 
+import ast
+import pkgutil
 import re
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +54,22 @@ def test_the_table_of_what_is_proved_counts_every_check() -> None:
 def test_links_within_the_repository_lead_somewhere() -> None:
     assert LINKS
     assert [(page.name, link) for page, link in LINKS if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", sorted({page for page, _ in LINKS}), ids=lambda path: path.name)
+def test_what_the_code_of_a_page_imports_is_there(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("headscope"):
+                module = import_module(str(node.module))
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+            elif isinstance(node, ast.Import):
+                for name in node.names:
+                    if name.name.startswith("headscope"):
+                        import_module(name.name)
+    for name in re.findall(r"`headscope\.([\w.]+?)(?:\(.*?)?`", text):
+        assert pkgutil.resolve_name(f"headscope.{name}") is not None
 
 
 def code_of(page: str) -> list[str]:

@@ -44,7 +44,8 @@ def test_tensorboard_holds_the_means_of_heads_at_step_zero_and_each_validation(
     assert len(tags["scalars"]) < 50
     assert [tensor.step for tensor in events.Tensors("probe_0/text_summary")] == steps
     assert {"test/confusion"} <= set(tags["images"])
-    assert {"test/accuracy", "validation/macro_f1", "train/loss"} <= set(tags["scalars"])
+    needed = {"best_validation/accuracy", "test/accuracy", "validation/macro_f1", "train/loss"}
+    assert needed | {"train/learning_rate"} <= set(tags["scalars"])
     assert {"test/bad", "test/good"} <= set(tags["tensors"])
     assert {"_hparams_/session_start_info", "heads"} <= set(events.summary_metadata)
     # Of single texts nothing is said that only a pair has.

@@ -77,6 +77,8 @@ class ClassifierModule(LightningModule):
         smoothing = self.config.label_smoothing
         loss = self.objective.loss(self(batch), batch.labels, self.class_weights, smoothing)
         self.log("train/loss", loss, batch_size=len(batch.labels))
+        share = self.learning_rate_share(self.global_step)
+        self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)
         return loss * batch.share
 
     def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, "B C"]:
