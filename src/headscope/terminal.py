@@ -57,12 +57,16 @@ class Bar:
         self._is_over = threading.Event()
         self._is_hidden = is_hidden
 
-    def start(self, completed: int = 0) -> None:
-        """Show it; `completed` were done before."""
-        self._bar.reset(self._task, completed=completed)
+    def start(self) -> None:
+        """Show it."""
+        self.reset(0)
         self._bar.start()
         if not (self._is_shown or self._is_hidden):
             threading.Thread(target=self._print_lines, daemon=True).start()
+
+    def reset(self, completed: int) -> None:
+        """Begin to count the time; `completed` were done before."""
+        self._bar.reset(self._task, completed=completed)
 
     def update(self, completed: int, name: str | None = None) -> None:
         """Advance it, and perhaps rename it."""

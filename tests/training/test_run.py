@@ -307,6 +307,34 @@ def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     assert not Path(config.outputs_dir).exists()
 
 
+def test_every_phase_of_a_run_has_its_name(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(max_steps=8)
+    config.baseline = True
+    output = io.StringIO()
+    train(config, Console(file=output, width=200, force_terminal=True))
+    phases = (
+        "reading texts", "training the tokenizer", "encoding train texts",
+        "counting n-grams of train texts", "preparing the network", "0/8",
+        "scoring the best checkpoint", "ablating heads", "contributions of heads",
+        "page of the most misclassified texts", "baseline: TF-IDF", "pictures for TensorBoard",
+    )  # fmt: skip
+    shown = output.getvalue()
+    places = [shown.find(name) for name in phases]
+    assert min(places) >= 0
+    assert places == sorted(places)
+    # Without a terminal there are lines instead, and with trainer.progress=false neither.
+    monkeypatch.setattr("headscope.terminal.SECONDS_BETWEEN_LINES", 0.02)
+    for show in (True, False):
+        output = io.StringIO()
+        train(
+            small_config(name=f"progress {show}", max_steps=30, progress=show), Console(file=output)
+        )
+        lines = re.findall(r"^training, .*step \d+ of 30, \d+ s", output.getvalue(), re.MULTILINE)
+        assert bool(lines) == show
+
+
 def test_a_run_is_printed_whatever_its_tokenizer_is_made_of(plain: Trained) -> None:
     run = load_run(plain.folder)
     run.tokenizer.pre_tokenizer = PreTokenizer.custom(object())  # as Sudachi's words

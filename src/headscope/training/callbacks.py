@@ -292,10 +292,14 @@ class RunProgress(Callback):
         columns = (*Progress.get_default_columns(), MofNCompleteColumn())
         self.bar = Bar(console, "training", total_steps, columns, is_hidden=not show_bar)
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the bar: the record of step 0 comes first."""
+        self.bar.start()
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show the bar, with the steps of before a resume."""
+        """Begin to count, with the steps of before a resume."""
         self.started = time.perf_counter()
-        self.bar.start(trainer.global_step)
+        self.bar.reset(trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
