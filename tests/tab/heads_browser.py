@@ -41,6 +41,13 @@ class Tab:
         expect.set_options(timeout=PATIENCE)
         return expect(self.find(selector))
 
+    def unfold(self) -> None:
+        """Open what is folded, and the full map of a layer that is read at one place alone."""
+        self.wait("() => document.querySelector('.fold-view')")
+        self.frame.evaluate(
+            "document.querySelectorAll('.fold-view').forEach(it => (it.open = true))"
+        )
+
     def text(self, selector: str) -> str:
         content: str = self.find(selector).first.inner_text()
         return re.sub(r"\s+", " ", content).strip()
@@ -112,6 +119,7 @@ class Tab:
         self.page.reload()
         self.frame = self.page.frames[1]
         self.drawn(step)
+        self.unfold()
 
     def saved(self, button: str = "Save page") -> tuple[str, bytes]:
         """Return the name and the content of the file that a button saves."""
@@ -124,7 +132,8 @@ class Tab:
         self.page.set_content(self.saved()[1].decode("utf-8"))
         self.frame = self.page.main_frame
         for part in (".grid .map", ".table tbody tr"):
-            self.find(part).first.wait_for()
+            self.find(part).first.wait_for(state="attached")
+        self.unfold()
 
     def fits(self) -> bool:
         return bool(self.frame.evaluate("document.documentElement.scrollWidth <= innerWidth"))
@@ -151,6 +160,7 @@ def opening(browser: Any) -> Iterator[Opener]:
             page.goto(server.url + address)
             tab = Tab(page, page.frames[1], server)
             tab.wait("() => document.querySelector('.choose-run option, .error:not([hidden])')")
+            tab.unfold()
             return tab
 
         yield opener

@@ -153,7 +153,7 @@ def check_the_pooling_and_the_prediction_are_shown(tab: Tab) -> None:
     shown = [float(title.split()[-1]) for title in titles]
     assert shown == pytest.approx(pooling.tolist(), abs=1e-3)
     tab.shows(".prediction li", ["cats0.750", "dogs0.250"])
-    tab.says(".prediction h3", "✓ true label cats")
+    tab.says(".prediction h2", "✓ true label cats")
     tab.find(".choose-text").select_option("1")
     tab.shows(f"{TOKENS} >> .token", SHORT)
     tab.expect(".pooling").to_be_hidden()

@@ -74,7 +74,8 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
         tab.set_default_timeout(30_000)  # a busy machine is slow, not wrong
         watch(tab, requests, complaints)
         tab.goto(path.as_uri())
-        tab.locator(".grid .map").first.wait_for()
+        tab.locator(".grid .map").first.wait_for(state="attached")
+        tab.evaluate("document.querySelectorAll('.fold-view').forEach(it => (it.open = true))")
         return tab
 
     yield opener
@@ -95,11 +96,11 @@ def expected_of_exact(
 
 def contributions() -> dict[str, np.ndarray]:
     """Return what heads contribute: head 1 of layer 1 has 2 of its 3.1 nats from token 4."""
-    tokens = np.zeros((2, 3, 5, 2), np.float32)
-    tokens[1, 1, :, 0] = [0.9, -0.5, 0.7, 0, 2.0]
+    tokens = np.zeros((2, 3, 7, 2), np.float32)
+    tokens[1, 1, :5, 0] = [0.9, -0.5, 0.7, 0, 2.0]
     return {
-        "contributions/classes": np.array([0, 1], np.int32),
-        "contributions/shown": np.array([0, 1], np.int32),
+        "contributions/classes": np.array([1, 0], np.int32),
+        "contributions/shown": np.array([1, 0], np.int32),
         "contributions/tokens": tokens,
         "contributions/feedforward": np.zeros((2, 2), np.float32),
         "contributions/bias": np.array([0.5, 0.0], np.float32),
@@ -110,16 +111,14 @@ def contributions() -> dict[str, np.ndarray]:
 
 
 def test_everything_comes_back_as_it_was_and_text_holds_no_markup() -> None:
-    shown, maps = make_text(
-        [*HOSTILE], label=HOSTILE[0], notes={"run": HOSTILE[1]}, answer=HOSTILE[2]
-    )
+    shown, maps = make_text([*HOSTILE], label=HOSTILE[0], notes={"run": HOSTILE[1]})
     shown.measures["entropy"]["mean"][0][1] = None  # no number
     content = written(shown, title="\ud83d</title><script>")
     content.encode("utf-8")
     (back,) = texts_of(content)
     assert back.text["tokens"][:-1] == HOSTILE[:-1]
-    found = [back.text[name] for name in ("label", "notes", "answer")]
-    assert found == [HOSTILE[0], {"run": HOSTILE[1]}, HOSTILE[2]]
+    found = [back.text[name] for name in ("label", "notes")]
+    assert found == [HOSTILE[0], {"run": HOSTILE[1]}]
     assert back.numbers["entropy"] == [[0.0, None, 3.0], [1.0, 6.0, 4.0]]
     np.testing.assert_array_equal(back.weights(1), maps[1])  # float32 to the bit
     assert "<title>?&lt;/title&gt;&lt;script&gt;</title>" in content
@@ -155,7 +154,7 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     shown, maps = make_text(arrays={"pooling": pooling, **contributions()}, notes=notes)
     tab = open_page(written(shown))
     assert (tab.title(), tab.locator("h1").text_content()) == ("Attention heads", "Attention heads")
-    assert tab.locator(".prediction h3").text_content() == "predicted cats ✓ true label cats"
+    assert tab.locator(".prediction h2").text_content() == "Predicted cats ✓ true label cats"
     assert tab.locator(".prediction li").all_text_contents() == ["cats0.700", "70.250", "10.050"]
     facts = tab.locator(".trust .fact").all_text_contents()
     assert facts[1:3] == [f"contributions{notes['contributions']}", "runoutputs/mine"]
@@ -165,15 +164,15 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     tab.locator(".grid .map").nth(4).click()  # layer 1, head 1
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"
     assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 · 1"
-    assert (
-        tab.locator(".contribution").text_content()
-        == "contributes +3.10 nats to cats against 7: cat +2.00, 猫 −0.50"
+    first = tab.locator(TOKENS).locator(".token").nth(4).get_attribute("title").split("\n")
+    assert first[:2] == ["cat: +2.00 nats", "layer 0 head 0: +0.00"]
+    assert "layer 1 head 1: +2.00" in first
+    assert tab.locator(".sum").text_content() == (
+        "+3.10 6 heads × 7 tokens +0.50 bias = +3.60 nats: "
+        "log-odds of cats against 7. Nothing is left out."
     )
-
-    tokens, weights = tab.locator(TOKENS).locator(".token"), maps[1][1]
-    tokens.nth(2).hover()
-    titles = [float(token.get_attribute("title").split()[-1]) for token in tokens.all()]
-    assert titles == pytest.approx(weights[2].tolist(), abs=5.1e-4)  # every digit shown is right
+    weights = maps[1][1]
+    tab.locator(".choose-view").select_option("weight")
     large = tab.locator(".head .large")
     cell = large.bounding_box()["width"] / len(WORDS)
     large.hover(position={"x": 1.5 * cell, "y": 5.5 * cell})
@@ -239,9 +238,9 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("given", "label", "heading"),
     [
-        (None, None, "predicted cats"),
-        ([1, 1, 0], "7, cats", "predicted 7, cats ✓ true label 7, cats"),
-        ([0, 0, 0], "7", "predicted none ✗ true label 7"),
+        (None, None, "Predicted cats"),
+        ([1, 1, 0], "7, cats", "Predicted 7, cats ✓ true label 7, cats"),
+        ([0, 0, 0], "7", "Predicted none ✗ true label 7"),
     ],
 )
 def test_the_prediction_stands_beside_the_label(
@@ -249,7 +248,7 @@ def test_the_prediction_stands_beside_the_label(
 ) -> None:
     arrays = {} if given is None else {"given": np.array(given, dtype=np.uint8)}
     tab = open_page(written(make_text(label=label, arrays=arrays)[0]))
-    assert tab.locator(".prediction h3").text_content() == heading
+    assert tab.locator(".prediction h2").text_content() == heading
 
 
 def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:

@@ -26,6 +26,7 @@ export function studyOf({ numbers, bestNumbers, shown }) {
     increase: measures.loss_zeroed ?? null,
     answer: extra.answer ?? extra["verdicts/headline"] ?? "", // older records have a headline
     details: extra["answer/details"] ?? "",
+    order: extra["sets/heads"] ?? null,
   };
 }
 
@@ -38,10 +39,12 @@ export function headsOf(store) {
   const nats = (layer, head) => {
     return contributions?.has(layer, head) ? contributions.headSum(layer, head) : null;
   };
+  const places = new Map(study?.order?.map((own, place) => [own.join(" "), place]));
   return counts.flatMap((count, layer) =>
     Array.from({ length: count }, (_, head) => ({
       layer,
       head,
+      place: places.get(`${layer} ${head}`) ?? null,
       effect: EFFECTS[study?.effects?.[layer]?.[head]] ?? null,
       increase: study?.increase?.mean?.[layer]?.[head] ?? null,
       error: study?.increase?.error?.[layer]?.[head] ?? null,
@@ -56,9 +59,13 @@ function has(heads, key) {
   return heads.some((head) => head[key] !== null);
 }
 
-/* The heads, the most important first: by their contribution in this text, else by the loss when
-   ablated; null where nothing tells them apart. */
+/* The heads, the most important first: in the order in which they were selected into sets, as in the
+   answer; else by their contribution in this text, else by the loss when ablated; null where nothing
+   tells them apart. Grid and table have this order. */
 export function rankHeads(heads) {
+  if (has(heads, "place")) {
+    return [...heads].sort((a, b) => (a.place ?? Infinity) - (b.place ?? Infinity));
+  }
   const key = has(heads, "contribution") ? "contribution" : "increase";
   if (!has(heads, key)) return null;
   const size = (head) => Math.abs(head[key] ?? 0);
@@ -108,11 +115,16 @@ export function legendOf(heads, study) {
   return nodes;
 }
 
-/* The folder of the run, as a command takes it. */
-export function folderOf({ logdir, run }) {
+/* The run, as a command takes it: a name of other letters is quoted for the shell and for Hydra. */
+export function runOf({ logdir, run }) {
   const folder = `${logdir.replace(/\/$/, "")}/${run}`.replace(/\/\.$/, "");
-  return logdir && run && /^[\w./@+-]+$/.test(folder) ? folder : "<run>";
+  if (!logdir || !run || !/^[\p{L}\p{M}\p{N}\w ./@+-]+$/u.test(folder)) return "run=<run>";
+  return /^[\w./@+-]+$/.test(folder) ? `run=${folder}` : `'run="${folder}"'`;
 }
+
+const MEASURED =
+  "A head's output is set to zero, or its map to a plain average over the tokens, and labelled " +
+  "texts are classified again. Differences are paired by text, with 95 % intervals.";
 
 /* The answer: what each head is worth, and whether it matters where they look. */
 export class Headline {
@@ -120,12 +132,11 @@ export class Headline {
     this.store = store;
     this.answer = element("p", "answer-line matters");
     this.details = element("p", "answer-line details");
-    this.fold = element("details", "how", element("summary", {}, "How this is measured"));
-    this.fold.append(this.details);
+    this.fold = element("details", "how", element("summary", {}, "How this is measured"), MEASURED);
     const heading = element("h2", { class: "unseen", id: "answer-heading" }, "Which heads matter");
     this.root = element(
       "section", { class: "panel answer", "aria-labelledby": heading.id },
-      heading, this.answer, this.fold,
+      heading, this.answer, this.details, this.fold,
     );
     const shown = ["index", "shown", "numbers", "bestNumbers", "text"];
     store.subscribe([...shown, "run", "logdir", "errors"], () => this.show());
@@ -139,15 +150,9 @@ export class Headline {
     if (this.root.hidden) return;
     this.answer.replaceChildren(...this.answerLine(headsOf(store), study));
     const details = study?.isShown ? study.details : "";
-    this.fold.hidden = details === "";
+    this.details.hidden = details === "";
+    this.fold.hidden = !study?.isShown;
     this.details.textContent = legible(details, 2000);
-  }
-
-  /* A head as a button that chooses it. */
-  nameHead(layer, head) {
-    const node = button("", "", () => this.store.chooseHead(layer, head), "head-name");
-    node.append(isolated(this.store.layerName(layer)), ` head ${head}`);
-    return node;
   }
 
   answerLine(heads, study) {
@@ -160,12 +165,18 @@ export class Headline {
     return this.linked(study.answer || countsOf(heads));
   }
 
-  /* A sentence in which each head that it names is a button. */
+  /* A sentence in which each head that it names is a button; of one layer, by its number alone. */
   linked(sentence) {
-    const [first, ...rest] = legible(sentence, 1000).split(/layer (\d+) head (\d+)/);
+    const { store } = this;
+    const [first, ...rest] = legible(sentence, 2000).split(/((?:layer \d+ )?head \d+)\b/);
     const nodes = [first];
-    for (let at = 0; at < rest.length; at += 3) {
-      nodes.push(this.nameHead(Number(rest[at]), Number(rest[at + 1])), rest[at + 2]);
+    for (let at = 0; at < rest.length; at += 2) {
+      const [, layer, head] = rest[at].match(/(?:layer (\d+) )?head (\d+)/);
+      const isClear = layer !== undefined || store.index.layers.length === 1;
+      const count = store.index.heads[Number(layer ?? 0)] ?? 0;
+      const isHead = isClear && Number(head) < count;
+      const choose = () => store.chooseHead(Number(layer ?? 0), Number(head));
+      nodes.push(isHead ? button(rest[at], "", choose, "head-name") : rest[at], rest[at + 1]);
     }
     return nodes;
   }
@@ -173,7 +184,7 @@ export class Headline {
   unknown() {
     const { store } = this;
     if (store.errors.numbers) return ["The numbers of this step cannot be read."];
-    const command = element("code", {}, `headscope inspect run=${folderOf(store)}`);
+    const command = element("code", {}, `headscope inspect ${runOf(store)}`);
     return ["Heads are ablated when a run ends. To do it now: ", command];
   }
 }

@@ -1,6 +1,7 @@
 /* The map of a head in this run, in the run that it is compared with, or their difference. */
 
 import { drawDifferences, drawWeights } from "./colors.js";
+import { layerNames } from "./store.js";
 
 /* The maps that are compared with, or null. */
 export function otherMaps(store) {
@@ -16,7 +17,7 @@ export function captionOf(store, side, layer, head) {
   const own = `${store.layerName(layer)}, head ${head}`;
   if (side === "main") return isDifference(store) ? `${own} − the same head there` : own;
   const hasHead = otherMaps(store)?.has(layer, head) ?? false;
-  return hasHead ? `${store.other.index.layers[layer]}, head ${head}` : "none";
+  return hasHead ? `${layerNames(store.other.index.layers)[layer]}, head ${head}` : "none";
 }
 
 /* The map of a head on one side, or null if it has none there. */

@@ -32,7 +32,7 @@ class Contributions {
     this.cells = this.toward(maps.values(`${PREFIX}tokens`)); // [layers, heads, tokens]
     const rest = maps.values(`${PREFIX}rest`); // of tokens that are not shown
     this.rest = rest ? this.toward(rest) : new Float32Array(layers * heads);
-    this.feedForward = sum(this.toward(maps.values(`${PREFIX}feedforward`)));
+    this.feedForward = sumOf(this.toward(maps.values(`${PREFIX}feedforward`)));
     this.hasFeedForward = maps.values(`${PREFIX}feedforward`).some((value) => value !== 0);
     this.bias = this.toward(maps.values(`${PREFIX}bias`))[0];
     this.error = maps.number(`${PREFIX}error`); // of integrated gradients; null where it is exact
@@ -66,7 +66,7 @@ class Contributions {
   }
 
   headSum(layer, head) {
-    return sum(this.ofHead(layer, head)) + this.rest[layer * this.widest + head];
+    return sumOf(this.ofHead(layer, head)) + this.rest[layer * this.widest + head];
   }
 
   /* All heads as [layer, head, nats], the largest first. */
@@ -90,11 +90,11 @@ class Contributions {
   }
 
   get unseen() {
-    return sum(this.ranked.map(([layer, head]) => this.rest[layer * this.widest + head]));
+    return sumOf(this.ranked.map(([layer, head]) => this.rest[layer * this.widest + head]));
   }
 
   get total() {
-    return sum(this.ranked.map(([, , nats]) => nats)) + this.feedForward + this.bias;
+    return sumOf(this.ranked.map(([, , nats]) => nats)) + this.feedForward + this.bias;
   }
 
   /* These less others of the same heads, tokens and classes. */
@@ -112,7 +112,8 @@ class Contributions {
   }
 }
 
-function sum(values) {
+/* The sum of numbers; those that are not known count for nothing. */
+export function sumOf(values) {
   return values.reduce((total, value) => total + (value || 0), 0);
 }
 

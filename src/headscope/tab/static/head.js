@@ -112,7 +112,8 @@ export class HeadView {
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);
     this.root = this.panel.root;
     this.about = element("small", "about");
-    this.panel.title.after(this.about);
+    this.sparse = element("small", "about");
+    this.panel.title.after(this.about, this.sparse);
     this.choice = chooser("view", "What the map shows", (view) => store.set({ view }), VIEWS);
     if (side === "main") {
       this.ablation = new AblationView(store);
@@ -206,15 +207,16 @@ export class HeadView {
   /* The weights of the one query that is read, as shades of the words. */
   drawRow() {
     const { map, store, view } = this;
-    const { readout, tokens, shownText, segments } = store;
+    const { readout, tokens, shownText } = store;
     let row = map.row(readout);
     if (view === "row-value") row = row.map((weight, key) => weight * this.norms[key]);
-    this.row.show(shownText, segments);
+    this.row.show(shownText);
     this.row.shade(row);
     const kind = view === "row" ? "weight" : "weight × value";
     this.about.textContent = `${kind}: 0 to ${formatNumber(largest(row))}`;
     const reader = isolated(tokens[readout]);
-    const others = ` alone is read out: the other ${tokens.length - 1} rows of the full map decide nothing.`;
+    const count = tokens.length - 1;
+    const others = ` alone is read out: the other ${count} rows of the full map decide nothing.`;
     this.rowNote.replaceChildren("The row of ", reader, others);
   }
 
@@ -287,6 +289,9 @@ export class HeadView {
       scroll.style.setProperty(`--${name}`, `${size}px`);
     }
     for (const view of [this.queries, this.keys]) view.cell = this.cell;
+    const every = Math.ceil(LABEL / this.cell);
+    const words = `one label in ${every} has room: point for the others`;
+    this.sparse.textContent = every > 1 ? words : "";
     this.showCell();
   }
 

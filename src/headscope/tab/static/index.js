@@ -1,7 +1,7 @@
 /* The "Heads" tab of TensorBoard, which calls `render` in an empty frame; and the page without a
    server. */
 
-import { Headline, folderOf } from "./ablation.js";
+import { Headline, runOf } from "./ablation.js";
 import { page } from "./api.js";
 import { element } from "./dom.js";
 import { Grid } from "./grid.js";
@@ -44,7 +44,7 @@ function footer(store) {
   const folded = element("details", "help", summary, element("dl", {}, ...help));
   const command = element("code");
   const showRun = () => {
-    command.textContent = `headscope inspect run=${folderOf(store)} 'text="..."'`;
+    command.textContent = `headscope inspect ${runOf(store)} 'text="..."'`;
   };
   store.subscribe(["run", "logdir"], showRun);
   showRun();
@@ -72,7 +72,12 @@ function layOut(store) {
   const slider = new StepSlider(store);
   toolbar.root.append(slider.root);
   const headline = new Headline(store);
-  const grids = ["main", "other"].map((side) => new Grid(store, side).root);
+  const grids = ["main", "other"].map((side) => {
+    const grid = new Grid(store, side);
+    const folded = fold("All heads as small maps", grid.root);
+    folded.addEventListener("toggle", () => grid.draw(true)); // sizes are measured
+    return folded;
+  });
   const head = new HeadView(store, "main");
   const otherHead = new HeadView(store, "other").root;
   const text = new TextView(store).root;
@@ -84,7 +89,7 @@ function layOut(store) {
     fold("Checks and notes", new TrustView(store).root),
     fold("Texts that stand out", new ExamplesView(store).root),
   );
-  const main = element("main", {}, text, decision, ...grids, head.root, otherHead, folds);
+  const main = element("main", {}, text, decision, head.root, otherHead, ...grids, folds);
   document.body.replaceChildren(toolbar.root, toolbar.whole, headline.root, main, footer(store));
   const arrange = () => {
     const isBeside = store.compare?.view === "beside";
@@ -94,6 +99,10 @@ function layOut(store) {
   };
   store.subscribe(["compare"], arrange);
   arrange();
+  store.subscribe(["maps"], () => {
+    const { maps } = store; // without contributions, maps are what there is to see
+    if (maps !== null && maps.values("contributions/tokens") === null) grids[0].open = true;
+  });
   listenToKeys(store, slider, head.ablation);
   return slider;
 }

@@ -5,7 +5,7 @@
 import { largest, strengthOn } from "./colors.js";
 import { element, isolated } from "./dom.js";
 
-const MOST = 2000; // lines at once
+const MANY = 20; // tokens, from which on each query has its strongest line alone
 const FAINTEST = 1 / 255; // the weakest that is drawn
 const LOW = 15; // pixels of a row of tokens
 const HIGH = 30;
@@ -41,7 +41,13 @@ export class Lines {
     const { side } = map;
     const weights = map.cells();
     const strength = strengthOn(this.store.scale, largest(weights));
-    const strongest = [...weights.keys()].sort((a, b) => weights[a] - weights[b]).slice(-MOST);
+    const isMany = side >= MANY;
+    const sorted = (cells) => cells.sort((a, b) => weights[a] - weights[b]);
+    const rowOf = (query) => Array.from({ length: side }, (_, key) => query * side + key);
+    const queries = Array.from({ length: side }, (_, query) => query);
+    const each = queries.map((query) => sorted(rowOf(query)).at(-1));
+    const strongest = isMany ? sorted(each) : sorted([...weights.keys()]);
+    this.width = isMany ? 1 : 1.5;
     Object.assign(this, { side, strongest, strength: (cell) => strength(weights[cell]) });
     const label = `Lines of ${caption}: from queries on the left to keys on the right`;
     this.canvas.setAttribute("aria-label", `${label}; arrow keys choose`);
@@ -51,7 +57,7 @@ export class Lines {
     if (map.maps.isLong) notes.unshift("A row is a stretch of tokens, named by its first.");
     if (strongest.length < weights.length) {
       const percent = `${Math.round(100 * share)} % of all weight`;
-      notes.unshift(`The ${strongest.length} strongest of ${weights.length} lines: ${percent}.`);
+      notes.unshift(`The strongest line of each query: ${percent}.`);
     }
     this.note.textContent = notes.join(" ");
     this.layout();
@@ -120,7 +126,7 @@ export class Lines {
       const isOutside = Math.max(from, to) < 0 || Math.min(from, to) > height;
       if (!(opacity >= FAINTEST) || isOutside) continue;
       context.globalAlpha = opacity;
-      context.lineWidth = only !== null && !only.isKey && only.key === key ? 3 : 1.5;
+      context.lineWidth = only !== null && !only.isKey && only.key === key ? 3 : this.width;
       context.beginPath();
       context.moveTo(0, from);
       context.lineTo(width, to);

@@ -198,9 +198,10 @@ export class Loader {
     const isSame = (text) => JSON.stringify(text.tokens) === JSON.stringify(tokens);
     const text = index.texts.findIndex(isSame);
     if (text < 0) throw new Error(`${run} has recorded no text of the same tokens`);
-    const place = { first: 0, last: index.steps.length - 1 }[wish];
+    const last = index.steps.at(-1);
+    const named = { best: bestStep(index) ?? last, first: index.steps[0], last };
     const near = nearest(index.steps, wish === "nearest" ? shownStep : wish);
-    const step = index.steps[place ?? near];
+    const step = Object.hasOwn(named, wish) ? named[wish] : index.steps[near];
     if (!step) throw new Error(`${run} has recorded no step yet`);
     return { run, index, step: step.step, maps: await askMaps(run, step, text, signal) };
   }

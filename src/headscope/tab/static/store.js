@@ -9,6 +9,7 @@ const LINKED = {
   order: ["importance", "place"],
   view: ["row", "row-value", "weight", "value", "lines"], // of the large map
   without: ["hidden", "shown"], // what is predicted with the chosen head ablated
+  unit: ["word", "token"], // that contributions are summed over
 };
 
 class Store {
@@ -61,6 +62,12 @@ class Store {
     return this.shownText?.readout ?? null;
   }
 
+  /* A head as people call it: without its layer where there is one layer. */
+  headName(layer, head) {
+    const isOne = this.index.layers.length === 1;
+    return isOne ? `head ${head}` : `${this.layerName(layer)} head ${head}`;
+  }
+
   /* Whether of a layer the row of the readout alone is read: of the last one. */
   isReadOut(layer) {
     return this.readout !== null && layer === (this.index?.layers.length ?? 0) - 1;
@@ -76,7 +83,7 @@ class Store {
   }
 
   layerName(layer) {
-    return this.index?.layers[layer] ?? `layer ${layer}`;
+    return layerNames(this.index?.layers ?? [])[layer] ?? `layer ${layer}`;
   }
 
   setError(name, message) {
@@ -154,6 +161,15 @@ export function newStore() {
   return new Store({ ...CHOSEN, ...FETCHED, ...Object.fromEntries(linked), page: page !== null });
 }
 
+/* The names of layers as they are shown: of a foreign model's modules, the number of each. */
+export function layerNames(layers) {
+  const parts = layers.map((name) => name.split("."));
+  if (parts.some((own) => own.length < 3)) return layers;
+  const numbers = parts.map((own) => own.filter((part) => /^\d+$/.test(part)).join("."));
+  const areApart = new Set(numbers).size === layers.length && !numbers.includes("");
+  return areApart ? numbers.map((number) => `layer ${number}`) : layers;
+}
+
 /* The place of the step that is nearest to `step`, or of the last one. */
 export function nearest(steps, step) {
   const last = steps.length - 1;
@@ -219,7 +235,8 @@ export function readLink() {
     link[name] = known.includes(read(name)) ? read(name) : known[0];
   }
   if (read("compare") !== null) {
-    const step = whole("at") ?? (["first", "last"].includes(read("at")) ? read("at") : "nearest");
+    const isNamed = ["best", "first", "last"].includes(read("at"));
+    const step = whole("at") ?? (isNamed ? read("at") : "nearest");
     const view = read("as") === "difference" ? "difference" : "beside";
     link.compare = { run: read("compare"), step, view };
   }

@@ -1,8 +1,9 @@
 /* The sum of each head, with its main words; the prediction, whose classes can be asked about. */
 
 import { largest } from "./colors.js";
-import { contributionsOf } from "./contributions.js";
+import { contributionsOf, sumOf } from "./contributions.js";
 import { barLine, button, element, formatSigned, isolated, panel } from "./dom.js";
+import { unitsOf } from "./words.js";
 
 const WORDS = 4; // named for each head
 const HEADS = 8; // in sight; the others in one line
@@ -18,7 +19,7 @@ export class SumsView {
     this.matrix.addEventListener("toggle", () => this.showMatrix());
     this.panel = panel("sums-panel", "Sum of each head, in nats", this.list, this.matrix);
     this.root = this.panel.root;
-    const shown = ["maps", "index", "text", "other", "compare", "label", "only", "layer", "head"];
+    const shown = ["maps", "index", "text", "other", "compare", "label", "only", "unit"];
     store.subscribe(shown, () => this.show());
     this.show();
   }
@@ -49,7 +50,7 @@ export class SumsView {
   nameOf(layer, head) {
     const { store } = this;
     const isAlone = store.only?.[0] === layer && store.only?.[1] === head;
-    const name = store.index.layers.length > 1 ? `${store.layerName(layer)} head ${head}` : `head ${head}`;
+    const name = store.headName(layer, head);
     const title = "shade what this head adds alone, and show its map";
     const node = button(name, title, () => store.toggleOnly(layer, head), "head-name");
     node.setAttribute("aria-pressed", String(isAlone));
@@ -58,14 +59,14 @@ export class SumsView {
 
   /* The words of a head, equal ones as one, the largest first. */
   wordsOf(contributions, layer, head) {
-    const { tokens } = this.store;
     const sums = new Map();
-    contributions.ofHead(layer, head).forEach((value, place) => {
-      sums.set(tokens[place], (sums.get(tokens[place]) ?? 0) + value);
-    });
+    const cells = contributions.ofHead(layer, head);
+    for (const { word, start, end } of unitsOf(this.store.shownText, this.store.unit)) {
+      sums.set(word, (sums.get(word) ?? 0) + sumOf(cells.subarray(start, end)));
+    }
     const ranked = [...sums].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, WORDS);
     return ranked.flatMap(([word, value], at) => {
-      return [at === 0 ? "" : ", ", isolated(word), ` ${formatSigned(value)}`];
+      return [at === 0 ? "“" : ", “", isolated(word), `” ${formatSigned(value)}`];
     });
   }
 
@@ -77,7 +78,9 @@ export class SumsView {
     const sums = contributions.ofTokens();
     const places = [...sums.keys()].sort((a, b) => Math.abs(sums[b]) - Math.abs(sums[a]));
     const most = largest(contributions.cells.map((value) => value || 0));
-    const names = contributions.ranked.map(([layer, head]) => element("th", { scope: "col" }, this.nameOf(layer, head)));
+    const names = contributions.ranked.map(([layer, head]) => {
+      return element("th", { scope: "col" }, this.nameOf(layer, head));
+    });
     const header = element("tr", {}, element("th", {}, "word"), element("th", {}, "sum"), ...names);
     const rows = places.map((place) => {
       const cells = contributions.ranked.map(([layer, head]) => {
@@ -133,7 +136,8 @@ export class PredictionView {
       const place = index.classes.indexOf(name);
       const node = barLine(name, share, share.toFixed(3));
       if (!known.includes(place)) return node;
-      const ask = button("", "why, or why not, this class", () => store.set({ label: place }), "ask");
+      const explain = () => store.set({ label: place });
+      const ask = button("", "why, or why not, this class", explain, "ask");
       ask.setAttribute("aria-pressed", String(place === shown));
       ask.append(node.firstChild);
       node.prepend(ask);

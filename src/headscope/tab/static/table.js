@@ -1,6 +1,6 @@
 /* The numbers of every head: a row a head. A click on a column's name sorts. */
 
-import { EFFECTS, NO_PATTERN } from "./ablation.js";
+import { EFFECTS, NO_PATTERN, headsOf, rankHeads } from "./ablation.js";
 import { button, download, element, formatNumber, isolated, legible } from "./dom.js";
 import { panel, showError, wordsOf } from "./dom.js";
 
@@ -153,7 +153,9 @@ export class HeadTable {
     const title = "all numbers of all heads, with errors, as comma-separated values";
     this.save = button("Save CSV", title, () => this.saveFile());
     this.panel.tools.append(this.more, this.save);
-    store.subscribe(["numbers", "index", "text", "series"], () => this.show());
+    store.subscribe(["numbers", "bestNumbers", "maps", "index", "text", "series"], () => {
+      this.show();
+    });
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors"], () => this.showErrors());
   }
@@ -263,12 +265,11 @@ export class HeadTable {
     return [formatNumber(value), words && ` ${words}`, ""];
   }
 
-  /* What the rows are sorted by: what the reader chose, else the effect. */
+  /* What the rows are sorted by: what the reader chose, else importance, as the grid (""). */
   get order() {
     const { numbers, sorted } = this;
     if (sorted !== null && (sorted.column === "head" || numbers.has(sorted.column))) return sorted;
-    const isKnown = numbers.has("loss_zeroed");
-    return isKnown ? { column: "loss_zeroed", falling: true } : { column: "head", falling: false };
+    return { column: rankHeads(headsOf(this.store)) === null ? "head" : "", falling: false };
   }
 
   /* The first click sorts numbers downwards and names upwards. */
@@ -282,7 +283,13 @@ export class HeadTable {
   /* Heads without the number come last either way; equal ones keep the order of the model. */
   sort() {
     const { column, falling } = this.order;
-    const rankOf = (row, place) => (column === "head" ? place : this.numbers.rank(column, row.at));
+    const important = column === "" ? rankHeads(headsOf(this.store)) : [];
+    const rankOf = (row, place) => {
+      if (column === "head") return place;
+      const [layer, head] = row.at;
+      if (column !== "") return this.numbers.rank(column, row.at);
+      return important.findIndex((each) => each.layer === layer && each.head === head);
+    };
     const ranked = this.rows.map((row, place) => ({ rank: rankOf(row, place), node: row.node }));
     ranked.sort(({ rank: left }, { rank: right }) => {
       if (left === null || right === null) return (left === null) - (right === null);
@@ -306,7 +313,8 @@ export class HeadTable {
     if (!series || !this.columns.includes("line")) return null;
     const headsOf = (name) => (series.measures[name]?.mean ?? []).flat();
     const isOften = (name) => headsOf(name).some((own) => own.filter(Number.isFinite).length > 1);
-    const name = [this.order.column, ...Object.keys(series.measures)].find(isOften);
+    const first = this.order.column || "loss_zeroed";
+    const name = [first, ...Object.keys(series.measures)].find(isOften);
     if (name === undefined) return null;
     const label = this.header.querySelector("[data-column=line] span");
     label.textContent = `${wordsOf(name)} over the steps`;

@@ -3,23 +3,25 @@
 
 import { largest } from "./colors.js";
 import { captionOf, headMap } from "./compare.js";
-import { contributionsOf, otherContributions } from "./contributions.js";
+import { contributionsOf, otherContributions, sumOf } from "./contributions.js";
 import {
-  barLine, button, element, formatNumber, formatSigned, isolated, panel, reveal,
+  barLine, button, chooser, element, formatNumber, formatSigned, isolated, legible, panel, reveal,
 } from "./dom.js";
 import { blocksOf, directionOf } from "./pairs.js";
+import { languageOf, unitsOf } from "./words.js";
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
 const LISTED = 16; // the largest weights
 const ROWS = 6; // how many of them are in sight in any case
 const STRIPS = 6; // heads with a strip of their own; the others share one
+const UNITS = [["word", "by word"], ["token", "by token"]];
 const NUMBERED = 0.1; // share of the largest sum, from which a word has its number
 
 /* The tokens, each shaded by a number relative to the largest. The row is one stop of the Tab key,
    at the token that has the focus or else at the query. */
 export class TokenRow {
   constructor(store, label, onChoose = null) {
-    Object.assign(this, { store, tokens: [], texts: null });
+    Object.assign(this, { store, tokens: [], units: [], shown: null });
     this.onChoose = onChoose ?? ((index) => store.toggle(index, null));
     this.root = element("div", { class: "tokens", role: "group", "aria-label": label });
     const point = (event) => this.onToken(event, (index) => store.pointToken(index));
@@ -33,25 +35,43 @@ export class TokenRow {
 
   onToken(event, act) {
     const token = event.target.closest(".token");
-    if (token) act(this.tokens.indexOf(token));
+    if (token) act(this.units[this.tokens.indexOf(token)].start, event);
   }
 
-  show({ tokens: texts, text, special }, segments) {
-    if (texts === this.texts) return;
-    this.texts = texts;
-    this.root.dir = segments === null ? directionOf(text) : "ltr"; // a pair has one for each block
+  /* One button for each token; or for each word, where `unit` says so. */
+  show(shownText, unit = "token") {
+    if (shownText === this.shown && unit === this.unit) return;
+    Object.assign(this, { shown: shownText, unit, units: unitsOf(shownText, unit) });
+    const { tokens: texts, text, special, segments } = shownText;
+    this.root.dir = segments ? "ltr" : directionOf(text); // a pair has one for each block
     this.root.lang = languageOf(text);
-    const attributes = { class: "token", type: "button" };
-    this.tokens = texts.map((token) => element("button", attributes, isolated(token)));
-    for (const place of special ?? []) this.tokens[place].classList.add("special");
-    this.root.replaceChildren(...blocksOf(this.tokens, texts, segments));
+    this.tokens = this.units.map(({ word, isGlued }) => {
+      const attributes = { class: isGlued ? "token glued" : "token", type: "button" };
+      return element("button", attributes, isolated(word));
+    });
+    const resting = new Set(special ?? []);
+    this.units.forEach(({ start }, at) => {
+      this.tokens[at].classList.toggle("special", resting.has(start));
+    });
+    const words = this.units.map(({ start }) => texts[start]);
+    const owners = segments ? this.units.map(({ start }) => segments[start]) : null;
+    this.root.replaceChildren(...blocksOf(this.tokens, words, owners));
     this.mark();
   }
 
+  /* The button that a token is in. */
+  placeOf(token) {
+    if (token === null) return -1;
+    return this.units.findIndex(({ start, end }) => token >= start && token < end);
+  }
+
   mark() {
-    const { query, key, lock, word } = this.store;
+    const { lock } = this.store;
+    const [query, key, word] = ["query", "key", "word"].map((name) => {
+      return this.placeOf(this.store[name]);
+    });
     const focused = this.tokens.indexOf(document.activeElement);
-    const stop = focused >= 0 ? focused : query; // of the Tab key
+    const stop = focused >= 0 ? focused : Math.max(0, query); // of the Tab key
     this.tokens.forEach((token, place) => {
       token.classList.toggle("query", place === query);
       token.classList.toggle("key", place === key);
@@ -80,19 +100,27 @@ export class TokenRow {
     });
   }
 
-  /* Shade each token by its sum, blue for the class and red against it, with a strip for each of
-     [name, numbers] beneath, and the sum itself where it is large. */
+  /* Shade each word by its sum, blue for the class and red against it, with a strip for each of
+     [name, numbers] beneath, and the sum itself where it is large: all on one scale, which is
+     returned. */
   explain(sums, strips) {
     this.root.classList.add("signed");
-    const most = largest(sums);
-    const mostOfStrips = Math.max(1e-9, ...strips.map(([, values]) => largest(values)));
+    const ofUnits = (values) => {
+      return this.units.map(({ start, end }) => sumOf(values.subarray(start, end)));
+    };
+    const words = ofUnits(sums);
+    const named = strips.map(([name, values]) => [name, ofUnits(values)]);
+    const most = Math.max(largest(words), ...named.map(([, values]) => largest(values)));
     this.tokens.forEach((token, index) => {
-      const value = sums[index];
+      const value = words[index];
       tint(token, value, most);
-      const lines = strips.map(([name, values]) => `${name}: ${formatSigned(values[index])}`);
-      token.title = [`token ${index}: ${formatSigned(value)} nats`, ...lines].join("\n");
-      const parts = strips.map(([, values]) => tint(element("i"), values[index], mostOfStrips));
-      const isLarge = most > 0 && Math.abs(value) >= NUMBERED * most;
+      const lines = named.map(([name, values]) => `${name}: ${formatSigned(values[index], 2)}`);
+      const word = legible(this.units[index].word);
+      token.title = [`${word}: ${formatSigned(value, 2)} nats`, ...lines].join("\n");
+      const parts = named.map(([, values], at) => {
+        return tint(element("i", { "data-strip": String(at) }), values[index], most);
+      });
+      const isLarge = Math.abs(value) >= Math.max(0.005, NUMBERED * most);
       const number = element("small", {}, isLarge ? formatSigned(value) : "");
       token.replaceChildren(token.firstChild, ...parts, number);
     });
@@ -117,27 +145,15 @@ function tint(node, value, most) {
   return node;
 }
 
-/* The language whose shapes a text needs: Japanese, Korean or Chinese by its letters, else none. */
-function languageOf(text) {
-  if (/[\u3040-\u30ff]/.test(text)) return "ja";
-  if (/[\uac00-\ud7af]/.test(text)) return "ko";
-  return /[\u4e00-\u9fff]/.test(text) ? "zh" : "";
-}
-
 /* The name of a class as the index has it. */
 function className(store, place) {
   return isolated(store.index.classes[place] ?? `class ${place}`, "class-name");
 }
 
-/* A head as people call it: without its layer where there is one layer. */
-function headName(store, layer, head) {
-  return store.index.layers.length > 1 ? `${store.layerName(layer)} head ${head}` : `head ${head}`;
-}
-
 export class TextView {
   constructor(store) {
     this.store = store;
-    const choose = (index) => this.choose(index);
+    const choose = (index, event) => this.choose(index, event);
     this.row = new TokenRow(store, "Words; arrow keys move, Enter lists the heads of one", choose);
     this.other = new TokenRow(store, "The same words in what is compared with");
     this.pooled = new TokenRow(store, "Tokens by pooling weight");
@@ -155,29 +171,34 @@ export class TextView {
     this.root = this.panel.root;
     this.legend = element("span", "scale");
     this.release = button("Unlock (Esc)", "", () => store.release());
-    this.panel.tools.append(this.legend, this.release);
+    this.unit = chooser("unit", "Sums", (unit) => store.set({ unit }), UNITS);
+    this.panel.tools.append(this.unit, this.legend, this.release);
     const shown = ["maps", "index", "text", "layer", "head", "other", "compare", "label", "only"];
-    store.subscribe([...shown, "query", "key", "lock", "by"], () => this.show());
-    store.subscribe(["maps", "index", "text", "word", "label"], () => this.showWord());
+    store.subscribe([...shown, "query", "key", "lock", "by", "unit"], () => this.show());
+    store.subscribe(["maps", "index", "text", "word", "label", "unit"], () => this.showWord());
     store.subscribe(["maps", "index", "text"], () => this.showPooling());
     this.show();
   }
 
   /* With contributions a click on a word lists its heads; else it locks the query. */
-  choose(index) {
+  choose(index, event) {
     const { store } = this;
-    if (contributionsOf(store) === null) store.toggle(index, null);
+    const strip = this.strips?.[event.target.dataset.strip];
+    if (strip) store.toggleOnly(...strip);
+    else if (contributionsOf(store) === null) store.toggle(index, null);
     else store.set({ word: store.word === index ? null : index });
   }
 
   show() {
     const { store } = this;
-    const { shownText, segments, maps } = store;
+    const { shownText, maps, unit } = store;
     this.release.hidden = store.lock === null;
     if (shownText === null) return;
-    this.row.show(shownText, segments);
     const contributions = contributionsOf(store);
     const isExplained = contributions !== null;
+    this.row.show(shownText, isExplained ? unit : "token");
+    this.unit.value = unit;
+    this.unit.hidden = !isExplained;
     this.sum.hidden = !isExplained;
     this.legend.hidden = !isExplained;
     this.ranked.hidden = isExplained || maps === null;
@@ -190,22 +211,27 @@ export class TextView {
   explain(contributions) {
     const { store } = this;
     const { only } = store;
-    const key = [contributions, only?.join(" ")];
-    if (this.drawn?.every((part, at) => part === key[at]) && this.row.root.matches(".signed")) return;
+    const key = [contributions, only?.join(" "), this.row.units];
+    const isSame = this.drawn?.every((part, at) => part === key[at]) ?? false;
+    if (isSame && this.row.root.matches(".signed")) return;
     this.drawn = key;
-    const heads = only ?? null;
-    const most = drawStrips(store, this.row, contributions, heads);
+    const most = drawStrips(store, this.row, contributions, only);
+    this.strips = only === null ? stripsOf(contributions) : [];
     const { shown, against } = contributions;
     const name = className(store, shown);
     const question = contributions.isDifference ? ["What changes for ", name] : ["Why ", name, "?"];
-    const of = only === null ? "a strip for each head under every word" : headName(store, ...only);
+    const of = only === null ? "a strip for each head under every word" : store.headName(...only);
     this.panel.title.replaceChildren(...question, " ", element("span", "caption", of));
-    const end = formatSigned(most);
-    this.legend.replaceChildren(
-      element("span", {}, `${end.replace("+", "−")} against`), element("span", "ramp"),
-      element("span", {}, `${end} for `, className(store, shown)),
-    );
-    const parts = [["heads × words", contributions.ranked.reduce((all, head) => all + head[2], 0)]];
+    const ticks = [-1, -0.25, 0, 0.25, 1].map((share) => {
+      return element("span", {}, share === 0 ? "0" : formatSigned(share * most));
+    });
+    const ramp = element("span", {}, element("span", "ramp"), element("span", "ticks", ...ticks));
+    const end = against < 0 ? "against" : className(store, against);
+    this.legend.replaceChildren(element("span", {}, end), ramp, className(store, shown));
+    const { ranked, unseen } = contributions;
+    const cells = ranked.reduce((all, head) => all + head[2], 0) - unseen;
+    const parts = [[`${ranked.length} heads × ${store.tokens.length} tokens`, cells]];
+    if (unseen !== 0) parts.push(["tokens that are not shown", unseen]);
     if (contributions.hasFeedForward) parts.push(["feed-forward", contributions.feedForward]);
     parts.push(["bias", contributions.bias]);
     const terms = parts.flatMap(([words, value], at) => {
@@ -216,7 +242,8 @@ export class TextView {
     const kind = contributions.error === null
       ? ". Nothing is left out."
       : `, by integrated gradients, exact to ${formatNumber(contributions.error)}.`;
-    const what = contributions.isDifference ? " change of the log-odds of " : " log-odds of ";
+    const kindOf = contributions.isDifference ? "change of the log-odds" : "log-odds";
+    const what = ` nats: ${kindOf} of `;
     this.sum.replaceChildren(
       ...terms, " = ", total, what, className(store, shown), " against ", ...toward, kind,
     );
@@ -228,16 +255,17 @@ export class TextView {
     const contributions = contributionsOf(this.store);
     this.word.hidden = word === null || contributions === null || word >= tokens.length;
     if (this.word.hidden) return;
+    const { start, end, word: name } = this.row.units[this.row.placeOf(word)];
     const cells = contributions.ranked.map(([layer, head]) => {
-      return [layer, head, contributions.cell(layer, head, word)];
+      return [layer, head, sumOf(contributions.ofHead(layer, head).subarray(start, end))];
     });
     cells.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2]));
     const named = cells.slice(0, STRIPS).flatMap(([layer, head, value], at) => {
       const onChoose = () => this.store.chooseHead(layer, head);
-      const node = button(headName(this.store, layer, head), "", onChoose, "head-name");
+      const node = button(this.store.headName(layer, head), "", onChoose, "head-name");
       return [at === 0 ? ": " : " · ", node, ` ${formatSigned(value)}`];
     });
-    this.word.replaceChildren(isolated(tokens[word], "name"), ...named);
+    this.word.replaceChildren(isolated(name, "name"), ...named);
   }
 
   /* The same text in the step or the run beside. */
@@ -246,7 +274,7 @@ export class TextView {
     const contributions = otherContributions(store);
     this.beside.hidden = contributions === null || store.segments !== null;
     if (this.beside.hidden) return;
-    this.other.show(store.shownText, store.segments);
+    this.other.show(store.shownText, store.unit);
     drawStrips(store, this.other, contributions, store.only);
     const total = formatSigned(contributions.total, 2);
     const name = isolated(store.other.run, "name");
@@ -283,11 +311,11 @@ export class TextView {
   }
 
   showPooling() {
-    const { maps, shownText, segments } = this.store;
+    const { maps, shownText } = this.store;
     const pooling = maps?.values("pooling") ?? null;
     this.pooling.hidden = pooling === null || shownText === null;
     if (this.pooling.hidden) return;
-    this.pooled.show(shownText, segments);
+    this.pooled.show(shownText);
     this.pooled.shade(pooling);
   }
 }
@@ -299,14 +327,17 @@ function drawStrips(store, row, contributions, only) {
     const cells = contributions.ofHead(...only);
     return row.explain(cells, []);
   }
-  const ranked = contributions.ranked;
-  const own = ranked.slice(0, STRIPS).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-  const strips = own.map(([layer, head]) => {
-    return [headName(store, layer, head), contributions.ofHead(layer, head)];
+  const strips = stripsOf(contributions).map(([layer, head]) => {
+    return [store.headName(layer, head), contributions.ofHead(layer, head)];
   });
-  const others = ranked.slice(STRIPS);
+  const others = contributions.ranked.slice(STRIPS);
   if (others.length > 0) {
     strips.push([`${others.length} other heads`, contributions.ofTokens(others)]);
   }
   return row.explain(contributions.ofTokens(), strips);
+}
+
+/* The heads that have a strip of their own, in the order of the model. */
+function stripsOf({ ranked }) {
+  return ranked.slice(0, STRIPS).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 }

@@ -11,7 +11,29 @@ const VIEWS = [
   ["beside", "side by side"],
   ["difference", "difference"],
 ];
-const STEPS = [["nearest", "nearest step"], ["first", "first step"], ["last", "last step"]];
+const STEPS = [
+  ["best", "best step"],
+  ["nearest", "nearest step"],
+  ["first", "first step"],
+  ["last", "last step"],
+];
+const LONGEST = 34; // characters of a run's name in a selector
+
+/* The names of runs without the folders that they share; of a long one both ends. */
+function shortNames(runs) {
+  const parts = runs.map((run) => run.split("/"));
+  const depth = runs.length > 1 ? Math.min(...parts.map((own) => own.length)) - 1 : 0;
+  let shared = 0;
+  while (shared < depth && parts.every((own) => own[shared] === parts[0][shared])) shared += 1;
+  const names = parts.map((own) => own.slice(shared).join("/"));
+  const half = Math.floor(LONGEST / 2);
+  const cuts = names.map((name) => {
+    return name.length > LONGEST ? `${name.slice(0, half)}…${name.slice(-half)}` : name;
+  });
+  const areApart = new Set(cuts).size === runs.length;
+  return new Map(runs.map((run, at) => [run, areApart ? cuts[at] : names[at]]));
+}
+
 
 function labelled(text, control) {
   return element("label", {}, element("span", {}, text), control);
@@ -52,7 +74,9 @@ export class Toolbar {
     const { store } = this;
     const run = value.slice(1); // after "=", since a run may have no name
     const view = store.compare?.view ?? "beside";
-    const step = run === store.run ? "first" : "nearest";
+    const isBest = store.steps[store.place]?.step === store.index?.kept;
+    const near = isBest ? "best" : "nearest"; // the best step with the best of the other run
+    const step = run === store.run ? "first" : near;
     store.set({ compare: value === "" ? null : { run, step, view } });
   }
 
@@ -62,7 +86,9 @@ export class Toolbar {
 
   showRuns() {
     const { runs, run, index, text, shownText } = this.store;
-    const nameOf = (each) => (each.error ? `${each.run} (cannot be read)` : each.run);
+    const names = shortNames(runs.map((each) => each.run));
+    const nameOf = (each) => names.get(each.run) + (each.error ? " (cannot be read)" : "");
+    this.run.title = run ?? "";
     fillSelect(this.run, runs.map((each) => [each.run, nameOf(each)]), run);
     const words = (each, place) => {
       const named = page ? `${place + 1}${this.predictions?.[place] ?? ""}` : each.name;
@@ -86,8 +112,9 @@ export class Toolbar {
   showCompare() {
     const { runs, run, compare, other, steps } = this.store;
     const others = runs.filter((each) => each.run !== run && !each.error);
+    const names = shortNames(runs.map((each) => each.run));
     const options = [["", "nothing"], [`=${run}`, "this run, another step"]];
-    options.push(...others.map((each) => [`=${each.run}`, each.run]));
+    options.push(...others.map((each) => [`=${each.run}`, names.get(each.run)]));
     fillSelect(this.other, options, compare ? `=${compare.run}` : "");
     this.otherStep.hidden = compare === null;
     this.view.hidden = compare === null;

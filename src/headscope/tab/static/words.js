@@ -1,0 +1,79 @@
+/* Where the tokens stand in their text, and which of them make up a word. */
+
+const LANGUAGES = [
+  [/[\u3040-\u30ff]/u, "ja"],
+  [/[\uac00-\ud7af]/u, "ko"],
+  [/\p{Script=Han}/u, "zh"],
+  [/\p{Script=Arabic}/u, "ar"],
+  [/\p{Script=Hebrew}/u, "he"],
+  [/\p{Script=Thai}/u, "th"],
+];
+const FARTHEST = 40; // characters that a token may lie behind the one before
+const MARKS = /^(##|▁|Ġ)|[₀-₉]+$/gu; // of a piece of a word, and of the bytes of a character
+
+/* The language that a text is set in, by its script; "" where the script does not tell. */
+export function languageOf(text) {
+  return LANGUAGES.find(([script]) => script.test(text))?.[1] ?? "";
+}
+
+/* [start, end] of each token in the text, null for one that is not found there. */
+function placesOf({ text, tokens, special }) {
+  const lower = text.toLowerCase();
+  const searched = lower.length === text.length ? lower : text;
+  const resting = new Set(special ?? []);
+  let from = 0;
+  let last = [0, 0, ""];
+  return tokens.map((token, place) => {
+    const word = token.replaceAll(MARKS, "").toLowerCase();
+    if (resting.has(place) || word === "") return null;
+    const isAgain = word === last[2] && /[₀-₉]$/u.test(token); // another byte of a character
+    const at = isAgain ? last[0] : searched.indexOf(word, from);
+    if (at < 0 || at - from > FARTHEST) return null;
+    from = at + word.length;
+    last = [at, from, word];
+    return [at, from];
+  });
+}
+
+const known = new WeakMap(); // text -> its units by kind
+
+/* The units that a text is shown in: its words or its tokens. Words are those of Unicode and of the
+   browser's dictionaries. Each is {start, end, word, isGlued}: its tokens, and whether it follows
+   the one before without a space. */
+export function unitsOf(shownText, unit) {
+  if (!known.has(shownText)) known.set(shownText, {});
+  return (known.get(shownText)[unit] ??= splitText(shownText, unit));
+}
+
+function splitText(shownText, unit) {
+  const { text, segments } = shownText;
+  const places = placesOf(shownText);
+  const starts = [];
+  const segmenter = new Intl.Segmenter(languageOf(text) || undefined, { granularity: "word" });
+  for (const { index } of segmenter.segment(text)) starts.push(index);
+  const segmentAt = (character) => {
+    let low = 0;
+    let high = starts.length;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (starts[middle] <= character) low = middle;
+      else high = middle;
+    }
+    return low;
+  };
+  const units = [];
+  places.forEach((place, token) => {
+    const before = token > 0 ? places[token - 1] : null;
+    const isNear = place !== null && before !== null && segments?.[token] === segments?.[token - 1];
+    const isOne = isNear && segmentAt(place[0]) === segmentAt(before[1] - 1);
+    const isGlued = isNear && place[0] <= before[1];
+    if (unit === "word" && isOne && isGlued) units.at(-1).end = token + 1;
+    else units.push({ start: token, end: token + 1, isGlued });
+  });
+  for (const each of units) {
+    const own = places.slice(each.start, each.end);
+    const isWhole = each.end - each.start > 1;
+    each.word = isWhole ? text.slice(own[0][0], own.at(-1)[1]) : shownText.tokens[each.start];
+  }
+  return units;
+}
