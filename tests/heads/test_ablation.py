@@ -20,7 +20,6 @@ from headscope.heads.ablation import (
     ablation_effect,
     ablation_effects,
     gate_gradient,
-    headline,
     mean_outputs,
 )
 from headscope.heads.capture import headed_layers, intervene, intervene_layers, logits_of
@@ -319,20 +318,3 @@ def test_only_heads_that_are_not_decided_are_measured_on_more_texts(
         (MATTERS, 200),
         (NO_EFFECT, 100),
     ]
-    assert headline(found) == (
-        "2 of 3 heads matter: ablating layer 0 head 0 raises the loss by 0.50 ± 0.05 nats;"
-        " 1 has no effect"
-    )
-
-
-def test_heads_that_are_inconclusive_are_counted() -> None:
-    found = {
-        ("a", 0): ablation_effect(increases(-0.5, 0.5, 100)),
-        ("a", 1): ablation_effect(increases(0.02, 0.5, 64)),
-    }
-    assert headline(found) == (
-        "1 of 2 heads matters: ablating layer 0 head 0 lowers the loss by 0.50 ± 0.05 nats;"
-        " 1 is inconclusive (64 texts)"
-    )
-    open_heads = {head: ablation_effect(increases(0.02, 0.5, 64)) for head in found}
-    assert headline(open_heads) == "Ablating any single head is inconclusive (64 texts)"

@@ -19,7 +19,6 @@ from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, listed
-from headscope.heads.ablation import headline
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
 from headscope.heads.lightning_callback import write_output
@@ -60,6 +59,8 @@ KNOWN = {
     "verdicts",
     "verdicts/smallest",
     "verdicts/headline",
+    "answer",
+    "answer/details",
     "studied",
     "roles",
     "roles/score",
@@ -247,7 +248,7 @@ def _content(study: Study) -> dict[str, object]:
         for number, measures in enumerate(study.numbers.values())
     }
     return {
-        "answer": headline(study.effects),
+        "answer": study.answer,
         "texts": study.texts,
         "heads": heads,
         "choosers": None if study.faithfulness is None else study.faithfulness.choosers,

@@ -18,7 +18,6 @@ from headscope.data.columns import texts_among
 from headscope.data.corpus import class_names, label_lists, load_split
 from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
-from headscope.heads.ablation import headline
 from headscope.heads.measures import role
 from headscope.heads.report import head_report, new_recorder, record_study
 from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
@@ -156,7 +155,8 @@ def print_next(console: Console, folder: Path, tab: str = ", tab Heads") -> None
 
 def print_effects(console: Console, study: Study) -> None:
     """Print which heads matter and their roles, the largest effects first."""
-    say(console, headline(study.effects))
+    say(console, study.answer)
+    say(console, study.details)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("layer", "head", "loss without it", "error", "texts"):
         table.add_column(column, justify="right")

@@ -317,7 +317,6 @@ def effect_arrays(effects: Mapping[Head, AblationEffect]) -> dict[str, np.ndarra
         states[layers.index(layer), head] = RECORDED[effect.state]
     return {
         "verdicts": states,
-        "verdicts/headline": np.array(headline(effects)),
         "verdicts/smallest": np.array(MIN_EFFECT, dtype=np.float32),
         "studied": np.array(most_texts(effects.values()), dtype=np.int32),
     }
@@ -331,29 +330,3 @@ def layer_names(effects: Iterable[Head]) -> list[str]:
 def most_texts(effects: Iterable[AblationEffect]) -> int:
     """Return the number of texts of the head that was tested on most."""
     return max(effect.num_texts for effect in effects)
-
-
-def headline(effects: Mapping[Head, AblationEffect]) -> str:
-    """Return one line: which heads matter, the largest effect, and how many are inconclusive."""
-    by_state: dict[str, dict[Head, AblationEffect]] = {MATTERS: {}, NO_EFFECT: {}, INCONCLUSIVE: {}}
-    for head, effect in effects.items():
-        by_state[effect.state][head] = effect
-    matter, none, unknown = by_state.values()
-    if len(unknown) == len(effects):
-        return f"Ablating any single head is inconclusive ({most_texts(unknown.values())} texts)"
-    if len(none) == len(effects):
-        return f"Ablating any single head has no effect ({most_texts(none.values())} texts)"
-    line = f"{len(matter) or 'None'} of {len(effects)} heads matter{'s' * (len(matter) < 2)}"
-    if matter:
-        layer, number = max(matter, key=lambda head: abs(matter[head].loss_increase))
-        effect = matter[layer, number]
-        verb = "raises" if effect.loss_increase > 0 else "lowers"
-        place = f"layer {layer_names(effects).index(layer)} head {number}"
-        amount = f"{abs(effect.loss_increase):.2f} ± {effect.standard_error:.2f} nats"
-        line += f": ablating {place} {verb} the loss by {amount}"
-    if none:
-        line += f"; {len(none)} {'has' if len(none) == 1 else 'have'} no effect"
-    if unknown:
-        verb = "is" if len(unknown) == 1 else "are"
-        line += f"; {len(unknown)} {verb} inconclusive ({most_texts(unknown.values())} texts)"
-    return line

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
-from headscope.heads.ablation import headline
 from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.report import ProbeOutput, page_text, study_arrays, text_numbers, text_summary
 from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
@@ -76,7 +75,7 @@ class HeadView:
         shares = ", ".join(f"{name} {share:.3f}" for name, share in self.probabilities.items())
         matter = "give labelled texts to measure which heads matter"
         if self.study is not None:
-            matter = headline(self.study.effects)
+            matter = self.study.answer
         return f"{len(self.tokens)} tokens; {shares}; {matter}"
 
     def save(self, path: str | Path) -> Path:

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
 from headscope.heads import ablation, measures
-from headscope.heads.ablation import AblationEffect, Head
-from headscope.heads.capture import HEADED, capture, eval_mode, logits_of
+from headscope.heads.ablation import AblationEffect, Head, outcomes
+from headscope.heads.answer import answer
+from headscope.heads.capture import HEADED, Change, capture, eval_mode, headed_layers, logits_of
 from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.faithfulness import Faithfulness, faithfulness
 from headscope.heads.measures import (
@@ -29,9 +30,12 @@ from headscope.heads.measures import (
     mean_over_queries,
     row_entropy,
 )
+from headscope.heads.sets import MOST_EXACT, HeadSets, head_sets, passes_allowed
 from headscope.model.objective import ONE_CLASS, Objective
 
 MAX_SAMPLES = 4  # at most 8 times the first sample in all
+MIN_TEXTS = 8  # half of which choose sets of heads
+MIN_PASSES = 4  # over all texts, for sets
 Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # passes batches on, and may show progress
 
 
@@ -52,6 +56,9 @@ class Study:
     divergence: Float[Tensor, "A A"]  # of any two heads' maps: see `divergences`
     texts: int  # how many were measured
     effects: dict[Head, AblationEffect]
+    answer: str = ""  # see `headscope.heads.answer`
+    details: str = ""
+    sets: HeadSets | None = None  # None where the budget or the texts do not allow any
 
     def loss_increases(self) -> dict[str, tuple[float, float]]:
         """Return each head's mean loss increase under zero ablation and its standard error."""
@@ -71,6 +78,9 @@ class Study:
                 arrays[f"faithfulness/{name}"] = np.array(list(both.values()), np.float32)
             paired = np.array(self.faithfulness.rollout_less_chance, np.float32)
             arrays["faithfulness/rollout_less_chance"] = paired
+        arrays |= {"answer": np.array(self.answer), "answer/details": np.array(self.details)}
+        if self.sets is not None:
+            arrays |= self.sets.arrays()
         return arrays | ablation.effect_arrays(self.effects) | measures.role_arrays(self.numbers)
 
 
@@ -84,16 +94,17 @@ def study(
 ) -> Study:
     """Measure attention, ablation, gates, contributions and faithfulness of every head.
 
-    No text of the samples comes twice. All is measured on the first sample; heads whose effect is
-    inconclusive are ablated on the further ones too. `shares` are those of `faithfulness`: without
-    any, attention, zero ablation and gates alone are measured. `watch` sees the batches pass by in
-    `faithfulness`, by far the longest part.
+    No text of the samples comes twice. Heads are ablated, one by one and in sets, on as many of the
+    samples as the budget allows; all else is measured on the first. `shares` are those of
+    `faithfulness`: without any, attention, zero ablation, sets and gates alone are measured.
+    `watch` sees the batches pass by in `faithfulness`, by far the longest part.
     """
     first, *more = samples
     numbers, divergence = measure_attention(model, first, special)
     ablations = ablation.ABLATIONS if shares else {"zeroed": ablation.ABLATIONS["zeroed"]}
-    changes = ablation.ablation_changes(model, first, objective, ablations)
-    effects = ablation.ablation_effects(model, changes, more, objective)
+    texts = _affordable(model, first, more)
+    changes = ablation.ablation_changes(model, texts, objective, ablations)
+    effects = ablation.ablation_effects(model, changes, (), objective)
     if shares:
         for name, measured in numbers.items():
             for measure, values in changes[name].items():
@@ -105,13 +116,59 @@ def study(
         for measured, values in zip(numbers.values(), of_heads.unbind(dim=1), strict=True):
             measured["nats"] = mean_and_error(values)
     faithful = None
-    num_texts = ablation.most_texts(effects.values())
     if shares:
-        num_texts = sum(len(batch.labels) for batch in first)
         faithful = faithfulness(model, watch(first), special.fixed, shares, objective)
     if faithful is not None:
         _add(numbers, faithful.heads)
-    return Study(numbers, faithful, divergence, num_texts, effects)
+    num_texts = ablation.most_texts(effects.values())
+    sets = None
+    passes = passes_allowed(model, texts)
+    if num_texts >= MIN_TEXTS and passes >= MIN_PASSES:
+        sets = head_sets(model, texts, objective, passes)
+        _add(numbers, sets.shapley)
+    words = _answer(model, texts, objective, changes, sets)
+    return Study(numbers, faithful, divergence, num_texts, effects, *words, sets)
+
+
+def _affordable(
+    model: nn.Module, first: Sequence[Batch], more: Sequence[Sequence[Batch]]
+) -> list[Batch]:
+    """Return the first sample and as many of the further ones as the budget of sets allows."""
+    texts = list(first)
+    A = sum(layer.num_heads for layer in headed_layers(model).values())
+    passes = 2**A if A <= MOST_EXACT else 2 * A
+    for sample in more:
+        if passes_allowed(model, [*texts, *sample]) < passes:
+            break
+        texts += sample
+    return texts
+
+
+def _answer(
+    model: nn.Module,
+    texts: Sequence[Batch],
+    objective: Objective,
+    changes: ablation.Changes,
+    sets: HeadSets | None,
+) -> tuple[str, str]:
+    """Return the answer and its details; takes three passes over the texts."""
+    uniform: dict[Head, Change] = {
+        (name, head): "uniform"
+        for name, layer in headed_layers(model).items()
+        for head in range(layer.num_heads)
+    }
+    whole = outcomes(model, texts, objective, {})[:, 1].numpy()
+    averaged = outcomes(model, texts, objective, uniform)[:, 1].numpy()
+    without = {
+        (name, head): whole + change.numpy()
+        for name, measured in changes.items()
+        for head, change in enumerate(measured["accuracy_zeroed"].T)
+    }
+    with eval_mode(model), torch.no_grad():
+        logits = torch.cat([logits_of(model, batch).cpu() for batch in texts])
+    predicted = objective.predicted(objective.probabilities(logits))
+    are_alike = bool((predicted == predicted[0]).all())
+    return answer(whole, without, averaged, sets, are_alike)
 
 
 def _add(numbers: Summary, more: Summary) -> None:

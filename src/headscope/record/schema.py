@@ -195,7 +195,12 @@ OTHER_ARRAYS = {
     "examples/changed/scores": "f L W n",
     "verdicts": "i L W",
     "verdicts/smallest": "f",
-    "verdicts/headline": "U",
+    "verdicts/headline": "U",  # of older records, in place of the answer
+    "answer": "U",
+    "answer/details": "U",
+    "sets/heads": "i A 2",
+    "sets/accuracy": "f B",
+    "sets/loss": "f B",
     "roles": "U L W",
     "roles/score": "f L W",
     "faithfulness/rollout_less_chance": "f 2",
@@ -208,6 +213,7 @@ CHOSEN = {
     "K": range(1, 65),
     "n": range(65),
     "R": range(2**16 + 1),
+    "B": range(2, 2**11 + 2),
     "C": range(100_001),
 }
 CONTRIBUTIONS = {

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from headscope.errors import listed
 from headscope.record.contributions import signed
-from headscope.training.report import ABLATION, CONTRIBUTIONS, HEADLINE, Report
+from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
 from headscope.training.scores import SCORES, MultiLabelScores, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
-MOST_HEADS = 8  # that are named in a line
+MOST_HEADS = 6  # in a table
 SECONDS = {"causes (after training)": "ablation", "nats": "contributions"}  # other names on screen
 COUNTS = ("TP", "FN", "FP", "TN")
 MIN_WIDTH = 8  # of a column whose cells are folded
@@ -91,24 +91,10 @@ def show_report(console: Console, report: Report) -> None:
     title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
     show_confusion(console, report.labels, report.test)
-    if CONTRIBUTIONS in facts:
-        means = facts[CONTRIBUTIONS]
-        values = {
-            f"layer {layer} head {head}": value
-            for layer, row in enumerate(means["heads"])
-            for head, value in enumerate(row)
-        }
-        texts = f"mean of {means['texts']} validation texts"
-        title = f"contribution to the predicted class in nats, {texts}"
-        values["feed-forward"] = sum(means["feedforward"])
-        values["bias"] = means["constant"]
-        _show_strongest(console, title, values, {name: signed(values[name]) for name in values})
     if ABLATION in facts:
-        heads = facts[ABLATION]["heads"].items()
         _line(console, facts[HEADLINE])
-        title = "loss increase when one head is ablated"
-        words = {name: f"{increase:+.2g} ± {error:.1g}" for name, (increase, error) in heads}
-        _show_strongest(console, title, {name: increase for name, (increase, _) in heads}, words)
+        _line(console, facts[DETAILS])
+        _show_heads(console, facts)
     seconds = report.seconds.items()
     parts = [f"{SECONDS.get(name, name)} {value:.0f} s" for name, value in seconds]
     _line(console, "  ".join(parts))
@@ -118,12 +104,23 @@ def show_report(console: Console, report: Report) -> None:
     _line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
 
 
-def _show_strongest(
-    console: Console, title: str, values: Mapping[str, float], words: Mapping[str, str]
-) -> None:
-    """Print a line of the largest absolute values."""
-    names = sorted(values, key=lambda name: -abs(values[name]))[:MOST_HEADS]
-    _line(console, f"{title}: {', '.join(f'{name} {words[name]}' for name in names)}")
+def _show_heads(console: Console, facts: Mapping[str, Any]) -> None:
+    """Print what each head is worth, the largest loss without it first; of many heads a few."""
+    increases = facts[ABLATION]["heads"]
+    contributions = {}
+    if CONTRIBUTIONS in facts:
+        for layer, of_heads in enumerate(facts[CONTRIBUTIONS]["heads"]):
+            for head, value in enumerate(of_heads):
+                contributions[f"layer {layer} head {head}"] = signed(value)
+    rows = [
+        [name, f"{increase:+.4f} ± {error:.4f}", contributions.get(name, "")]
+        for name, (increase, error) in increases.items()
+    ]
+    rows.sort(key=lambda row: -increases[row[0]][0])
+    numbers = ["loss without it", "contribution"][: 2 if contributions else 1]
+    console.print(_table([""], numbers, rows[:MOST_HEADS]))
+    if len(rows) > MOST_HEADS:
+        _line(console, f"{len(rows) - MOST_HEADS} more heads: in the Heads tab")
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:

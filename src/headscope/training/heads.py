@@ -14,7 +14,7 @@ from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
-from headscope.heads.ablation import headline, most_texts
+from headscope.heads.ablation import most_texts
 from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.report import (
@@ -37,7 +37,7 @@ from headscope.record.schema import RecordError, label_text
 from headscope.run import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
 from headscope.training.module import ClassifierModule, chosen_precision
-from headscope.training.report import ABLATION, CONTRIBUTIONS, HEADLINE, Report
+from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
 
 CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
 QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; `headscope inspect` takes more
@@ -94,7 +94,9 @@ def study_heads(
     record_study(logger.recorder, step, result, model, probes, module.objective, temperature)
     report.facts_of_training |= {
         ABLATION: {"texts": most_texts(result.effects.values()), "heads": result.loss_increases()},
-        HEADLINE: headline(result.effects),
+        HEADLINE: result.answer,
+        DETAILS: result.details,
+        "heads": {"sets": None if result.sets is None else result.sets.facts()},
     }
 
 

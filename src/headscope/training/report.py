@@ -26,7 +26,8 @@ from headscope.validation import flatten
 
 # Keys of facts_of_training, as metrics.json has them.
 CONTRIBUTIONS = "nats put for the predicted class"
-HEADLINE = "which heads matter"
+HEADLINE = "which heads matter"  # the answer
+DETAILS = "which heads matter: details"
 ABLATION = "loss without a head"  # head -> increase of the loss, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
