@@ -3,6 +3,7 @@
     python benchmarks/accuracy.py > docs/benchmarks/accuracy.md   # licence texts: about 15 minutes on one core
     python benchmarks/accuracy.py licenses reviews.csv --seeds 3 model=small trainer.max_epochs=8
     python benchmarks/accuracy.py reviews.csv experiment=minilm model.path=<checkpoint>
+    python benchmarks/accuracy.py licenses control=uniform   # a row for averages in place of attention too
 
 Prints a table for each data set: accuracy and macro-F1 in percent, the mean over seeds 0, 1, 2 ... and its standard
 deviation. Data sets are ready groups of configs/data, files, folders or Hub ids; arguments with an equals sign are
@@ -105,6 +106,8 @@ def page_of(
         "TF-IDF + logistic regression": [counted_words(corpus)],
         "headscope": [*map(ours, runs)],
     }
+    if controls := [*filter(None, map(control, runs))]:
+        found["headscope, averages in place of attention"] = controls
     if not skip_fasttext and fasttext() is not None:
         found["fastText"] = fast_text(corpus, seeds)
     sizes = " / ".join(f"{len(corpus.splits[role]):,}" for role in ("train", "validation", "test"))
@@ -159,6 +162,14 @@ def ours(folder: Path) -> Result:
         )
     kept = f"step {metrics['training']['kept step']} of {metrics['training']['steps']}"
     return Result(metrics["test"], metrics["validation"], metrics["seconds"]["everything"], kept)
+
+
+def control(folder: Path) -> Result | None:
+    """Return what a run's control came to; None without control=uniform."""
+    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    if metrics.get("control") is None:
+        return None
+    return Result(metrics["control"], {}, metrics["seconds"]["control"], "")
 
 
 def counted_words(corpus: Corpus) -> Result:
@@ -260,7 +271,7 @@ def row(name: str, results: list[Result]) -> tuple[str, ...]:
     return (
         name,
         *(
-            percent(getattr(result, split)[score] for result in results)
+            percent(getattr(result, split)[score] for result in results if getattr(result, split))
             for split in ("test", "validation")
             for score in ("accuracy", "macro_f1")
         ),
@@ -273,6 +284,8 @@ def row(name: str, results: list[Result]) -> tuple[str, ...]:
 def percent(shares: Iterable[float]) -> str:
     """Return the mean in percent, and the standard deviation where there are several."""
     found = [100 * share for share in shares]
+    if not found:
+        return ""
     spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
     return f"{statistics.fmean(found):.1f}{spread}"
 

@@ -33,7 +33,7 @@ from headscope.run import (
     save_vocabulary,
     save_weights,
 )
-from headscope.training.train import without_needless_warnings
+from headscope.training.callbacks import without_needless_warnings
 
 LABELS = ["good", "bad", "so so"]
 TEXTS = [

@@ -9,9 +9,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig, format_conflicts
+from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig
 from headscope.errors import ConfigError, existing_runs
-from headscope.validation import MOST, STRICT, Conflicts, Settings, message, override
+from headscope.validation import (
+    MOST,
+    STRICT,
+    Conflicts,
+    Settings,
+    format_conflicts,
+    message,
+    override,
+)
 
 Dtype = Literal["float64", "float32", "bfloat16"]
 

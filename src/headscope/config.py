@@ -29,6 +29,7 @@ from headscope.validation import (
     Conflicts,
     Settings,
     flatten,
+    format_conflicts,
     literal,
     message,
     validate,
@@ -71,23 +72,6 @@ def absolute(path: str) -> str:
         return path
     result = str(expanded(path).absolute())
     return path if re.search("[\ud800-\udfff]", result) else result  # below a name that is no UTF-8
-
-
-def is_encoding(name: str) -> bool:
-    """Tell whether Python knows a text encoding by this name."""
-    try:
-        return "a".encode(name).decode(name) == "a"
-    except (LookupError, ValueError):
-        return False
-
-
-def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Conflicts:
-    """Yield what cannot be the format of a file of rows; `prefix` stands before the keys."""
-    if not is_encoding(encoding):
-        yield "encoding", "a text encoding, such as utf-8, utf-16, cp1252 or shift_jis"
-    if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
-        example = f"\"{prefix}separator=';'\" or, for a tab, \"{prefix}separator='\\t'\""
-        yield "separator", "one character", f"give {example}"
 
 
 @dataclass(config=STRICT)
@@ -215,8 +199,8 @@ class ModelConfig(Settings):
     """A Transformer encoder with a classification head: pre-norm, or a checkpoint's."""
 
     d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
-    num_heads: Count = Field(default=4, description="attention heads; must divide d_model")
-    num_layers: Integer = Field(default=2, ge=1, le=1000, description="number of encoder blocks")
+    num_heads: Count = Field(default=2, description="attention heads; must divide d_model")
+    num_layers: Integer = Field(default=1, ge=1, le=1000, description="number of encoder blocks")
     feedforward_size: Integer = Field(
         default=512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
     )
@@ -241,8 +225,9 @@ class ModelConfig(Settings):
         "after it; with the others tokens bypass attention: mean, max, a learned query from "
         "additive on, or an import path",
     )
-    attention_readout: bool = Field(
-        default=False, description="last layer of attention alone: logits sum over heads x tokens"
+    attention_readout: bool | None = Field(
+        default=None,
+        description="last layer of attention alone; null: with pooling=first and without path",
     )
     dropout: Fraction = Field(default=0.1, description="dropout of embeddings, branches and head")
     attention_dropout: Fraction = Field(
@@ -267,6 +252,13 @@ class ModelConfig(Settings):
         description="with path: freeze the embeddings and the first N blocks; null: train all",
     )
 
+    @property
+    def has_attention_readout(self) -> bool:
+        """Whether the last layer is attention alone; decided here where the key is null."""
+        if self.attention_readout is None:
+            return self.pooling == "first" and self.path is None
+        return self.attention_readout
+
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
         yield from choice_conflicts(self, "attention")
@@ -283,7 +275,7 @@ class ModelConfig(Settings):
                 f"false with model.pooling={self.pooling}: [CLS] comes first and sees no token",
             )
         if self.attention_readout and self.pooling != "first":
-            yield "attention_readout", f"false with model.pooling={self.pooling}"
+            yield "attention_readout", f"null or false with model.pooling={self.pooling}"
         if self.d_model % self.num_heads:
             yield "num_heads", f"a divisor of model.d_model={self.d_model}"
         elif self.positions == "rotary" and self.d_model // self.num_heads % 2:
@@ -302,7 +294,7 @@ class ModelConfig(Settings):
         defaults = {"attention": "multi_head", "num_kv_heads": None, "window": None}
         switches = dict.fromkeys(("causal", "evidence", "attention_readout"), False)
         for key, default in {**defaults, **switches}.items():
-            if getattr(self, key) != default:
+            if getattr(self, key) not in (default, None):
                 yield key, f"{literal(default)} with model.path", "leave it out"
 
 
@@ -426,6 +418,10 @@ class TrainConfig(Settings):
     )
     seed: Seed = Field(default=0, description="seed of weights, dropout and the order of batches")
     baseline: bool = Field(default=True, description="score TF-IDF + logistic regression too")
+    control: Literal["uniform"] | None = Field(
+        default=None,
+        description="uniform: train the same network with averages in place of attention too",
+    )
     sweep: SweepConfig = Field(default_factory=SweepConfig, description="comparison")
     data: DataConfig = Field(default_factory=DataConfig, description="texts")
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="tokenizer")
@@ -436,6 +432,8 @@ class TrainConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
+        if self.control is not None and self.trainer.devices * self.trainer.num_nodes > 1:
+            yield "control", "null with several devices", "run it again on one: trainer.devices=1"
         if self.name is None:
             return
         path = Path(self.name)
@@ -486,6 +484,8 @@ def read_config(path: Path) -> TrainConfig:
             raise ValueError("expected keys with their values")
         if "inspection" not in content:  # the last group; others may be younger than the file
             raise ValueError("is truncated: it has no inspection")
+        if isinstance(model := content.get("model"), dict):
+            model.setdefault("attention_readout", False)  # a key that older runs lack
     try:
         config = validate(TrainConfig, content)
         for key, value in flatten(asdict(config)).items():

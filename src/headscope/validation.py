@@ -211,3 +211,20 @@ def to_yaml(config: Any) -> str:
     """Return the settings as YAML for OmegaConf, in which "${" is escaped."""
     text = json.dumps(asdict(config)).replace("${", r"\\${")
     return yaml.safe_dump(json.loads(text), allow_unicode=True, sort_keys=False)
+
+
+def is_encoding(name: str) -> bool:
+    """Tell whether Python knows a text encoding by this name."""
+    try:
+        return "a".encode(name).decode(name) == "a"
+    except (LookupError, ValueError):
+        return False
+
+
+def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Conflicts:
+    """Yield what cannot be the format of a file of rows; `prefix` stands before the keys."""
+    if not is_encoding(encoding):
+        yield "encoding", "a text encoding, such as utf-8, utf-16, cp1252 or shift_jis"
+    if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
+        example = f"\"{prefix}separator=';'\" or, for a tab, \"{prefix}separator='\\t'\""
+        yield "separator", "one character", f"give {example}"

@@ -245,7 +245,7 @@ def test_what_transformers_lacks_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"model\.pooling=pooler or first, got .*pooling=mean;"):
         exported(run)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "run"]
-    small = ModelConfig(d_model=12, num_heads=3, feedforward_size=7, evidence=False)
+    small = ModelConfig(d_model=12, num_heads=3, num_layers=2, feedforward_size=7, evidence=False)
     config = TrainConfig(name="run", model=small)
     tokenizer = train_tokenizer("bert", [WORDS] * 3)
     run = keep(tmp_path / "new", config, tokenizer, build_model(config, tokenizer, LABELS))

@@ -77,7 +77,7 @@ def batch(lengths: list[int], seed: int = 0) -> Batch:
 
 def classifier() -> TextClassifier:
     torch.manual_seed(0)
-    sizes = {"d_model": 12, "num_heads": 3, "feedforward_size": 16}
+    sizes = {"d_model": 12, "num_heads": 3, "num_layers": 2, "feedforward_size": 16}
     config = ModelConfig(**sizes, pooling="mean", evidence=False)
     model = TextClassifier(config, 20, CLASSES, 16).double().eval()
     for parameter in model.parameters():

@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "num_layers": L,
     "feedforward_size": 17,
     "pooling": "first",
+    "attention_readout": False,
 }
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 KINDS: dict[str, dict[str, Any]] = {

@@ -124,7 +124,7 @@ def test_texts_of_one_token_are_passed_over() -> None:
 def classifier(pooling: str = "mean") -> TextClassifier:
     torch.manual_seed(0)
     config = ModelConfig(
-        d_model=12, num_heads=3, feedforward_size=16, pooling=pooling, evidence=False
+        d_model=12, num_heads=3, num_layers=2, feedforward_size=16, pooling=pooling, evidence=False
     )
     model = TextClassifier(config, 20, 3, 16).double()
     for parameter in model.parameters():

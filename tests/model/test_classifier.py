@@ -16,7 +16,13 @@ VOCABULARY, CLASSES, LENGTH = 53, 3, 29
 def classifier(num_segments: int = 1, **options: object) -> TextClassifier:
     torch.manual_seed(0)
     config = ModelConfig(
-        d_model=22, num_heads=11, num_layers=2, feedforward_size=31, evidence=False, **options
+        d_model=22,
+        num_heads=11,
+        num_layers=2,
+        feedforward_size=31,
+        evidence=False,
+        attention_readout=False,
+        **options,
     )
     return TextClassifier(config, VOCABULARY, CLASSES, LENGTH, num_segments).double().eval()
 
@@ -105,6 +111,7 @@ def config(**options: object) -> ModelConfig:
         **{
             "d_model": 36,
             "num_heads": 6,
+            "num_layers": 2,
             "feedforward_size": 31,
             "evidence": False,
             "pooling": "mean",

@@ -19,12 +19,14 @@ from headscope.config import ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError
-from headscope.heads.capture import capture
+from headscope.heads.capture import capture, headed_layers
 from headscope.prediction import split_logits
 from headscope.run import load_run, read_metric, save_config
+from headscope.training.baseline import average_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
 from headscope.training.train import build_trainer, train
+from headscope.validation import check
 from training_runs import Trained, changed, events_of, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -297,7 +299,7 @@ def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     config.model = ModelConfig(d_model=1024, num_layers=50, num_heads=1, feedforward_size=1024)
     with pytest.raises(
         ConfigError,
-        match=r"model: 315,\d+,\d+ weights need at least 5 GiB of memory, and this .* 1; lower",
+        match=r"model: 313,\d+,\d+ weights need at least 5 GiB of memory, and this .* 1; lower",
     ):
         train(config)
     config.model = ModelConfig(d_model=8, num_heads=1)
@@ -348,3 +350,51 @@ def test_without_inspection_no_mistakes_are_shown_and_nobody_advises_more_epochs
     config.inspection.enabled = False
     assert train(config, Console(file=io.StringIO(), width=200)).most_wrong is None
     assert "raise trainer.max_epochs" not in plain.screen
+
+
+def test_a_control_is_scored_beside_the_run_and_changes_nothing_of_it(small_config: Maker) -> None:
+    config = small_config(max_steps=4)
+    config.control = "uniform"
+    output = io.StringIO()
+    report = train(config, Console(file=output, width=200))
+    metrics = json.loads((report.folder / "metrics.json").read_text())
+    assert metrics["control"]["name"] == "averages in place of attention"
+    assert metrics["control"].keys() - {"name", "differences"} == metrics["test"].keys()
+    assert metrics["baseline"] is None
+    mean, low, high = metrics["control"]["differences"]["accuracy"]
+    assert low <= mean <= high
+    assert metrics["test"]["accuracy"] - metrics["control"]["accuracy"] == pytest.approx(mean)
+    assert "percentage points above averages in place of attention: accuracy" in output.getvalue()
+    alone = train(small_config("alone", max_steps=4))
+    assert same(weights(alone.folder), weights(report.folder))
+
+
+def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -> None:
+    run = load_run(plain.folder)
+    model = run.model
+    encoded = encode_texts(run.tokenizer, [("a lovely day",), ("bad",)], run.evidence)
+    inputs = TextBatches(encoded)[[0, 1]].inputs
+    average_in_place_of_attention(model)
+    model.train()
+    with capture(model) as maps:
+        logits = model(*inputs)
+    padding = inputs[1]
+    assert padding is not None
+    count = (~padding).sum(dim=1)
+    for weights in maps.values():
+        for row in range(2):
+            wanted = (~padding[row]) / count[row]
+            torch.testing.assert_close(weights[row], wanted.expand_as(weights[row]))
+    logits.sum().backward()
+    for layer in headed_layers(model).values():
+        query, key, value = layer.in_proj_weight.grad.chunk(3)
+        assert not query.any()
+        assert not key.any()
+        assert value.any()
+
+
+def test_a_control_is_refused_on_several_devices() -> None:
+    config = TrainConfig(control="uniform")
+    config.trainer.devices = 2
+    with pytest.raises(ConfigError, match="control: expected null with several devices"):
+        check(config)

@@ -20,15 +20,16 @@ from headscope.config import ModelConfig
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
 from headscope.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import MultiLabel
+from headscope.model.objective import ONE_CLASS, MultiLabel
 from headscope.prediction import split_logits
 from headscope.run import CALIBRATION, load_run
-from headscope.training.baseline import baseline_scores
+from headscope.training.baseline import baseline_scores, differences
 from headscope.training.scores import (
     LARGEST,
     AtBestThresholds,
     MultiLabelScores,
     best_thresholds,
+    chosen_temperature,
     fitted_temperature,
     scores,
 )
@@ -192,6 +193,47 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
     assert len(events.Images("test/reliability")) == 1
 
 
+@pytest.mark.parametrize(("factor", "wanted"), [(1.0, False), (0.3, True), (3.0, True)])
+def test_a_temperature_is_kept_where_it_helps_texts_that_did_not_choose_it(
+    factor: float, wanted: bool
+) -> None:
+    chosen = []
+    for seed in range(10):
+        logits, labels = calibrated_logits(200, seed=seed)
+        found = chosen_temperature(factor * logits, labels)
+        assert found in (1, fitted_temperature(factor * logits, labels))
+        chosen.append(found != 1)
+    assert all(chosen) if wanted else sum(chosen) <= 5
+
+
+# --- differences ---
+
+
+def test_differences_have_the_interval_of_pairs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (400,), generator=generator)
+    noise = torch.rand(2, 400, generator=generator)
+    ours = torch.where(noise[0] < 0.2, (labels + 1) % 3, labels)
+    theirs = torch.where(noise[1] < 0.3, (labels + 1) % 3, labels)
+    classes = [ONE_CLASS.has(numbers, 3) for numbers in (ours, theirs, labels)]
+    found = differences(*classes)
+    pairs = ((ours == labels).double() - (theirs == labels).double()).numpy()
+    error = pairs.std(ddof=1) / 20
+    mean, low, high = found["accuracy"]
+    assert mean == pytest.approx(pairs.mean())
+    assert (low, high) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.1 * error)
+    macro = [f1_score(labels, numbers, average="macro") for numbers in (ours, theirs)]
+    mean, low, high = found["macro_f1"]
+    assert mean == pytest.approx(macro[0] - macro[1])
+    assert low < mean < high
+    assert differences(*classes) == found
+    same = differences(classes[0], classes[0], classes[2])
+    assert same == {"accuracy": (0, 0, 0), "macro_f1": (0, 0, 0)}
+    # A class that the other never learned has no column there.
+    short = differences(classes[0], classes[1][:, :2], classes[2])
+    assert short["accuracy"][0] >= found["accuracy"][0]
+
+
 # --- thresholds ---
 
 
@@ -266,9 +308,10 @@ def splits(train: int = 60, test: int = 30, **columns: str) -> DatasetDict:
 
 
 def test_words_that_tell_the_classes_apart_are_found() -> None:
-    found, name, seconds = baseline_scores(splits())
-    assert found.accuracy == 1
-    assert name == "TF-IDF (words 1-2) + logistic regression"
+    found, seconds = baseline_scores(splits())
+    assert found is not None
+    assert found.scores.accuracy == 1
+    assert found.name == "TF-IDF (words 1-2) + logistic regression"
     assert seconds > 0
 
 
@@ -280,7 +323,7 @@ def test_a_class_that_no_text_has_keeps_its_column() -> None:
     }
     found = baseline_scores(
         DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)})
-    )[0]
+    )[0].scores
     assert (found.accuracy, found.confusion) == (1, [[20, 0, 0], [0, 0, 0], [0, 0, 20]])
 
 
@@ -288,10 +331,11 @@ def test_of_too_many_texts_a_sample_is_learned_from_and_the_name_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headscope.training.baseline.MOST_TEXTS", 30)
-    found, name, _ = baseline_scores(splits())
-    assert found.accuracy == 1
-    assert name == "TF-IDF (words 1-2) + logistic regression on 30 of 60 training texts"
-    assert sum(map(sum, found.confusion)) == 30  # every test text is scored
+    found, _ = baseline_scores(splits())
+    assert found is not None
+    assert found.scores.accuracy == 1
+    assert found.name == "TF-IDF (words 1-2) + logistic regression on 30 of 60 training texts"
+    assert sum(map(sum, found.scores.confusion)) == 30  # every test text is scored
 
 
 def test_what_memory_cannot_hold_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +344,7 @@ def test_what_memory_cannot_hold_is_left_out_with_a_note(monkeypatch: pytest.Mon
         UserWarningMessage,
         match=r"the baseline is left out: 3 classes times \d+ terms are more than 10",
     ):
-        assert baseline_scores(splits())[:2] == (None, "")
+        assert baseline_scores(splits())[0] is None
 
 
 def test_of_many_classes_the_pairs_that_occur_alone_are_kept(
@@ -322,10 +366,10 @@ def test_of_many_classes_the_pairs_that_occur_alone_are_kept(
 
 def test_texts_without_spaces_are_read_by_characters() -> None:
     rows = {"text": ["吾輩は猫である", "我是一只狗"] * 10, "label": [0, 1] * 10}
-    _, name, _ = baseline_scores(
+    found, _ = baseline_scores(
         DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)})
     )
-    assert name == "TF-IDF (characters 1-3) + logistic regression"
+    assert found.name == "TF-IDF (characters 1-3) + logistic regression"
 
 
 def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
@@ -338,10 +382,11 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
         features = Features({"text": Value("string"), "label": List(Value("int8"), length=4)})
         return Dataset.from_dict({"text": texts, "label": labels}, features)
 
-    found, name, _ = baseline_scores(
+    compared, _ = baseline_scores(
         DatasetDict({"train": table(96), "validation": table(32), "test": table(40)})
     )
+    found = compared.scores
     assert isinstance(found, MultiLabelScores)
     assert (found.accuracy, found.macro_f1, found.micro_f1) == (1, 1, 1)
     assert np.array(found.confusion).sum() == 4 * 40
-    assert name == "TF-IDF (words 1-2) + logistic regression"
+    assert compared.name == "TF-IDF (words 1-2) + logistic regression"

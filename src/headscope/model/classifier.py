@@ -233,14 +233,14 @@ class Encoder(nn.Module):
         if config.positions == "rotary":
             rotary = RotaryPositions(D // config.num_heads, max_length)
         sizes: list[int | None] = [config.feedforward_size] * config.num_layers
-        if config.attention_readout:
+        if config.has_attention_readout:
             sizes[-1] = None
         self.blocks = nn.ModuleList(
             EncoderBlock(build_attention(config, rotary), D, size, config.dropout, num_classes)
             for size in sizes
         )
         # What is read out of attention alone is not normalised: its cells add up to the logits.
-        self.norm = nn.Identity() if config.attention_readout else nn.LayerNorm(D)
+        self.norm = nn.Identity() if config.has_attention_readout else nn.LayerNorm(D)
         self.causal = config.causal
         self.window = config.window
         self.reads_first = reads_first(config)

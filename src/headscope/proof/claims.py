@@ -93,11 +93,17 @@ class Precision:
 
 # A classifier read out at [CLS]: only its heads tell texts apart, and its parts sum to the logits
 
+WHOLE = {"attention_readout": False}
 CLASSIFIERS: dict[str, dict[str, Any]] = {
-    "the default, with evidence": {},
-    "rotary positions, 1 layer": {"num_layers": 1, "evidence": False},
-    "learned positions, 3 layers": {"num_layers": 3, "positions": "learned", "evidence": False},
-    "pairs, 3 layers": {"num_layers": 3, "evidence": False},
+    "whole blocks, 2 layers": {"num_layers": 2, **WHOLE},
+    "rotary positions, 1 layer": {"num_layers": 1, "evidence": False, **WHOLE},
+    "learned positions, 3 layers": {
+        "num_layers": 3,
+        "positions": "learned",
+        "evidence": False,
+        **WHOLE,
+    },
+    "pairs, 3 layers": {"num_layers": 3, "evidence": False, **WHOLE},
     "attention read-out, 1 layer": {"num_layers": 1, "attention_readout": True},
     "attention read-out, 3 layers": {"num_layers": 3, "attention_readout": True},
     "pairs, attention read-out, 3 layers": {"num_layers": 3, "attention_readout": True},
@@ -138,7 +144,7 @@ def classifier_claims(precision: Precision) -> Iterator[Claim]:
         sums = [part.total() for part in parts]
         title = f"{name}: the contributions sum to the logits"
         yield precision.claim(title, "the logits", sums, list(logits.split(1)))
-        if config.attention_readout:
+        if config.has_attention_readout:
             sums = [part.tokens.sum(dim=(1, 2, 3)) + part.bias for part in parts]  # type: ignore[union-attr]
             title = f"{name}: heads x tokens and the bias sum to the logits"
             yield precision.claim(title, "the logits", sums, list(logits.split(1)))

@@ -3,6 +3,7 @@
 import math
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -328,3 +329,19 @@ class RunProgress(Callback):
         self.bar.stop()
 
     on_exception = on_train_end
+
+
+@contextmanager
+def without_needless_warnings() -> Iterator[None]:
+    """Silence Lightning's warnings about what is intended here."""
+    with warnings.catch_warnings():
+        for message in (
+            ".*does not have many workers.*",  # workers would only copy the batches
+            "Checkpoint directory .* exists and is not empty",  # a resumed run has its own
+            ".*LeafSpec.*",  # deprecated by torch, called by Lightning
+            "The number of training batches",  # too few batches to log
+            "Be aware that when using `ckpt_path`",  # a resumed run may have others
+            "It is recommended to use `self.log",  # metrics of all processes already
+        ):
+            warnings.filterwarnings("ignore", message=message)
+        yield

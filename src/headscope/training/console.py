@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -62,6 +63,22 @@ def ignore_broken_pipe() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def errors_once() -> Iterator[None]:
+    """End TensorBoard's writer thread silently on a full disk, whose error is raised here too."""
+    before = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if not isinstance(arguments.exc_value, OSError):
+            before(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
     """Print the run folder and the facts about the texts."""
     _line(console, "", str(folder))
@@ -84,12 +101,16 @@ def show_report(console: Console, report: Report) -> None:
         when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
         _line(console, f"best checkpoint: {when}, validation loss {best:.4f}")
     rows = {"headscope": report.test}
-    if report.calibration is not None:
+    if report.calibration is not None and report.temperature != 1:
         rows |= report.calibration.row("test")
-    if report.baseline is not None:
-        rows[report.baseline_name] = report.baseline
+    for other in report.compared.values():
+        rows[other.name] = other.scores
     title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
+    for other in report.compared.values():
+        _line(console, other.sentence())
+    if report.calibration is not None and report.temperature == 1:
+        _line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
     show_confusion(console, report.labels, report.test)
     if ABLATION in facts:
         _line(console, facts[HEADLINE])

@@ -21,6 +21,7 @@ from headscope.tab.pictures import (
     reliability_picture,
 )
 from headscope.tab.summaries import add_summary
+from headscope.training.baseline import Compared, differences
 from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
 from headscope.validation import flatten
 
@@ -46,8 +47,8 @@ class Report:
         logits: of the test texts.
         targets: their labels.
         objective: what labels are.
-        baseline: scores of TF-IDF and logistic regression on the test split, if asked for.
-        baseline_name: the terms that it counts.
+        compared: what it is compared with, if asked for: "baseline", TF-IDF and logistic
+            regression, and "control", the network with averages in place of attention.
         calibration: the temperature, and what it changes; None with data.multi_label.
         most_wrong: the page of the most misclassified texts, if there are any.
         facts_of_data: sizes, truncation, padding.
@@ -63,8 +64,7 @@ class Report:
     logits: Float[Tensor, "N C"]
     targets: Int[Tensor, "N *C"]
     objective: Objective = ONE_CLASS
-    baseline: Scores | None = None
-    baseline_name: str = ""
+    compared: dict[str, Compared] = field(default_factory=dict)
     calibration: Calibration | None = None
     most_wrong: Path | None = None
     facts_of_data: dict[str, Any] = field(default_factory=dict)
@@ -76,17 +76,24 @@ class Report:
         """Divides the logits before they become probabilities."""
         return self.calibration.temperature if self.calibration else 1.0
 
+    def compare(self, name: str, other: Compared) -> None:
+        """Add a classifier, and how far the run is from it on the same texts."""
+        ours = self.objective.predicted(self.objective.probabilities(self.logits.double()))
+        truth = self.objective.has(self.targets, len(self.labels))
+        other.differences = differences(ours, other.predicted, truth)
+        self.compared[name] = other
+
     def save(self) -> None:
         """Write metrics.json."""
         validation = asdict(self.validation).items()
-        baseline = None
-        if self.baseline is not None:
-            baseline = {"name": self.baseline_name, **self.baseline.content(self.labels)}
+        compared = {name: other.content(self.labels) for name, other in self.compared.items()}
         versions = {name: version(name) for name in PACKAGES}
         content = {
             "test": self.test.content(self.labels),
             "validation": {name: value for name, value in validation if name in SCORES},
-            "baseline": baseline,
+            "baseline": None,
+            "control": None,
+            **compared,
             "calibration": self.calibration.content() if self.calibration else None,
             "labels": self.labels,
             "training": self.facts_of_training,
@@ -113,7 +120,8 @@ def write_summaries(writer: SummaryWriter, report: Report) -> None:
     step = report.facts_of_training["steps"]
     values = {}
     splits = {"best_validation": report.validation, "test": report.test}  # HParams' order
-    for who, scores in {**splits, "baseline": report.baseline}.items():
+    others = {name: other.scores for name, other in report.compared.items()}
+    for who, scores in {**splits, **others}.items():
         for name in SCORES:
             if hasattr(scores, name):
                 values[f"{who}/{name}"] = getattr(scores, name)

@@ -3,7 +3,7 @@
 import logging
 import os
 import signal
-import threading
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ from headscope.run import (
 )
 from headscope.signals import Stopped, signals_taken
 from headscope.terminal import Bar, terminal
-from headscope.training.baseline import baseline_scores
+from headscope.training.baseline import Compared, average_in_place_of_attention, baseline_scores
 from headscope.training.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
@@ -58,8 +58,9 @@ from headscope.training.callbacks import (
     StopAtLastStep,
     StopAtNonFiniteLoss,
     ValidationLog,
+    without_needless_warnings,
 )
-from headscope.training.console import ignore_broken_pipe, show_facts, show_report
+from headscope.training.console import errors_once, ignore_broken_pipe, show_facts, show_report
 from headscope.training.distributed import (
     all_reduce_max,
     broadcast,
@@ -107,6 +108,8 @@ def train(config: TrainConfig, console: Console | None = None) -> Report | None:
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
     check_devices(config.trainer)
+    # What the network is stands in config.yaml, whatever null will mean.
+    config.model.attention_readout = config.model.has_attention_readout
     if is_worker(config.trainer):
         with joined(config.trainer):
             return _train_here(config, console)
@@ -126,7 +129,7 @@ def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
     config.name = broadcast(config.name)
     lock = RunLock(folder)
     try:
-        with ignore_broken_pipe(), _errors_once():
+        with ignore_broken_pipe(), errors_once():
             return _train(config, folder, lock, terminal(console))
     except Stopped as stopped:
         if not is_rank_zero():
@@ -159,6 +162,7 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
     trainer = build_trainer(config, folder, module.total_steps, console, logger)
     if config.resume is not None and is_rank_zero():  # now that it fits the run's weights
         save_config(folder, replace(config, resume=None))
+    origin = checkpoint or (starting_point(config) if config.control is not None else None)
     all_reduce_max(0)  # rank 0 waits for the others to prepare
     seconds = {"preparing": time.perf_counter() - start}
     with _timed(seconds, "training"):
@@ -191,8 +195,12 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
         report.most_wrong = write_most_wrong(report, module.model, data)
     if config.baseline:
         with phase("baseline: TF-IDF and logistic regression"):
-            baseline = baseline_scores(data.corpus.splits)
-        report.baseline, report.baseline_name, seconds["baseline"] = baseline
+            baseline, seconds["baseline"] = baseline_scores(data.corpus.splits)
+        if baseline is not None:
+            report.compare("baseline", baseline)
+    if config.control is not None:
+        with _timed(seconds, "control"):
+            report.compare("control", _control(config, folder, data, origin, console))
     seconds["everything"] = time.perf_counter() - start
     report.save()
     writer = trainer.logger.experiment  # type: ignore[union-attr]
@@ -435,38 +443,6 @@ def _load_best(
     }
 
 
-@contextmanager
-def without_needless_warnings() -> Iterator[None]:
-    """Silence Lightning's warnings about what is intended here."""
-    with warnings.catch_warnings():
-        for message in (
-            ".*does not have many workers.*",  # workers would only copy the batches
-            "Checkpoint directory .* exists and is not empty",  # a resumed run has its own
-            ".*LeafSpec.*",  # deprecated by torch, called by Lightning
-            "The number of training batches",  # too few batches to log
-            "Be aware that when using `ckpt_path`",  # a resumed run may have other callbacks
-            "It is recommended to use `self.log",  # metrics of all processes already
-        ):
-            warnings.filterwarnings("ignore", message=message)
-        yield
-
-
-@contextmanager
-def _errors_once() -> Iterator[None]:
-    """End TensorBoard's writer thread silently on a full disk, whose error is raised here too."""
-    before = threading.excepthook
-
-    def hook(arguments: threading.ExceptHookArgs) -> None:
-        if not isinstance(arguments.exc_value, OSError):
-            before(arguments)
-
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        threading.excepthook = before
-
-
 def _evaluate(
     config: TrainConfig,
     folder: Path,
@@ -497,3 +473,26 @@ def _evaluate(
             calibration = calibrate(folder, *validation)
             report.calibration = calibration.with_split("test", logits, targets)
     return report
+
+
+def _control(
+    config: TrainConfig,
+    folder: Path,
+    data: TextDataModule,
+    checkpoint: Checkpoint | None,
+    console: Console,
+) -> Compared:
+    """Train the network once more, with averages in place of attention, and score it on test."""
+    name = "averages in place of attention"
+    console.print(f"control=uniform: the same network, with {name}", highlight=False)
+    pl.seed_everything(config.seed, verbose=False)
+    module = build_module(config, folder, data, checkpoint, None)
+    average_in_place_of_attention(module.model)
+    with tempfile.TemporaryDirectory(prefix="headscope-") as gone:
+        trainer = build_trainer(config, Path(gone), module.total_steps, console)
+        _fit(trainer, module, data, Path(gone), None)
+        trainer.logger.experiment.close()  # type: ignore[union-attr]
+    logits, targets = split_logits(module.model, data.loader("test"), trainer.strategy.root_device)
+    objective = module.objective
+    predicted = objective.predicted(objective.probabilities(logits.double()))
+    return Compared(name, scores(logits, targets, objective), predicted)
