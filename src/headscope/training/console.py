@@ -193,7 +193,7 @@ def _fitting(
     while True:
         columns = [list(column) for column in zip((*texts, *shown), *cells, strict=False)]
         widths = [max(map(_widest_line, column)) for column in columns]
-        least = []
+        least: list[int] = []
         for (heading, *values), width in zip(columns, widths, strict=True):
             is_folded = len(least) < len(texts)
             narrowest = (
