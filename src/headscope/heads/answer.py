@@ -140,7 +140,9 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
     if count == A:
         tried = [size for size in range(A) if np.isfinite(sets.chosen[size])]
         change = accuracy_change(sets.correct[A], sets.correct[tried[-1]])
-        subject = f"It takes all {A} heads: the best {tried[-1]} alone have"
+        subject = f"The best {tried[-1]} of {A} heads alone have"
+        if change.high < 0:
+            subject = f"It takes all {A} heads: the best {tried[-1]} alone have"
     else:
         change = accuracy_change(sets.correct[A], sets.correct[count])
         is_lower = change.high < -MARGIN
