@@ -63,6 +63,7 @@ def boxes(tab: Tab, axis: str) -> list[Any]:
 
 def point(tab: Tab, axis: str, share: float) -> None:
     """Point at a place along an axis, near the map."""
+    tab.find(".head .map-scroll").evaluate("node => node.scrollIntoView({ block: 'end' })")
     box = tab.find(f".head .{axis}").bounding_box()
     x = share * box["width"] if axis == "keys" else box["width"] - 4
     y = box["height"] - 4 if axis == "keys" else share * box["height"]

@@ -41,7 +41,9 @@ def columns(tab: Tab) -> list[str]:
 
 def overflow(tab: Tab) -> int:
     """Return by how many pixels the table is wider than its place."""
-    found: int = tab.find(".table-scroll").evaluate("node => node.scrollWidth - node.clientWidth")
+    found: int = tab.find(".table .table-scroll").evaluate(
+        "node => node.scrollWidth - node.clientWidth"
+    )
     return found
 
 

@@ -76,7 +76,7 @@ def test_weight_times_value_is_drawn_and_a_cell_says_both(open_tab: Opener, runs
     query, key = np.unravel_index(valued.argmax(), valued.shape)
     tab.hover_cell(int(query), int(key))
     tab.says(".head .readout", "× value")
-    said = re.search(r"([\d.]+) × value ([\d.]+) = ([\d.]+)", tab.text(".head .readout"))
+    said = re.search(r"(\d\.\d+) × value ([\d.]+) = ([\d.]+)", tab.text(".head .readout"))
     assert said is not None
     wanted = [weights[query, key], norms[key], valued[query, key]]
     assert [float(number) for number in said.groups()] == pytest.approx(wanted, rel=0.01)

@@ -59,8 +59,8 @@ function has(heads, key) {
   return heads.some((head) => head[key] !== null);
 }
 
-/* The heads, the most important first: in the order in which they were selected into sets, as in the
-   answer; else by their contribution in this text, else by the loss when ablated; null where nothing
+/* The heads, the most important first: in the order of the answer, in which they were selected into
+   sets; else by their contribution in this text, else by the loss when ablated; null where nothing
    tells them apart. Grid and table have this order. */
 export function rankHeads(heads) {
   if (has(heads, "place")) {

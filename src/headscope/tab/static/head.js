@@ -21,6 +21,7 @@ const VIEWS = [
 const LABEL = 12; // pixels that a label takes
 const SMALLEST_CELL = 2; // pixels
 const LARGEST_CELL = 48;
+const HIGH = 0.8; // share of the window that a map is high, where it can be
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /* The tokens along one side of the map; of a long text, the stretches. Where cells are too small
@@ -283,7 +284,8 @@ export class HeadView {
     this.laid = scroll.clientWidth;
     const axis = Math.max(44, this.queries.width + 8);
     const room = Math.floor((this.laid - axis - 8) / map.side);
-    this.cell = Math.min(LARGEST_CELL, Math.max(SMALLEST_CELL, room));
+    const high = Math.floor((HIGH * window.innerHeight) / map.side);
+    this.cell = Math.min(LARGEST_CELL, Math.max(SMALLEST_CELL, Math.min(room, high)));
     const sizes = { axis, cell: this.cell, side: this.cell * map.side, label: LABEL };
     for (const [name, size] of Object.entries(sizes)) {
       scroll.style.setProperty(`--${name}`, `${size}px`);

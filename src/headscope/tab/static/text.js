@@ -166,7 +166,7 @@ export class TextView {
     this.rankingTitle = element("h3");
     this.ranking = element("ol", "bars");
     this.ranked = element("div", "ranking", this.rankingTitle, this.ranking);
-    const content = [this.row.root, this.beside, this.sum, this.word, this.ranked, this.pooling];
+    const content = [this.row.root, this.beside, this.sum, this.word, this.pooling, this.ranked];
     this.panel = panel("text", "Text", ...content);
     this.root = this.panel.root;
     this.legend = element("span", "scale");
