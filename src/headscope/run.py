@@ -10,6 +10,7 @@
         model.safetensors    the best weights by validation loss
         thresholds.json      with data.multi_label: the probability from which a class is predicted
         calibration.json     the temperature of the probabilities; 1 in older runs, which lack it
+        manifest.json        digests of what decides an answer; older runs lack it
         metrics.json         scores, baseline, facts about data and training, seconds
         validations.json     the scores of each validation
         most_wrong.html      the misclassified test texts of the highest loss, with all heads
@@ -43,6 +44,7 @@ from headscope.extension import check_allowed
 from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
+from headscope.manifest import MANIFEST, check_manifest, note_edits
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
@@ -66,7 +68,8 @@ METRICS = "metrics.json"
 VALIDATIONS = "validations.json"
 MOST_WRONG = "most_wrong.html"
 HEADS = "heads.json"
-DERIVED_FILES = (CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)  # made from the weights
+# Made from the weights:
+DERIVED_FILES = (MANIFEST, CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)
 
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
@@ -242,7 +245,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
 
     Raises:
-        RunError: if a file is missing or damaged, or the run names code that is not allowed.
+        RunError: if a file is missing, damaged or another run's, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
     folder = Path(folder)
@@ -254,6 +257,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
             f"run={folder}: has no {', '.join(missing)}, so it did not finish; "
             f"resume it: headscope train resume={folder}"
         )
+    manifest = check_manifest(folder, config)
     labels = load_labels(folder)
     tokenizer, architecture, evidence = load_vocabulary(folder, config)
     parts = (tokenizer, labels, architecture, evidence)
@@ -263,6 +267,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     _load_weights(model, folder / WEIGHTS)
     objective = load_objective(folder, config, labels)
     temperature = load_temperature(folder)
+    note_edits(folder, manifest, labels, objective, temperature)
     return Run(folder, config, tokenizer, labels, model, objective, temperature, evidence)
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,10 @@ from headscope.command_settings import InspectConfig
 from headscope.config import ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, RunError, TrainingError
+from headscope.errors import ConfigError, RunError, TrainingError, UserWarningMessage
 from headscope.heads.capture import capture, headed_layers
 from headscope.prediction import split_logits
-from headscope.run import load_run, read_metric, save_config
+from headscope.run import load_config, load_run, read_metric, save_config
 from headscope.training.baseline import average_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
@@ -398,3 +399,80 @@ def test_a_control_is_refused_on_several_devices() -> None:
     config.trainer.devices = 2
     with pytest.raises(ConfigError, match="control: expected null with several devices"):
         check(config)
+
+
+def _yaml(key: str, value: str) -> Callable[[Path], object]:
+    """Return what puts a value in the place of the one that a key has in config.yaml."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.yaml"
+        text, count = re.subn(rf"(?m)^(  {key}): .*$", rf"\1: {value}", path.read_text())
+        assert count == 1
+        path.write_text(text)
+
+    return change
+
+
+def _swapped_labels(folder: Path) -> None:
+    (folder / "labels.json").write_text('["good", "bad"]')
+
+
+def _other_weights(folder: Path) -> None:
+    tensors = load((folder / "model.safetensors").read_bytes())
+    changed = {name: tensor + 0.1 for name, tensor in tensors.items()}
+    (folder / "model.safetensors").write_bytes(save(changed))
+
+
+def _without(part: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {part: None}))
+
+    return change
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "labels.json is not": _swapped_labels,
+    "model.safetensors is not": _other_weights,
+    "tokenizer.json is not the": _without("normalizer"),
+    "tokenizer.json is": _without("post_processor"),
+    "config.yaml: model.num_heads: expected 3, .*, got 1": _yaml("num_heads", "1"),
+    "config.yaml: model.positions: expected 'rotary', ": _yaml("positions", "sinusoidal"),
+    "config.yaml: model.window: expected null, ": _yaml("window", "2"),
+    "config.yaml: model.pooling: expected 'first', ": _yaml("pooling", "max"),
+    "config.yaml: data.max_length: expected 32, ": _yaml("max_length", "8"),
+}
+
+
+@pytest.mark.parametrize("words", DAMAGES)
+def test_a_part_of_another_run_is_named(plain: Trained, tmp_path: Path, words: str) -> None:
+    """The network of any of them would load, and answer otherwise."""
+    folder = plain.copy(tmp_path)
+    DAMAGES[words](folder)
+    with pytest.raises(RunError, match=words):
+        load_run(folder)
+    with pytest.raises(RunError, match=words):
+        train(replace(load_config(folder), resume=str(folder)))
+
+
+def test_a_run_that_was_moved_and_has_other_line_ends_is_whole(
+    plain: Trained, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    folder = plain.copy(tmp_path).rename(tmp_path / "moved")
+    for path in [*folder.glob("*.json"), folder / "config.yaml"]:
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    texts = ["the film was lovely", "dark"]
+    assert load_run(folder).predict(texts) == load_run(plain.folder).predict(texts)
+    assert not [warning for warning in recwarn if "run=" in str(warning.message)]
+
+
+def test_an_edited_temperature_is_noted_and_so_is_a_run_of_before(
+    plain: Trained, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path)
+    (folder / "calibration.json").write_text('{"temperature": 3.5}')
+    with pytest.warns(UserWarningMessage, match=r"temperature in calibration.json is 3.5, and was"):
+        assert load_run(folder).temperature == 3.5
+    (folder / "manifest.json").unlink()
+    with pytest.warns(UserWarningMessage, match=r"has no manifest.json, as older runs"):
+        load_run(folder)

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from headscope.config import TrainConfig, absolute, is_local
 from headscope.errors import ConfigError, RunError, first_line, listed, warn
 from headscope.files import PARTIAL, read_json, reading
+from headscope.manifest import check_manifest
 from headscope.validation import flatten
 
 JOB = "job.json"  # of a job of a sweep: its overrides, and those that all jobs share
@@ -37,7 +38,11 @@ Digests = dict[str, dict[str, Any]]
 
 
 def check_kept(config: TrainConfig, before: TrainConfig) -> None:
-    """Raise a ConfigError, a line per key, for settings that do not fit the weights of `before`."""
+    """Raise a ConfigError, a line per key, for settings that do not fit the weights of `before`.
+
+    RunError for a part of the folder that is not the run's own.
+    """
+    check_manifest(Path(str(config.resume)), before)
     resumed = f"resume={config.resume} was trained with"
     changes = [
         f"{key}: got {new!r}, but {resumed} {old!r}; {NEW_RUN}"

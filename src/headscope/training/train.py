@@ -28,6 +28,7 @@ from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
 from headscope.heads.lightning_callback import HeadLogger
+from headscope.manifest import write_manifest
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, find_checkpoint
 from headscope.prediction import split_logits
@@ -202,7 +203,8 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
         with _timed(seconds, "control"):
             report.compare("control", _control(config, folder, data, origin, console))
     seconds["everything"] = time.perf_counter() - start
-    report.save()
+    write_manifest(folder, config, report.labels, report.objective, report.temperature)
+    report.save()  # last: metrics.json tells that the run has finished
     writer = trainer.logger.experiment  # type: ignore[union-attr]
     with phase("pictures for TensorBoard"):
         write_summaries(writer, report)
@@ -239,10 +241,7 @@ def create_run_folder(config: TrainConfig) -> Path:
 
 
 def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Path | None:
-    """Return the checkpoint to resume from; raise an error for settings that do not fit it.
-
-    Also set what holds for the whole process.
-    """
+    """Return the checkpoint to resume from, if its settings fit; set what the process needs."""
     resumed = None
     if config.resume is not None:
         if is_rank_zero():

@@ -1,0 +1,144 @@
+"""manifest.json: what decides a run's answers, by which a part of another run is noticed.
+
+It has the sha256 digest of each file, the values of the settings, and the temperature and the
+thresholds, which you may edit: then a note names them. Text files may change their line ends, and
+the folder its place. Runs of before have none.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.config import TrainConfig
+from headscope.errors import RunError, shown, warn
+from headscope.files import MIB, check_is_file, read_json, reading, write_text
+from headscope.validation import flatten, literal
+
+if TYPE_CHECKING:
+    from headscope.model.objective import Objective
+
+MANIFEST = "manifest.json"
+PARTS = (
+    "model.safetensors",
+    "tokenizer.json",
+    "labels.json",
+    "evidence.safetensors",
+    "encoder.json",
+)
+SETTINGS = (
+    "data.max_length",
+    "data.text_column",
+    "data.text_pair_column",
+    "data.label_separator",
+    "data.multi_label",
+)
+# Of training alone; or names, on this machine or the Hub, of what the folder has by itself.
+FREE = (
+    "model.dropout",
+    "model.attention_dropout",
+    "model.evidence_dropout",
+    "model.frozen_layers",
+    "model.path",
+    "model.revision",
+)
+PUT_BACK = "put the run's own back, or train again"
+
+
+Manifest = dict[str, Any]  # files, settings, temperature, thresholds (None for one class)
+
+
+def write_manifest(
+    folder: Path,
+    config: TrainConfig,
+    labels: Sequence[str],
+    objective: "Objective",
+    temperature: float,
+) -> None:
+    """Write manifest.json of a run whose other parts are written."""
+    content: Manifest = {
+        "files": {name: _digest(folder / name) for name in PARTS if (folder / name).exists()},
+        "settings": _settings(config),
+        "temperature": temperature,
+        "thresholds": _thresholds(labels, objective),
+    }
+    write_text(folder / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def check_manifest(folder: Path, config: TrainConfig) -> Manifest | None:
+    """Return manifest.json, or None without one; RunError for a part that is not the run's own."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest: Manifest = read_json(folder / MANIFEST, dict)
+    with reading(folder / MANIFEST):
+        settings, files = dict(manifest["settings"]), dict(manifest["files"])
+        _ = float(manifest["temperature"]), dict(manifest["thresholds"] or {})
+    now = _settings(config)
+    for key, value in settings.items():
+        if key in now and now[key] != value:
+            raise RunError(
+                f"run={folder}: config.yaml: {key}: expected {literal(value)}, with which the run "
+                f"was trained, got {literal(now[key])}; {PUT_BACK}"
+            )
+    for name in PARTS:
+        if name in files and (folder / name).exists() and files[name] != _digest(folder / name):
+            raise RunError(
+                f"run={folder}: {name} is not the run's own: it has changed since training, or is "
+                f"another run's; {PUT_BACK}"
+            )
+    return manifest
+
+
+def note_edits(
+    folder: Path,
+    manifest: Manifest | None,
+    labels: Sequence[str],
+    objective: "Objective",
+    temperature: float,
+) -> None:
+    """Warn of a temperature or thresholds that are not those of training, or of no manifest."""
+    if manifest is None:
+        if (folder / "metrics.json").exists():  # training has ended
+            warn(
+                f"run={folder}: has no {MANIFEST}, as older runs; whether its files belong "
+                "together is unknown"
+            )
+        return
+    if temperature != manifest["temperature"]:
+        warn(
+            f"run={folder}: the temperature in calibration.json is {temperature:.6g}, and was "
+            f"{manifest['temperature']:.6g} after training; probabilities follow it"
+        )
+    before = manifest["thresholds"] or {}
+    for label, value in (_thresholds(labels, objective) or {}).items():
+        if label in before and value != before[label]:
+            warn(
+                f"run={folder}: the threshold of {shown(label)} in thresholds.json is {value:.6g}, "
+                f"and was {before[label]:.6g} after training; predictions follow it"
+            )
+
+
+def _thresholds(labels: Sequence[str], objective: "Objective") -> dict[str, float] | None:
+    """Return each class's threshold; None where a text has one class."""
+    values = getattr(objective, "thresholds", None)
+    return None if values is None else dict(zip(labels, values.tolist(), strict=True))
+
+
+def _settings(config: TrainConfig) -> dict[str, Any]:
+    flat = flatten(asdict(config))
+    return {
+        key: value
+        for key, value in flat.items()
+        if key in SETTINGS or (key.startswith(("model.", "tokenizer.")) and key not in FREE)
+    }
+
+
+def _digest(path: Path) -> str:
+    with reading(path):
+        check_is_file(path, 1024 * MIB if path.suffix == ".json" else None)
+        if path.suffix == ".json":
+            return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
