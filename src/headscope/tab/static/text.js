@@ -101,30 +101,22 @@ export class TokenRow {
   }
 
   /* Shade each word by its sum, blue for the class and red against it, with a strip for each of
-     [name, numbers] beneath, and the sum itself where it is large: all on one scale, which is
-     returned. */
-  explain(sums, strips) {
+     [name, numbers] beneath, and the sum itself where it is large; all on a scale up to `most`. */
+  explain({ sums, strips }, most) {
     this.root.classList.add("signed");
-    const ofUnits = (values) => {
-      return this.units.map(({ start, end }) => sumOf(values.subarray(start, end)));
-    };
-    const words = ofUnits(sums);
-    const named = strips.map(([name, values]) => [name, ofUnits(values)]);
-    const most = Math.max(largest(words), ...named.map(([, values]) => largest(values)));
     this.tokens.forEach((token, index) => {
-      const value = words[index];
+      const value = sums[index];
       tint(token, value, most);
-      const lines = named.map(([name, values]) => `${name}: ${formatSigned(values[index], 2)}`);
+      const lines = strips.map(([name, values]) => `${name}: ${formatSigned(values[index], 2)}`);
       const word = legible(this.units[index].word);
       token.title = [`${word}: ${formatSigned(value, 2)} nats`, ...lines].join("\n");
-      const parts = named.map(([, values], at) => {
+      const parts = strips.map(([, values], at) => {
         return tint(element("i", { "data-strip": String(at) }), values[index], most);
       });
       const isLarge = Math.abs(value) >= Math.max(0.005, NUMBERED * most);
       const number = element("small", {}, isLarge ? formatSigned(value) : "");
       token.replaceChildren(token.firstChild, ...parts, number);
     });
-    return most;
   }
 
   onKey(event) {
@@ -166,7 +158,7 @@ export class TextView {
     this.rankingTitle = element("h3");
     this.ranking = element("ol", "bars");
     this.ranked = element("div", "ranking", this.rankingTitle, this.ranking);
-    const content = [this.row.root, this.beside, this.sum, this.word, this.pooling, this.ranked];
+    const content = [this.row.root, this.sum, this.word, this.beside, this.pooling, this.ranked];
     this.panel = panel("text", "Text", ...content);
     this.root = this.panel.root;
     this.legend = element("span", "scale");
@@ -202,26 +194,35 @@ export class TextView {
     this.sum.hidden = !isExplained;
     this.legend.hidden = !isExplained;
     this.ranked.hidden = isExplained || maps === null;
-    if (isExplained) this.explain(contributions);
-    else this.showAttention();
-    this.showBeside();
+    if (isExplained) {
+      this.explain(contributions, otherContributions(store));
+      return;
+    }
+    this.beside.hidden = true;
+    this.showAttention();
   }
 
   /* Only what changed is drawn again: pointing at a token leaves the strips as they are. */
-  explain(contributions) {
+  explain(contributions, other) {
     const { store } = this;
     const { only } = store;
-    const key = [contributions, only?.join(" "), this.row.units];
+    const key = [contributions, other, only?.join(" "), this.row.units];
     const isSame = this.drawn?.every((part, at) => part === key[at]) ?? false;
     if (isSame && this.row.root.matches(".signed")) return;
     this.drawn = key;
-    const most = drawStrips(store, this.row, contributions, only);
     this.strips = only === null ? stripsOf(contributions) : [];
+    const sides = [contributions, other].filter((side) => side !== null);
+    const parts = sides.map((side) => partsOf(store, this.row.units, side, this.strips));
+    const most = Math.max(...parts.flatMap(({ sums, strips }) => {
+      return [largest(sums), ...strips.map(([, values]) => largest(values))];
+    }));
+    this.row.explain(parts[0], most);
+    this.showBeside(other, parts[1], most);
     const { shown, against } = contributions;
-    const name = className(store, shown);
-    const question = contributions.isDifference ? ["What changes for ", name] : ["Why ", name, "?"];
+    const question = contributions.isDifference ? ["What changes for ", ""] : ["Why ", "?"];
     const of = only === null ? "a strip for each head under every word" : store.headName(...only);
-    this.panel.title.replaceChildren(...question, " ", element("span", "caption", of));
+    const caption = element("span", "caption", ` ${of}`);
+    this.panel.title.replaceChildren(question[0], className(store, shown), question[1], caption);
     const ticks = [-1, -0.25, 0, 0.25, 1].map((share) => {
       return element("span", {}, share === 0 ? "0" : formatSigned(share * most));
     });
@@ -230,12 +231,12 @@ export class TextView {
     this.legend.replaceChildren(element("span", {}, end), ramp, className(store, shown));
     const { ranked, unseen } = contributions;
     const cells = ranked.reduce((all, head) => all + head[2], 0) - unseen;
-    const parts = [[`${ranked.length} heads × ${store.tokens.length} tokens`, cells]];
-    if (unseen !== 0) parts.push(["tokens that are not shown", unseen]);
-    if (contributions.hasFeedForward) parts.push(["feed-forward", contributions.feedForward]);
-    parts.push(["bias", contributions.bias]);
-    const terms = parts.flatMap(([words, value], at) => {
-      return [at === 0 ? "" : " ", element("strong", {}, formatSigned(value, 2)), ` ${words}`];
+    const terms = [[`${ranked.length} heads × ${store.tokens.length} tokens`, cells]];
+    if (unseen !== 0) terms.push(["tokens that are not shown", unseen]);
+    if (contributions.hasFeedForward) terms.push(["feed-forward", contributions.feedForward]);
+    terms.push(["bias", contributions.bias]);
+    const words = terms.flatMap(([name, value], at) => {
+      return [at === 0 ? "" : " ", element("strong", {}, formatSigned(value, 2)), ` ${name}`];
     });
     const toward = against < 0 ? ["its absence"] : [className(store, against)];
     const total = element("strong", {}, formatSigned(contributions.total, 2));
@@ -245,7 +246,7 @@ export class TextView {
     const kindOf = contributions.isDifference ? "change of the log-odds" : "log-odds";
     const what = ` nats: ${kindOf} of `;
     this.sum.replaceChildren(
-      ...terms, " = ", total, what, className(store, shown), " against ", ...toward, kind,
+      ...words, " = ", total, what, className(store, shown), " against ", ...toward, kind,
     );
   }
 
@@ -268,15 +269,14 @@ export class TextView {
     this.word.replaceChildren(isolated(name, "name"), ...named);
   }
 
-  /* The same text in the step or the run beside. */
-  showBeside() {
+  /* The same text in the step or the run beside, with strips of the same heads. */
+  showBeside(other, parts, most) {
     const { store } = this;
-    const contributions = otherContributions(store);
-    this.beside.hidden = contributions === null || store.segments !== null;
-    if (this.beside.hidden) return;
+    this.beside.hidden = other === null;
+    if (other === null) return;
     this.other.show(store.shownText, store.unit);
-    drawStrips(store, this.other, contributions, store.only);
-    const total = formatSigned(contributions.total, 2);
+    this.other.explain(parts, most);
+    const total = formatSigned(other.total, 2);
     const name = isolated(store.other.run, "name");
     this.otherTitle.replaceChildren(name, ` step ${store.other.step}: ${total} log-odds`);
   }
@@ -320,21 +320,25 @@ export class TextView {
   }
 }
 
-/* Draw the strips of the largest heads in the order of their numbers, and of all others as one; or
-   those of one head alone. Returns the largest sum of a word. */
-function drawStrips(store, row, contributions, only) {
-  if (only !== null) {
-    const cells = contributions.ofHead(...only);
-    return row.explain(cells, []);
-  }
-  const strips = stripsOf(contributions).map(([layer, head]) => {
-    return [store.headName(layer, head), contributions.ofHead(layer, head)];
-  });
-  const others = contributions.ranked.slice(STRIPS);
+/* What each word adds: through each of some heads, and through all others as one; or, of a head
+   that is shown alone, through that. */
+function partsOf(store, units, contributions, heads) {
+  const inWords = (values) => {
+    return units.map(({ start, end }) => sumOf(values.subarray(start, end)));
+  };
+  const ofHead = ([layer, head]) => {
+    const isKnown = contributions.has(layer, head); // a run beside may have fewer
+    const none = new Float32Array(store.tokens.length);
+    return inWords(isKnown ? contributions.ofHead(layer, head) : none);
+  };
+  if (store.only !== null) return { sums: ofHead(store.only), strips: [] };
+  const strips = heads.map((own) => [store.headName(own[0], own[1]), ofHead(own)]);
+  const isOther = ([layer, head]) => !heads.some((own) => own[0] === layer && own[1] === head);
+  const others = contributions.ranked.filter(isOther);
   if (others.length > 0) {
-    strips.push([`${others.length} other heads`, contributions.ofTokens(others)]);
+    strips.push([`${others.length} other heads`, inWords(contributions.ofTokens(others))]);
   }
-  return row.explain(contributions.ofTokens(), strips);
+  return { sums: inWords(contributions.ofTokens()), strips };
 }
 
 /* The heads that have a strip of their own, in the order of the model. */
