@@ -140,6 +140,9 @@ class PredictConfig(Settings):
     text_pair_column: str | None = Field(
         default=None, description="column with the second text of a pair; null: the run's"
     )
+    reasons: bool = Field(
+        default=False, description="add a column with the words that decided; texts run one by one"
+    )
     tokens_per_batch: Count | None = Field(
         default=None,
         description="tokens per batch, padding included; null: 2048 on a CPU, else 65536",

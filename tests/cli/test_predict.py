@@ -38,10 +38,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_run(tmp_path_factory.mktemp("run"), DataConfig(max_length=16))
 
 
-def save_run(folder: Path, data: DataConfig) -> Path:
+def save_run(folder: Path, data: DataConfig, pooling: str = "mean") -> Path:
     torch.manual_seed(0)
     config = TrainConfig(
-        data=data, model=ModelConfig(16, 2, 1, 32, positions="learned", pooling="mean")
+        data=data, model=ModelConfig(16, 2, 1, 32, positions="learned", pooling=pooling)
     )
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
     tokenizer.enable_truncation(data.max_length)
@@ -318,3 +318,20 @@ def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: P
     )
     torch.testing.assert_close(softened, (shares.log() / 2.5).softmax(dim=-1), rtol=0, atol=1e-4)
     assert (softened.max(dim=-1).values < shares.max(dim=-1).values).all()
+
+
+def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", [{"text": TEXTS[7], "reasons": "old"}])
+    with pytest.raises(ConfigError, match="reasons: contributions of heads are known only where"):
+        label(run, source, tmp_path / "out.jsonl", reasons=True)
+    folder = save_run(tmp_path / "first", DataConfig(max_length=16), pooling="first")
+    label(folder, source, tmp_path / "out.jsonl", reasons=True)
+    (row,) = read(tmp_path / "out.jsonl")
+    explanation = load_run(folder).explain(TEXTS[7])
+    assert row["prediction"] == explanation.label
+    assert row["reasons"] == explanation.word_line(5)
+    assert row["input_reasons"] == "old"
+    label(folder, source, tmp_path / "out.csv", reasons=True)
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        (line,) = csv.DictReader(file)
+    assert line["reasons"].lstrip("'") == row["reasons"]

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
 from headscope.config import ModelConfig
 from headscope.data.batching import Batch
 from headscope.heads import faithfulness as module
-from headscope.heads.faithfulness import Faithfulness, faithfulness
+from headscope.heads.faithfulness import Faithfulness, contributed, faithfulness
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 
@@ -162,3 +162,27 @@ def test_the_same_is_measured_again_and_the_model_is_left_alone() -> None:
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert list(first.heads) == ["encoder.blocks.0.attention", "encoder.blocks.1.attention"]
+
+
+def test_what_contributes_most_is_hidden_first_and_others_may_be_compared() -> None:
+    texts = batch(drawn([9, 8, 7]))
+    model = classifier("first")
+    found = faithfulness(
+        model, [texts], shares=(0.2,), more={"its own": contributed, "zeros": zeros}
+    )
+    assert found is not None
+    names = ["rollout", "gradient", "contributions", "its own", "zeros", "chance"]
+    assert list(found.choosers) == names
+    assert found.choosers["its own"] == found.choosers["contributions"]
+    assert found.choosers["zeros"] != found.choosers["contributions"]
+    assert "contributions" not in measured_names("mean")
+
+
+def zeros(model: nn.Module, texts: Batch, objective: Objective) -> Tensor:
+    return torch.zeros(texts.token_ids.shape)
+
+
+def measured_names(pooling: str) -> list[str]:
+    found = faithfulness(classifier(pooling), [batch(drawn([9, 8]))], shares=(0.2,))
+    assert found is not None
+    return list(found.choosers)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
 import headscope
 from foreign_classifiers import classifier, made_up
@@ -187,3 +187,91 @@ def test_what_cannot_be_shown_is_refused_with_what_to_do() -> None:
         headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0])
     with pytest.raises(DataError, match="expected single texts or pairs, got both"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT, (TEXT, TEXT)], labels=[0, 1])
+
+
+class Encoder(nn.Module):
+    """A classifier of somebody else's, from torch's own encoder."""
+
+    def __init__(self, num_classes: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(12, 3, 16, batch_first=True)
+        self.embedding, self.encoder = (
+            nn.Embedding(50, 12),
+            nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+        )
+        self.head = nn.Linear(12, num_classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embedding(ids))[:, 0])  # type: ignore[no-any-return]
+
+
+def test_any_module_is_shown_with_its_tokens(tmp_path: Path) -> None:
+    model, tokens = Encoder().eval(), ["a", "film", "that", "knows"]
+    ids = torch.tensor([[3, 14, 15, 9]])
+    shown = headscope.show(model, tokens, ids, labels=["bad", "fine", "good"])
+    with headscope.capture(model) as maps, torch.no_grad():
+        logits = model(ids)[0]
+    for name, weights in maps.items():
+        np.testing.assert_allclose(shown.maps[name], weights[0], atol=1e-6)
+    shares = list(shown.probabilities.values())
+    np.testing.assert_allclose(shares, logits.softmax(dim=0), atol=1e-6)
+    found = shown.explanation
+    assert found is not None
+    assert found.against is not None
+    assert found.error is not None
+    odds = np.log(shown.probabilities[found.label] / shown.probabilities[found.against])
+    assert found.log_odds == pytest.approx(odds, abs=found.error + 1e-5)
+    assert found.contributions.shape == (2, 3, 4, len(found.classes))
+    page = shown.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "knows" in page
+    assert repr(shown) == f"HeadView(4 tokens, 6 heads, prediction {shown.prediction!r})"
+    assert "words: " in str(shown)
+
+
+def test_a_layer_has_the_name_of_capture_and_its_number() -> None:
+    model, tokenizer = classifier()
+    shown = headscope.show(model, tokenizer, TEXT)
+    with headscope.capture(model) as maps, torch.no_grad():
+        model(**tokenizer(TEXT, return_tensors="pt"))
+    assert list(shown.maps) == list(maps) == list(shown.numbers)
+    first = next(iter(maps))
+    assert shown.maps[0] is shown.maps[first] is shown.maps[f"model.{first}"]
+    with pytest.raises(KeyError, match="layer: expected one of"):
+        shown.maps["layer 0"]
+
+
+def test_a_module_without_logits_shows_its_maps_alone() -> None:
+    layer = nn.TransformerEncoderLayer(12, 3, 16, batch_first=True)
+    shown = headscope.show(layer, ["a", "b"], {"src": torch.randn(1, 2, 12)})
+    assert [weights.shape for weights in shown.maps.values()] == [(3, 2, 2)]
+    assert shown.explanation is None
+    assert repr(shown) == "HeadView(2 tokens, 3 heads)"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ids", "labels", "message"),
+    [
+        (["a"], torch.tensor([[1, 2]]), None, "expected one text of 1 tokens, got a map"),
+        (["a", "b"], torch.tensor([[1, 2]]), ["x"], "labels: expected 3 names, got 1"),
+    ],
+)
+def test_tokens_and_names_that_do_not_fit_are_told(
+    tokens: list[str], ids: Tensor, labels: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        headscope.show(Encoder(), tokens, ids, labels=labels)
+
+
+def test_of_a_model_whose_heads_cannot_be_changed_the_maps_are_shown() -> None:
+    config = transformers.DebertaV2Config(
+        vocab_size=60, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=16, num_labels=2,
+    )  # fmt: skip
+    model = transformers.DebertaV2ForSequenceClassification(config).eval()
+    _, tokenizer = classifier()
+    shown = headscope.show(model, tokenizer, TEXT)
+    assert [weights.shape for weights in shown.maps.values()] == [(3, 7, 7)] * 2
+    assert (shown.explanation, shown.without_heads) == (None, None)
+    with pytest.raises(ValueError, match=r"heads of DebertaV2\w+ cannot be ablated"):
+        headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0, 1])

@@ -138,9 +138,7 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
     assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(
         expected, abs=1e-5
     )
-    assert (
-        "contribution to the predicted class in nats, mean of 24 validation texts: " in plain.screen
-    )
+    assert "contribution to the predicted class against the runner-up, mean of 24 " in plain.screen
     kept = read_step(
         plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz"
     )

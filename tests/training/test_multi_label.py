@@ -177,7 +177,7 @@ def test_a_text_is_inspected_with_all_that_it_is_given(
     assert measured["texts"] == 16
     head = measured["heads"]["layer 1"][2]
     assert {"loss_zeroed", "accuracy_averaged", "gate_gradient", "sufficiency"} <= set(head)
-    assert set(measured["choosers"]) == {"rollout", "gradient", "chance"}
+    assert set(measured["choosers"]) == {"rollout", "gradient", "contributions", "chance"}
 
 
 def test_weights_and_smoothing_are_used(small_config: Maker) -> None:

@@ -185,7 +185,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
         task = progress.add_task(f"measuring every head on {count} texts", total=None)
         watch = partial(progress.track, task_id=task)
         special = special_tokens(run.tokenizer)
-        found = study(run.model, samples, special, BINS, run.objective, watch)
+        found = study(run.model, samples, special, BINS, run.objective, watch, run.temperature)
     path = run.folder / HEADS
     save_json(path, _content(found))
     is_recorded = _record_study(run, data, found)
@@ -214,7 +214,10 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
         if not probes:
             return False
         recorder = new_recorder(run.folder, probes, run.labels, inspection, {"dropout": "off"})
-        outputs = [run_probe(run.model, probe, run.labels, run.objective) for probe in probes]
+        outputs = [
+            run_probe(run.model, probe, run.labels, run.objective, run.temperature)
+            for probe in probes
+        ]
         recorder.write(step, head_report(outputs, study.numbers))
         write_marker(run.folder)
     return record_study(recorder, step, study, run.model, probes, run.objective, run.temperature)

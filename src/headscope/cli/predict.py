@@ -27,15 +27,18 @@ from torch import Tensor
 from headscope.command_settings import PredictConfig
 from headscope.data.batching import EncodedTexts, encode_texts
 from headscope.data.rows import Row, is_blank, read_rows
-from headscope.errors import DataError, RunError, listed, printable, separator_hint
+from headscope.errors import ConfigError, DataError, RunError, listed, printable, separator_hint
 from headscope.files import replacing
+from headscope.heads.contributions import ONLY_FIRST, has_contributions
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.prediction import best_device, probabilities
-from headscope.run import TOKENS_PER_BATCH, load_run
+from headscope.run import TOKENS_PER_BATCH, Run, load_run
 from headscope.terminal import terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
+REASONS = "reasons"  # the column
+WORDS_OF_REASON = 5
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows: its memory is bounded too
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
 RowWriter = Callable[[Mapping[str, Any]], object]
@@ -52,12 +55,16 @@ def predict(config: PredictConfig) -> int:
 
     Where a text has any number of labels, prediction is a list of them; in a csv file they are
     joined as in the data. Columns of the input that have these names are kept as input_prediction
-    and so on.
+    and so on. With `reasons`, a column has the words that add most to the log-odds of the
+    prediction against the runner-up, in nats: `Run.explain`.
 
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
+        ConfigError: for reasons, where the run has no contributions.
     """
     run = load_run(Path(config.run))
+    if config.reasons and not has_contributions(run.model):
+        raise ConfigError(f"reasons: {ONLY_FIRST}; {run.folder} was trained with another")
     data = run.config.data
     device = best_device(config.accelerator)
     tokens_per_batch = config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536)
@@ -77,9 +84,10 @@ def predict(config: PredictConfig) -> int:
     bar = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
     num_rows = 0
     num_blank = 0
+    added = [*added_columns(run.labels), *[REASONS] * config.reasons]
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
-        row_writer(config.output, [*columns, *added_columns(run.labels)]) as write,
+        row_writer(config.output, [*columns, *added]) as write,
         Progress(*bar, console=console, disable=is_typed or not console.is_terminal) as progress,
     ):
         task = progress.add_task("", total=None)
@@ -99,7 +107,11 @@ def predict(config: PredictConfig) -> int:
             )
             if not shares.isfinite().all():
                 raise RunError(f"run={run.folder}: its weights are damaged: probabilities are NaN")
-            for row in labelled(rows, shares, run.labels, run.objective, join):
+            reasons = None
+            if config.reasons:
+                pairs = zip(rows, shares, strict=True)
+                reasons = [_reason(run, row, columns, each) for row, each in pairs]
+            for row in labelled(rows, shares, run.labels, run.objective, join, reasons):
                 write(row)
             progress.advance(task, len(rows))
 
@@ -118,6 +130,14 @@ def predict(config: PredictConfig) -> int:
     elif num_rows == 0:
         say("0 texts")
     return num_rows
+
+
+def _reason(run: Run, row: Row, columns: Sequence[str], shares: Tensor) -> str:
+    """Return the words that add most to the likeliest class of a row, such as `good +1.2`."""
+    texts = tuple(row[column] for column in columns)
+    text = texts[0] if len(texts) == 1 else texts
+    likeliest = run.labels[int(shares.argmax())]
+    return run.explain(text, likeliest).word_line(WORDS_OF_REASON)  # type: ignore[arg-type]
 
 
 def _texts(row: Row, columns: Sequence[str], where: str) -> tuple[str, ...]:
@@ -190,15 +210,19 @@ def labelled(
     labels: list[str],
     objective: Objective = ONE_CLASS,
     join: Callable[[list[str]], str] | None = None,
+    reasons: list[str] | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows with their prediction and probabilities, rounded to 6 digits."""
+    """Yield the rows with their prediction and probabilities, rounded to 6 digits, and reasons."""
     names = added_columns(labels)
+    more = [{}] * len(rows) if reasons is None else [{REASONS: reason} for reason in reasons]
+    taken = [*names, *more[0]] if more else names
     rounded = shares.double().numpy().round(6).tolist()
     predictions = objective.names(objective.predicted(shares), labels)
-    for row, prediction, values in zip(rows, predictions, rounded, strict=True):
+    for row, prediction, values, reason in zip(rows, predictions, rounded, more, strict=True):
         if join is not None and isinstance(prediction, list):
             prediction = join(prediction)
-        yield _renamed(row, names) | dict(zip(names, [prediction, *values], strict=True))
+        answer = dict(zip(names, [prediction, *values], strict=True))
+        yield _renamed(row, taken) | answer | reason
 
 
 def _renamed(row: Row, taken: Sequence[str]) -> Row:

@@ -153,9 +153,11 @@ class HeadContributions(NamedTuple):
     feedforward: Float[Tensor, "N L"]
     bias: Float[Tensor, " N"]
 
-    def facts(self) -> dict[str, object]:
-        """Return the means over the texts as metrics.json has them, and the number of texts."""
+    def facts(self, objective: Objective) -> dict[str, object]:
+        """Return the means over the texts as metrics.json has them, and what they are against."""
+        against = "its absence" if isinstance(objective, MultiLabel) else "the runner-up"
         return {
+            "against": against,
             "texts": len(self.heads),
             "heads": self.heads.mean(dim=0).tolist(),
             "feedforward": self.feedforward.mean(dim=0).tolist(),
@@ -433,7 +435,9 @@ def explain(
         assert split.tokens is not None
         by_token = (split.tokens[:, :, : len(tokens)] / temperature).numpy()
         feedforward = (split.feedforward / temperature).numpy()
-        bias = (split.bias / temperature).numpy()
+        # A head that an intervention changed adds something, but from no token.
+        from_no_token = (split.heads - split.tokens.sum(dim=-2)).sum(dim=(0, 1))
+        bias = ((split.bias + from_no_token) / temperature).numpy()
         return Explanation(*pair, names, tokens, list(classes), by_token, feedforward, bias)
     if isinstance(model, TextClassifier) or not headed_layers(model):
         return None

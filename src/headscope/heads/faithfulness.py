@@ -12,7 +12,7 @@ Shape letters: B texts, N texts in all, T positions, L layers, H heads of a laye
 layers, Q queries, C choosers, S shares, V variants of a text.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -29,6 +29,11 @@ from headscope.heads.capture import (
     headed_layers,
     repeat_batch,
 )
+from headscope.heads.contributions import (
+    has_contributions,
+    log_odds_direction,
+    logit_contributions,
+)
 from headscope.heads.measures import Maps, Padding, Summary, mean_and_error
 from headscope.model.objective import ONE_CLASS, Objective
 
@@ -38,6 +43,8 @@ SEED = 0  # of the random rankings
 # Run through the model together: memory does not depend on heads, and a CPU's cache is met.
 TOKENS_AT_ONCE = 2**13
 QUANTITIES = ("comprehensiveness", "sufficiency")
+# From a model and texts, padded, to a score of each token [B, T]
+Chooser = Callable[[nn.Module, Batch, Objective], Tensor]
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,8 @@ class Faithfulness:
     """
 
     heads: Summary  # layer -> measure -> (mean of each head, standard error of each head)
-    # "rollout", "gradient" or "chance" -> measure -> (mean, standard error)
+    # "rollout", "gradient", "contributions" where known, "chance"
+    # -> measure -> (mean, standard error)
     choosers: dict[str, dict[str, tuple[float, float]]]
     # Comprehensiveness of rollout less that of chance, text by text: mean and standard error
     rollout_less_chance: tuple[float, float]
@@ -62,8 +70,12 @@ def faithfulness(
     special_ids: Sequence[int] = (),
     shares: Sequence[float] = BINS,
     objective: Objective = ONE_CLASS,
+    more: Mapping[str, Chooser] | None = None,
 ) -> Faithfulness | None:
     """Measure every head as a chooser of tokens, beside rollout, gradient x input, and chance.
+
+    Where contributions are exact, so are the tokens that contribute most over all heads; `more`
+    has further choosers by name.
 
     A head ranks tokens by the mass that they receive from it, the mean over queries, and so does
     rollout, whatever the pooling; gradient x input by |sum_d e_d dlog p / de_d| at a token's
@@ -74,6 +86,9 @@ def faithfulness(
     Texts with fewer than two tokens that are not special are left out; None if no text is left.
     Labels are not used. Fewer shares are faster: (0.2,) five times.
     """
+    choosers = dict(more or {})
+    if has_contributions(model):
+        choosers = {"contributions": contributed} | choosers
     random = torch.Generator().manual_seed(SEED)
     parts = []
     with eval_mode(model), torch.inference_mode(False):
@@ -86,11 +101,22 @@ def faithfulness(
             is_special = torch.isin(batch.token_ids, batch.token_ids.new_tensor(special_ids))
             choosable = ~padding & ~is_special  # [B, T]: may be hidden
             chance = torch.rand(NUM_RANDOM, *padding.shape, generator=random).to(padding.device)
-            scores = torch.cat([_scores(model, batch, objective), chance])
+            named = [choose(model, batch, objective)[None] for choose in choosers.values()]
+            scores = torch.cat([_scores(model, batch, objective), *named, chance])
             differences = _differences(model, batch, choosable, scores, shares, objective)
             parts.append(differences[..., choosable.sum(-1) >= 2].cpu())
     values = torch.cat(parts, dim=-1)
-    return _by_chooser(model, values) if values.shape[-1] else None
+    return _by_chooser(model, values, [*choosers]) if values.shape[-1] else None
+
+
+def contributed(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "B T"]:
+    """Return what each token adds through all heads to the log-odds of the likeliest class."""
+    assert has_contributions(model)
+    split = logit_contributions(model, *batch.inputs)
+    assert split.tokens is not None
+    direction = log_odds_direction(split.logits, objective)
+    scores = torch.einsum("blhtc,bc->bt", split.tokens, direction)
+    return scores.float().to(batch.token_ids.device)
 
 
 def _scores(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "C B T"]:
@@ -199,11 +225,13 @@ def _probabilities(
     return torch.cat(parts)
 
 
-def _by_chooser(model: nn.Module, values: Float[Tensor, "2 C N"]) -> Faithfulness:
-    """Give the choosers their names: the heads by layer, rollout, gradient, chance."""
+def _by_chooser(
+    model: nn.Module, values: Float[Tensor, "2 C N"], more: Sequence[str]
+) -> Faithfulness:
+    """Give the choosers their names: heads by layer, rollout, gradient, further ones, chance."""
     layers = headed_layers(model)
-    sizes = [*(layer.num_heads for layer in layers.values()), 1, 1, NUM_RANDOM]
-    *of_layers, rolled, gradient, random = values.split(sizes, dim=1)
+    sizes = [*(layer.num_heads for layer in layers.values()), 1, 1, len(more), NUM_RANDOM]
+    *of_layers, rolled, gradient, others, random = values.split(sizes, dim=1)
     chance = random.mean(dim=1, keepdim=True)
     heads = {
         name: {
@@ -211,9 +239,11 @@ def _by_chooser(model: nn.Module, values: Float[Tensor, "2 C N"]) -> Faithfulnes
         }
         for name, both in zip(layers, of_layers, strict=True)
     }
+    single = {"rollout": rolled, "gradient": gradient}
+    single |= {name: others[:, place, None] for place, name in enumerate(more)}
     choosers = {
         name: {measure: _single(rows) for measure, rows in zip(QUANTITIES, both, strict=True)}
-        for name, both in (("rollout", rolled), ("gradient", gradient), ("chance", chance))
+        for name, both in (single | {"chance": chance}).items()
     }
     return Faithfulness(heads, choosers, _single((rolled - chance)[0]))
 

@@ -190,6 +190,12 @@ def run_probe(
     return ProbeOutput(probe.text, layers, by_class, answer, arrays, explanation)
 
 
+def maps_alone(model: nn.Module, probe: Probe) -> ProbeOutput:
+    """Return the maps of a model that gives no logits."""
+    _, layers, arrays = _observed(model, moved(probe.batch, device_of(model)), probe.text)
+    return ProbeOutput(probe.text, layers, {}, [], arrays, None)
+
+
 def _observed(
     model: nn.Module, batch: Batch, text: Text
 ) -> tuple[Float[Tensor, "1 C"], list[str], Arrays]:
@@ -408,26 +414,44 @@ def record_study(
     objective: Objective,
     temperature: float = 1.0,
 ) -> bool:
-    """Add a study and the probes without each head to the best step; False if it was dropped.
+    """Add a study and the probes without each head to the best step; False if it was dropped."""
+    recorder.index.kept = step
+    texts = f"{study.texts} texts"
+    if (most := most_texts(study.effects.values())) > study.texts:  # inconclusive on the first
+        texts += f", each head ablated on up to {most}"
+    recorder.index.notes["causes"] = f"measured at step {step}, the best checkpoint, on {texts}"
+    recorder.amend(step, study_arrays(study))
+    return record_best(recorder, step, model, probes, objective, temperature, True)
 
-    The probabilities and contributions of that step become those at the temperature, as everything
-    else that reads the run has them.
+
+def record_best(
+    recorder: HeadRecorder,
+    step: int,
+    model: nn.Module,
+    probes: Sequence[Probe],
+    objective: Objective,
+    temperature: float,
+    with_ablations: bool,
+) -> bool:
+    """Give the best step the run's temperature, as everything else that reads the run has it.
+
+    With ablations also the probabilities without each head. False if the step was dropped.
     """
-    arrays = study_arrays(study)
+    arrays: Arrays = {}
+    classes = recorder.index.classes
     for place, probe in enumerate(probes):
         output = run_probe(
-            model, probe, recorder.index.classes, objective, temperature, with_ablations=True
+            model, probe, classes, objective, temperature, with_ablations=with_ablations
         )
         arrays |= {
             f"text_{place}/{name}": values
             for name, values in output.arrays.items()
             if name == "probabilities" or name.startswith(("contributions/", "without/"))
         }
-    recorder.index.kept = step
-    texts = f"{study.texts} texts"
-    if (most := most_texts(study.effects.values())) > study.texts:  # inconclusive on the first
-        texts += f", each head ablated on up to {most}"
-    recorder.index.notes["causes"] = f"measured at step {step}, the best checkpoint, on {texts}"
+    if temperature != 1:
+        recorder.index.notes["temperature"] = (
+            f"logits of step {step}, the best checkpoint, are divided by {temperature:.3f}"
+        )
     return recorder.amend(step, arrays)
 
 

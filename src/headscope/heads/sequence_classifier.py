@@ -9,6 +9,7 @@ Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -126,7 +127,8 @@ class SequenceClassifier(nn.Module):
 
     def output(self, probe: Probe) -> ProbeOutput:
         """Return what the model makes of a text, with the probabilities without each head."""
-        return run_probe(self, probe, self.labels, self.objective, with_ablations=True)
+        output = run_probe(self, probe, self.labels, self.objective, with_ablations=True)
+        return named_as_captured(output)
 
     def is_cut(self, text: TextOrPair) -> bool:
         """Tell whether the text has more tokens than are read."""
@@ -220,6 +222,11 @@ class SequenceClassifier(nn.Module):
         )
         encoded["is_pair"] = is_pair
         return encoded
+
+
+def named_as_captured(output: ProbeOutput) -> ProbeOutput:
+    """Name the layers as `headscope.capture(model)` does of the model inside a wrapper."""
+    return replace(output, layers=[name.removeprefix("model.") for name in output.layers])
 
 
 def _max_tokens(model: nn.Module, tokenizer: Any) -> int:

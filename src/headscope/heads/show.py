@@ -10,15 +10,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
+from headscope.data.batching import Batch
+from headscope.heads.capture import (
+    HEADED,
+    capture,
+    device_of,
+    eval_mode,
+    headed_layers,
+    logits_of,
+)
 from headscope.heads.measures import Summary, role_arrays
-from headscope.heads.report import ProbeOutput, page_text, study_arrays, text_numbers, text_summary
-from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
+from headscope.heads.report import (
+    Probe,
+    ProbeOutput,
+    maps_alone,
+    page_text,
+    run_probe,
+    study_arrays,
+    text_numbers,
+    text_summary,
+)
+from headscope.heads.sequence_classifier import (
+    SequenceClassifier,
+    TextOrPair,
+    named_as_captured,
+    study_texts,
+)
 from headscope.heads.study import Study
 from headscope.record.contributions import Explanation
-from headscope.record.schema import Arrays
+from headscope.record.schema import Arrays, Text
 from headscope.tab.page import page, write_page
 from headscope.terminal import Bar, terminal
 
@@ -30,13 +55,26 @@ FRAME = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+class ByLayer(dict[str, Any]):
+    """Values by the layer's name as `headscope.capture` has it; its number serves as well."""
+
+    def __missing__(self, name: Any) -> Any:
+        """Return the value of a layer's number, or of its name inside headscope's wrapper."""
+        if isinstance(name, int):
+            return list(self.values())[name]
+        if name.startswith("model."):
+            return self[name.removeprefix("model.")]
+        raise KeyError(f"layer: expected one of {list(self)}, got {name!r}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadView:
     """What every head does with a text: in a notebook the page, by `print` a summary of a line.
 
     Attributes:
         tokens: of the text, as a person reads them.
-        maps: layer name -> weights [H, T, T]; each row sums to 1.
+        maps: layer name, as `headscope.capture` has it, or number -> weights [H, T, T]; each row
+            sums to 1.
         probabilities: class -> probability.
         explanation: what each head adds from each token to the log-odds of the prediction, see
             `headscope.heads.contributions`. None for a model of headscope's that does not read out
@@ -61,8 +99,13 @@ class HeadView:
 
     @property
     def prediction(self) -> str:
-        """The likeliest class."""
-        return max(self.probabilities, key=lambda name: self.probabilities[name])
+        """The likeliest class; "" for a module that gives no logits."""
+        return max(self.probabilities, key=lambda name: self.probabilities[name], default="")
+
+    @property
+    def contributions(self) -> Float[np.ndarray, "L H"] | None:
+        """What each head adds to the log-odds of the prediction, in nats; None if unknown."""
+        return None if self.explanation is None else self.explanation.heads()
 
     @property
     def roles(self) -> list[list[str]]:
@@ -70,13 +113,20 @@ class HeadView:
         roles = role_arrays(self.numbers)["roles"].tolist()
         return [[role for role in of_layer if role] for of_layer in roles]
 
+    def __repr__(self) -> str:
+        """Return the prediction and the sizes in one line."""
+        heads = sum(map(len, self.maps.values()))
+        known = f", prediction {self.prediction!r}" if self.probabilities else ""
+        return f"HeadView({len(self.tokens)} tokens, {heads} heads{known})"
+
     def __str__(self) -> str:
-        """Return the probabilities and, if that was measured, which heads matter."""
+        """Return the words that decided, the probabilities, and which heads matter if measured."""
         shares = ", ".join(f"{name} {share:.3f}" for name, share in self.probabilities.items())
         matter = "give labelled texts to measure which heads matter"
         if self.study is not None:
             matter = self.study.answer
-        return f"{len(self.tokens)} tokens; {shares}; {matter}"
+        line = "; ".join(filter(None, [f"{len(self.tokens)} tokens", shares, matter]))
+        return line if self.explanation is None else f"{self.explanation}\n{line}"
 
     def save(self, path: str | Path) -> Path:
         """Write the page into one HTML file, which needs neither a server nor a network."""
@@ -94,39 +144,52 @@ Shown = HeadView  # its name until version 0.1
 def show(
     model: nn.Module,
     tokenizer: Any,
-    text: str,
+    text: Any,
     text_pair: str | None = None,
     texts: Sequence[TextOrPair] | None = None,
     labels: Sequence[Any] | None = None,
     max_tokens: int = 128,
 ) -> HeadView:
-    """Show what every head of a transformers sequence classifier does with a text.
+    """Show what every head of a model does with a text.
 
         headscope.show(model, tokenizer, "a film that knows what it wants")
         headscope.show(model, tokenizer, text, texts=some_texts, labels=their_classes)
+        headscope.show(module, ["a", "film"], token_ids)  # any nn.Module, [1, 2] token ids
 
     Last in a notebook's cell, it is the page. With labelled texts it says which heads matter, too.
     Nothing is fetched, and the model is left as it was. For a run that headscope trained:
     `run.show(text)`.
 
     Args:
-        model: such as BertForSequenceClassification, with two classes or more.
-        tokenizer: the model's own.
-        text: what is shown.
+        model: a sequence classifier of transformers, such as BertForSequenceClassification, with
+            two classes or more; or, with tokens, any module with attention of headscope, torch or
+            transformers.
+        tokenizer: the model's own; or the tokens of the text, one for each row of a map.
+        text: what is shown; or, with tokens, what the module is called with: a tensor, a tuple of
+            arguments, or a dictionary of named ones. Those with the text begin with 1, a batch of
+            one. Where the output, or its `logits`, is [1, C], contributions are shown, too.
         text_pair: the second text, for a model of pairs.
         texts: labelled texts, or pairs (text, text_pair), over which every head is ablated in turn.
             That takes a forward pass over all of them for each head; 300 are enough for a first
             answer.
         labels: the class of each of them, a name or a number; a list of them where a text may have
-            several.
+            several. With tokens: the names of the C classes.
         max_tokens: a longer text is cut, for the model too, and the page says so. The page grows
             with the square of this: 12 x 12 heads take 3 MiB at 128 tokens, 12 at 256.
 
     Raises:
-        ValueError: if the model is no sequence classifier, or texts come without labels.
+        ValueError: if the model is no sequence classifier, its heads cannot be ablated over texts,
+            texts come without labels, or tokens do not fit the maps.
         DataError: for a label that the model does not know.
     """
+    if isinstance(tokenizer, list | tuple):
+        return _show_module(model, list(tokenizer), text, labels)
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
+    if texts is not None and not headed_layers(classifier):
+        raise ValueError(
+            f"texts: the heads of {type(model).__name__} cannot be ablated, since it does not use "
+            "transformers' AttentionInterface; leave texts and labels out to see its maps"
+        )
     study = None
     if texts is not None and labels is not None:
         with Bar(terminal(), f"measuring every head on {len(texts)} texts"):
@@ -140,6 +203,60 @@ def show(
         count = len(output.text.tokens)
         notes["shown"] = f"the first {count} tokens, which are all that the model was given"
     return head_view(output, study, notes)
+
+
+class _Called(nn.Module):
+    """Calls a module with given inputs, as often as there are rows in a batch."""
+
+    def __init__(self, model: nn.Module, inputs: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.inputs = inputs if isinstance(inputs, tuple | dict) else (inputs,)
+
+    def forward(self, token_ids: Tensor, *_: Any) -> Float[Tensor, "B C"]:
+        """Return the logits [B, C]; [B, 0] where the module gives none."""
+        B = len(token_ids)
+
+        def repeated(tensor: Tensor) -> Tensor:
+            tensor = tensor.to(token_ids.device)
+            is_text = tensor.ndim > 0 and len(tensor) == 1
+            return tensor.repeat(B, *[1] * (tensor.ndim - 1)) if is_text else tensor
+
+        inputs = tree_map_only(Tensor, repeated, self.inputs)
+        output = self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
+        logits = getattr(output, "logits", output)
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != B:
+            return token_ids.new_zeros(B, 0).float()
+        return logits
+
+
+def _show_module(
+    model: nn.Module, tokens: list[str], inputs: Any, names: Sequence[str] | None
+) -> HeadView:
+    """Show what every head of any module does with what it is called with."""
+    called = _Called(model, inputs)
+    nothing = torch.zeros(1, len(tokens), dtype=torch.long, device=device_of(model))
+    batch = Batch(nothing, None, None, torch.tensor([-1]), torch.tensor([0]))
+    with eval_mode(called), torch.no_grad(), capture(called, kind=HEADED) as maps:
+        num_classes = logits_of(called, batch).shape[-1]
+    for name, weights in maps.items():
+        if weights.shape[0] != 1 or tuple(weights.shape[2:]) != (len(tokens), len(tokens)):
+            name = name.removeprefix("model.")
+            raise ValueError(
+                f"tokens, inputs: expected one text of {len(tokens)} tokens, got a map "
+                f"{tuple(weights.shape)} of {name}; give a batch of one, with a token a place"
+            )
+    classes = [f"class {number}" for number in range(num_classes)]
+    if names is not None:
+        classes = list(map(str, names))
+    if len(classes) != num_classes:
+        raise ValueError(f"labels: expected {num_classes} names, got {len(classes)}")
+    probe = Probe(Text("text", tokens, " ".join(tokens)), batch)
+    if num_classes >= 2:
+        output = run_probe(called, probe, classes, with_ablations=True)
+    else:
+        output = maps_alone(called, probe)
+    return head_view(named_as_captured(output), None, {"model": type(model).__name__})
 
 
 def head_view(
@@ -160,12 +277,12 @@ def head_view(
     text = page_text(output, step, notes)
     return HeadView(
         tokens=output.text.tokens,
-        maps=dict(zip(output.layers, output.maps, strict=True)),
+        maps=ByLayer(zip(output.layers, output.maps, strict=True)),
         probabilities=output.probabilities,
         explanation=output.explanation,
         without_heads=output.arrays.get("without/heads"),
         without_layers=output.arrays.get("without/layers"),
-        numbers=summary,
+        numbers=ByLayer(summary),
         study=study,
         html=page("Attention heads", layers, list(output.probabilities), [text]),
     )

@@ -91,13 +91,15 @@ def study(
     shares: Sequence[float] = (),
     objective: Objective = ONE_CLASS,
     watch: Watch = iter,
+    temperature: float = 1.0,
 ) -> Study:
     """Measure attention, ablation, gates, contributions and faithfulness of every head.
 
     No text of the samples comes twice. Heads are ablated, one by one and in sets, on as many of the
     samples as the budget allows; all else is measured on the first. `shares` are those of
     `faithfulness`: without any, attention, zero ablation, sets and gates alone are measured.
-    `watch` sees the batches pass by in `faithfulness`, by far the longest part.
+    `watch` sees the batches pass by in `faithfulness`, by far the longest part. The
+    temperature is that of the contributions.
     """
     first, *more = samples
     numbers, divergence = measure_attention(model, first, special)
@@ -112,7 +114,7 @@ def study(
     _add(numbers, ablation.mean_loss_increases(effects))
     _add(numbers, ablation.gate_gradient(model, first, objective))
     if has_contributions(model):
-        of_heads = mean_contributions(model, first, objective).heads  # [N, L, H]
+        of_heads = mean_contributions(model, first, objective, temperature).heads  # [N, L, H]
         for measured, values in zip(numbers.values(), of_heads.unbind(dim=1), strict=True):
             measured["nats"] = mean_and_error(values)
     faithful = None

@@ -25,6 +25,7 @@ from headscope.heads.report import (
     new_recorder,
     page_text,
     readout_position,
+    record_best,
     record_study,
     run_probe,
     shortened,
@@ -83,15 +84,18 @@ def study_heads(
 ) -> None:
     """Ablate each head of the best checkpoint on validation texts; add to record and report."""
     count = report.config.inspection.causes
-    if not count:
-        return
     model = module.model
-    step = report.facts_of_training["kept step"]
-    samples = _samples(report.config, data, count)
-    result = study(model, samples, logger.subjects.special, QUICK_SHARES, module.objective)
-    probes = logger.subjects.probes
+    objective = module.objective
     temperature = report.temperature
-    record_study(logger.recorder, step, result, model, probes, module.objective, temperature)
+    step = report.facts_of_training["kept step"]
+    best = (model, logger.subjects.probes, objective, temperature)
+    if not count:
+        record_best(logger.recorder, step, *best, with_ablations=False)
+        return
+    samples = _samples(report.config, data, count)
+    special = logger.subjects.special
+    result = study(model, samples, special, QUICK_SHARES, objective, temperature=temperature)
+    record_study(logger.recorder, step, result, *best)
     report.facts_of_training |= {
         ABLATION: {"texts": most_texts(result.effects.values()), "heads": result.loss_increases()},
         HEADLINE: result.answer,
@@ -106,7 +110,7 @@ def add_contributions(module: ClassifierModule, data: TextDataModule, report: Re
     if has_contributions(model):
         texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
         means = mean_contributions(model, texts, module.objective, report.temperature)
-        report.facts_of_training[CONTRIBUTIONS] = means.facts()
+        report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
 
 
 def _samples(config: TrainConfig, data: TextDataModule, count: int) -> list[list[Batch]]:
