@@ -114,6 +114,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     recorder = answered_run(tmp_path / "mine", steps=(0, 100, 200), kept=100)
+    (tmp_path / "mine" / "config.yaml").write_text("seed: 0")
     recorder.index.kept = None
     recorder.amend(200, {})
     tabs = [open_tab(tmp_path), open_tab(tmp_path)]
@@ -161,7 +162,7 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
     lists(tab, [f"layer {layer}, head {head}" for layer in range(2) for head in range(3)])
     for name in (".grid .answer-row", ".choose-order", ".text .sum", ".sums", ".grid .key span"):
         tab.expect(f"{name} >> nth=0").to_be_hidden()
-    tab.expect(".answer code").to_have_count(1)
+    tab.expect(".answer code").to_have_count(0)  # no run that a command takes
     tab.looks(".head .large", expected_pixels(maps[0][0]))
 
 
@@ -181,3 +182,24 @@ def test_roles_and_headlines_are_text_and_an_older_record_is_counted(
     tab.refresh()
     tab.says(MATTERS, hostile)
     assert tab.find("img").count() == 0
+
+
+@pytest.mark.slow
+def test_the_answer_is_shown_as_it_was_written_and_orders_the_heads(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    recorder = answered_run(tmp_path / "mine")
+    order = [[0, 3], [1, 1], [0, 0], [1, 0], [0, 1], [0, 2], [1, 2], [1, 3]]
+    extra = {
+        "answer": np.array("1 of 8 heads is enough: layer 0 head 3. Looking matters."),
+        "answer/details": np.array("256 texts: 80.1 % (75.0 to 84.4)"),
+        "sets/heads": np.array(order, dtype=np.int32),
+    }
+    assert recorder.amend(200, extra)
+    tab = open_tab(tmp_path)
+    tab.drawn(200)
+    tab.shows(MATTERS, str(extra["answer"]))
+    tab.shows(".answer .details", str(extra["answer/details"]))
+    tab.shows(".head h2", "layer 0, head 3")
+    lists(tab, [f"layer {layer}, head {head}" for layer, head in order])
+    tab.shows(".table tbody th >> nth=0", "layer 0 · 3")

@@ -161,7 +161,7 @@ def test_runs_are_listed_with_what_they_hold(ask: Ask, logdir: Path) -> None:
     assert answer.get_json()["logdir"] == str(logdir)
     assert exact["run"] == "deep/exact"
     time = read_index(logdir / "mine" / "heads").steps[-1].time
-    assert mine == {"run": "mine", "error": None, "steps": 3, "time": time}
+    assert mine == {"run": "mine", "error": None, "steps": 3, "time": time, "trained": False}
 
 
 def test_a_run_is_told_as_newer_when_an_earlier_step_is_added_to(ask: Ask, logdir: Path) -> None:

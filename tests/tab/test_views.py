@@ -69,7 +69,8 @@ def test_weight_times_value_is_drawn_and_a_cell_says_both(open_tab: Opener, runs
     tab.drawn(200)
     tab.says(".head h2", "layer 1, head 1")
     tab.find(VIEW).select_option("value")
-    tab.says(".head .about", "colours up to")
+    top = f"{valued.max():.{2 if valued.max() >= 1 else 3}f}"
+    tab.shows(".head .scale span >> nth=-1", top)  # of the colour bar
     expected = colors()[np.floor(255 * valued / valued.max() + 0.5).astype(int)]
     shown = pixels_of(tab, ".head .large")
     assert np.abs(shown.astype(int) - expected).max() <= 6  # a colour away, where it was rounded

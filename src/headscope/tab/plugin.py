@@ -138,7 +138,10 @@ class HeadsPlugin(TBPlugin):
         return _json(request, {"runs": runs, "logdir": self.logdir})
 
     def _summary(self, run: str) -> dict[str, Any]:
-        """Return how many steps a run has and when one changed, or why it cannot be read."""
+        """Return how many steps a run has and when one changed, or why it cannot be read.
+
+        `trained` says whether it is a run folder of headscope's, which its commands take.
+        """
         try:
             steps = self._read_index(run).steps
             error = None
@@ -146,7 +149,10 @@ class HeadsPlugin(TBPlugin):
             steps = []
             error = f"run {run!r}: {reason}"
         time = max((step.time for step in steps), default=None)
-        return {"run": run, "error": error, "steps": len(steps), "time": time}
+        summary = {"run": run, "error": error, "steps": len(steps), "time": time, "trained": False}
+        with suppress(OSError):  # such as a name that is too long
+            summary["trained"] = (self._root() / run / "config.yaml").is_file()
+        return summary
 
     def _run(self, request: Request) -> tuple[str, Index]:
         """Return the requested run and its index."""

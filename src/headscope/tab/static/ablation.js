@@ -139,7 +139,7 @@ export class Headline {
       heading, this.answer, this.details, this.fold,
     );
     const shown = ["index", "shown", "numbers", "bestNumbers", "text"];
-    store.subscribe([...shown, "run", "logdir", "errors"], () => this.show());
+    store.subscribe([...shown, "run", "runs", "logdir", "errors"], () => this.show());
     this.show();
   }
 
@@ -184,6 +184,7 @@ export class Headline {
   unknown() {
     const { store } = this;
     if (store.errors.numbers) return ["The numbers of this step cannot be read."];
+    if (!store.isTrained) return ["Heads were not ablated in this record."];
     const command = element("code", {}, `headscope inspect ${runOf(store)}`);
     return ["Heads are ablated when a run ends. To do it now: ", command];
   }

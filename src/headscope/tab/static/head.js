@@ -1,7 +1,7 @@
 /* One head large: a map with queries down and keys across, or lines from token to token. */
 
 import { AblationView } from "./ablation.js";
-import { drawWeights, largest } from "./colors.js";
+import { drawLegend, drawWeights, largest } from "./colors.js";
 import { captionOf, headMap } from "./compare.js";
 import { chooser, element, formatNumber, isolated, legible, nameToken, panel } from "./dom.js";
 import { Lines } from "./lines.js";
@@ -113,6 +113,10 @@ export class HeadView {
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);
     this.root = this.panel.root;
     this.about = element("small", "about");
+    this.ends = [element("span"), element("span")];
+    this.legend = element("canvas", { class: "map-legend", role: "img", "aria-label": "Colours" });
+    this.ramp = element("span", "scale", this.ends[0], this.legend, this.ends[1]);
+    this.panel.tools.append(this.ramp);
     this.sparse = element("small", "about");
     this.panel.title.after(this.about, this.sparse);
     this.choice = chooser("view", "What the map shows", (view) => store.set({ view }), VIEWS);
@@ -178,6 +182,7 @@ export class HeadView {
     }
     choice.value = this.view;
     this.about.textContent = "";
+    this.ramp.hidden = this.scroll.hidden;
     this.showPair();
     if (this.view === "lines") this.lines.draw(this.map, this.names(), this.classes(), caption);
     else if (this.map !== null && isRow) this.drawRow();
@@ -228,13 +233,13 @@ export class HeadView {
     canvas.setAttribute("aria-label", `${what} of ${caption}: rows are queries, columns are keys`);
     const isNew = [this.queries, this.keys].map((axis) => axis.name(this.names(), this.classes()));
     if (isNew[0] || this.laid !== this.scroll.clientWidth) this.layout();
-    if (!isValue) {
-      map.draw(canvas, this.store);
-      return;
-    }
-    const valued = map.maps.valued(...map.at);
-    drawWeights(canvas, valued, "map");
-    this.about.textContent = `colours up to ${formatNumber(largest(valued))}`;
+    const cells = isValue ? map.maps.valued(...map.at) : map.cells();
+    if (isValue) drawWeights(canvas, cells, "map");
+    else map.draw(canvas, this.store);
+    const isFixed = !isValue && (map.isDifference || this.store.scale === "fixed");
+    this.ends[0].textContent = map.isDifference ? "−1" : "0";
+    this.ends[1].textContent = isFixed ? "1" : formatNumber(largest(cells));
+    drawLegend(this.legend, map.isDifference, this.store.theme);
   }
 
   /* Of a pair of texts, where they meet, and how each divides its attention. */

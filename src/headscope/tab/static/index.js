@@ -43,12 +43,13 @@ function footer(store) {
   const summary = element("summary", {}, "Keys");
   const folded = element("details", "help", summary, element("dl", {}, ...help));
   const command = element("code");
+  const any = element("p", "any", "A page of any other text, with every head: ", command);
   const showRun = () => {
+    any.hidden = !store.isTrained;
     command.textContent = `headscope inspect ${runOf(store)} 'text="..."'`;
   };
-  store.subscribe(["run", "logdir"], showRun);
+  store.subscribe(["run", "runs", "logdir"], showRun);
   showRun();
-  const any = element("p", "any", "A page of any other text, with every head: ", command);
   return element("footer", {}, ...(page ? [] : [any]), folded);
 }
 

@@ -73,6 +73,11 @@ class Store {
     return this.readout !== null && layer === (this.index?.layers.length ?? 0) - 1;
   }
 
+  /* Whether the run is a folder that headscope's commands take. */
+  get isTrained() {
+    return this.runs.find(({ run }) => run === this.run)?.trained ?? false;
+  }
+
   get steps() {
     return this.index?.steps ?? [];
   }
