@@ -199,7 +199,7 @@ class ModelConfig(Settings):
     """A Transformer encoder with a classification head: pre-norm, or a checkpoint's."""
 
     d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
-    num_heads: Count = Field(default=2, description="attention heads; must divide d_model")
+    num_heads: Count = Field(default=4, description="attention heads; must divide d_model")
     num_layers: Integer = Field(default=1, ge=1, le=1000, description="number of encoder blocks")
     feedforward_size: Integer = Field(
         default=512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
@@ -326,7 +326,7 @@ class OptimizerConfig(Settings):
         description="share of the target spread over all classes (multi_label: yes and no)",
     )
     class_weights: Literal["none", "balanced"] = Field(
-        default="balanced",
+        default="none",
         description="balanced: classes are weighted by inverse frequency (multi_label: presence "
         "and absence of a class weigh the same)",
     )
@@ -344,7 +344,7 @@ class TrainerConfig(Settings):
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
         default="auto", description="auto: bf16-mixed on a GPU that supports it, else 32-true"
     )
-    max_epochs: Count = Field(default=4, description="maximum number of epochs")
+    max_epochs: Count = Field(default=2, description="maximum number of epochs")
     max_steps: Count | None = Field(default=None, description="maximum number of optimizer steps")
     accumulate: Count = Field(default=1, description="batches per optimizer step")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(

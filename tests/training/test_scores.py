@@ -171,19 +171,17 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
     kept = json.loads((report.folder / CALIBRATION).read_text())
     metrics = json.loads((report.folder / "metrics.json").read_text())
     tempered = scores(report.logits.double() / kept["temperature"], report.targets)
-    assert metrics["calibration"]["temperature"] == kept["temperature"] == report.temperature != 1
+    assert metrics["calibration"]["temperature"] == kept["temperature"] == report.temperature
     assert metrics["calibration"]["validation"] == kept["validation"]
-    assert kept["validation"]["loss"]["after"] < kept["validation"]["loss"]["before"]
+    assert kept["validation"]["loss"]["after"] <= kept["validation"]["loss"]["before"]
     assert metrics["calibration"]["test"] == {
         name: {"before": getattr(report.test, name), "after": getattr(tempered, name)}
         for name in ("calibration_error", "loss")
     }
-    row = next(
-        line
-        for line in mistaken.screen.splitlines()
-        if f"at temperature {report.temperature:.3f}" in line
-    )
-    assert f"{tempered.calibration_error:.4f}" in row
+    words = f"at temperature {report.temperature:.3f}"
+    if report.temperature == 1:  # too few texts to tell that another helps
+        words = "temperature: 1; no other lowers the loss of held-out validation texts"
+    assert words in mistaken.screen
     assert load_run(report.folder).temperature == kept["temperature"]
     events = events_of(report.folder)
     assert events.Scalars("test/temperature")[0].value == pytest.approx(report.temperature)
