@@ -145,6 +145,7 @@ def test_a_text_reads_as_it_is_written(
         assert "".join(words) == sentence
         assert row.locator(".glued").count() == len(words) - 1
     assert tab.evaluate("document.documentElement.lang") == "en"
+    assert tab.locator(".head .keys").get_attribute("lang") == lang
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

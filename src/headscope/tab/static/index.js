@@ -13,6 +13,7 @@ import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
 import { SaveButton, StepSlider, Toolbar } from "./toolbar.js";
 import { ExamplesView, TrustView } from "./trust.js";
+import { languageOf } from "./words.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
 const GLANCE = 500; // and at whether anybody looks
@@ -100,6 +101,11 @@ function layOut(store) {
   };
   store.subscribe(["compare"], arrange);
   arrange();
+  const ofText = ".axis, .column, .ranking, .readout, .sums, .matrix, .choose-text, .facts bdi";
+  store.subscribe(["index", "text"], () => {
+    const lang = languageOf(store.shownText?.text ?? "");
+    for (const node of document.querySelectorAll(ofText)) node.lang = lang;
+  });
   store.subscribe(["maps"], () => {
     const { maps } = store; // without contributions, maps are what there is to see
     if (maps !== null && maps.values("contributions/tokens") === null) grids[0].open = true;
