@@ -15,13 +15,8 @@ value. The bias is input-independent, but for sigma: what [CLS] started with, b,
 of the output projections. In the post-norm encoder of a checkpoint the scales of all norms are held
 fixed.
 
-A last layer of attention alone (model.attention_readout) has no feed-forward term, no norm behind
-it, and nothing below it is read directly. The heads of that layer, by token, and the bias are all
-there is, and no scale is held fixed:
-
-    logit_c = sum_hk a_hk W_c W^O_h v_hk + bias_c
-
-so the logits without a head are exactly those with it less its contribution.
+A last layer of attention alone (model.attention_readout) has no feed-forward term, and nothing
+below it is read directly: the heads of that layer, by token, and the bias are all there is.
 
 One unit everywhere: a contribution is shown to the log-odds of a class against the runner-up, or
 with several labels against its absence, of logits divided by the temperature. So all parts sum to
@@ -253,8 +248,8 @@ def decompose_logits(
     heads: list[Tensor] = []
     feedforward: list[Tensor] = []
     tokens: list[Tensor] = []
-    if not is_post_norm and isinstance(model.encoder.norm, nn.LayerNorm):
-        projection.pass_norm(model.encoder.norm, activations)
+    if not is_post_norm:
+        projection.pass_norm(model.encoder.norm, activations)  # type: ignore[arg-type]
     for number in reversed(range(len(model.encoder.blocks))):
         block: Any = model.encoder.blocks[number]
         if is_post_norm:

@@ -220,8 +220,6 @@ class EncoderBlock(nn.Module):
 class Encoder(nn.Module):
     """num_layers blocks and a last norm, since nothing else bounds the sum of pre-norm blocks.
 
-    A read-out of attention alone is a mean of values, and has no norm.
-
     If only the first token is read, the last block computes no other, unless its heads are
     observed.
     """
@@ -239,8 +237,7 @@ class Encoder(nn.Module):
             EncoderBlock(build_attention(config, rotary), D, size, config.dropout, num_classes)
             for size in sizes
         )
-        # What is read out of attention alone is not normalised: its cells add up to the logits.
-        self.norm = nn.Identity() if config.has_attention_readout else nn.LayerNorm(D)
+        self.norm = nn.LayerNorm(D)
         self.causal = config.causal
         self.window = config.window
         self.reads_first = reads_first(config)

@@ -148,12 +148,6 @@ def classifier_claims(precision: Precision) -> Iterator[Claim]:
             sums = [part.tokens.sum(dim=(1, 2, 3)) + part.bias for part in parts]  # type: ignore[union-attr]
             title = f"{name}: heads x tokens and the bias sum to the logits"
             yield precision.claim(title, "the logits", sums, list(logits.split(1)))
-            last = list(headed_layers(model))[-1]
-            with torch.no_grad(), intervene(model, {(last, 1): "zero"}):
-                without = [model(*text) for text in texts]
-            less = [part.logits - part.heads[:, -1, 1] for part in parts]
-            title = f"{name}: without a head, its contribution alone is missing"
-            yield precision.claim(title, "the logits less the contribution", without, less)
 
 
 def _draw_texts(
