@@ -59,7 +59,15 @@ def numbers(cells: list[str]) -> list[float]:
 
 
 def test_each_says_its_command_its_minutes_and_what_it_prints() -> None:
-    assert BENCHMARKS == ["accuracy", "capture", "predict", "recording", "same_result", "train"]
+    assert BENCHMARKS == [
+        "accuracy",
+        "capture",
+        "deletion",
+        "predict",
+        "recording",
+        "same_result",
+        "train",
+    ]
     for name in BENCHMARKS:
         path = ROOT / "benchmarks" / f"{name}.py"
         head = compile(path.read_text(encoding="utf-8"), str(path), "exec").co_consts[0]

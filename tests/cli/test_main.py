@@ -76,7 +76,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "key", "meaning"),
     [
-        ("train", "model.num_heads = 2 [an integer at least 1", "must divide d_model"),
+        ("train", "model.num_heads = 4 [an integer at least 1", "must divide d_model"),
         ("tune", "space = (must be given)", "search space"),
         ("evaluate", "data.text_column = null", "the run's"),
         ("predict", "input = '-'", "standard input"),

@@ -63,7 +63,7 @@ def test_evaluate_on_other_data_with_the_same_labels(
     )
     columns = ["data.text_column=notice", "data.label_column=kind"]
     words = ["evaluate", f"run={trained}", f"data.path={other}", *columns]
-    assert "other-train, 2 texts" in script(*words).stdout
+    assert "other, 2 texts" in script(*words).stdout
     other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
     assert "unknown labels Unheard of" in script(*words, "data=files", code=2).stderr
 

@@ -15,7 +15,15 @@ from headscope.cli.evaluate import data_of, evaluate
 from headscope.command_settings import EvaluateConfig, OtherDataConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage
-from headscope.run import load_run, save_config
+from headscope.manifest import write_manifest
+from headscope.run import (
+    load_config,
+    load_labels,
+    load_objective,
+    load_run,
+    load_temperature,
+    save_config,
+)
 from headscope.training.resume import check_kept
 from headscope.training.train import train
 from training_runs import Trained, write
@@ -135,6 +143,13 @@ def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
     assert len(list((given / "evaluations").iterdir())) == 1
 
 
+def as_trained(folder: Path) -> None:
+    """Let a run folder that a test changed be whole."""
+    config, labels = load_config(folder), load_labels(folder)
+    objective, temperature = load_objective(folder, config, labels), load_temperature(folder)
+    write_manifest(folder, config, labels, objective, temperature)
+
+
 def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
     of_pairs: Trained, tmp_path: Path
 ) -> None:
@@ -143,6 +158,7 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
     config = folder / "config.yaml"
     named = config.read_text().replace("text_column: text", "text_column: question")
     config.write_text(named.replace("label_column: label", "label_column: same"))
+    as_trained(folder)
     path = write(
         tmp_path / "new.csv",
         [{"question": "a cat", "other": "my cat", "same": "True", "text": "", "label": ""}],
@@ -168,6 +184,7 @@ def test_a_label_with_control_characters_does_not_reach_the_terminal(
 ) -> None:
     folder = plain.copy(tmp_path)
     (folder / "labels.json").write_text('["bad", "\\u001b[2Jgood"]')
+    as_trained(folder)
     path = write(tmp_path / "\x1b[31mnew.csv", [{"text": "why", "label": "\x1b[2Jgood"}])
     shown = score(folder, OtherDataConfig(path=path))[1]
     assert "\x1b" not in shown

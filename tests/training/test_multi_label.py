@@ -145,7 +145,8 @@ def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
 def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path: Path) -> None:
     folder, source = any_classes.copy(tmp_path), write(tmp_path / "in.jsonl", comments(9))
     (folder / "thresholds.json").write_text(json.dumps({"food": 0.0, "place": 1.0, "staff": 0.0}))
-    predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    with pytest.warns(UserWarning, match="the threshold of food in thresholds.json is 0, and was"):
+        predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
     for line in (tmp_path / "out.jsonl").read_text().splitlines():
         assert json.loads(line)["prediction"] == ["food", "staff"]
     (folder / "thresholds.json").unlink()

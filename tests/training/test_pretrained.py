@@ -94,7 +94,7 @@ def test_training_begins_with_the_checkpoints_weights_and_tokenizer(tmp_path: Pa
     assert kept["truncation"]["max_length"] == 16
     assert {**kept, "truncation": 0, "padding": 0} == {**theirs, "truncation": 0, "padding": 0}
     (folder / "encoder.json").write_text("[]")
-    with pytest.raises(RunError, match=r"encoder\.json is damaged"):
+    with pytest.raises(RunError, match=r"encoder\.json is not the run's own"):
         load_run(folder)
     (folder / "encoder.json").unlink()
     with pytest.raises(RunError, match=r"has no encoder\.json, so it did not finish"):

@@ -191,7 +191,7 @@ def of_another_width(folder: Path) -> None:
         (with_a_pipe_for_metrics, "metrics.json is not a file; remove it"),
         (
             of_another_width,
-            r"last\.ckpt: .* expected shape \[21.*\] by config.yaml and labels.json, got \[24",
+            r"config\.yaml: model\.feedforward_size: expected 24, with which .* got 21; put",
         ),
     ],
 )

@@ -435,11 +435,11 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "labels.json is not": _swapped_labels,
     "model.safetensors is not": _other_weights,
     "tokenizer.json is not the": _without("normalizer"),
-    "tokenizer.json is": _without("post_processor"),
+    "tokenizer.json is not the run's own": _without("post_processor"),
     "config.yaml: model.num_heads: expected 3, .*, got 1": _yaml("num_heads", "1"),
     "config.yaml: model.positions: expected 'rotary', ": _yaml("positions", "sinusoidal"),
     "config.yaml: model.window: expected null, ": _yaml("window", "2"),
-    "config.yaml: model.pooling: expected 'first', ": _yaml("pooling", "max"),
+    "config.yaml: model.pooling: expected 'first', ": _yaml("pooling", "pooler"),
     "config.yaml: data.max_length: expected 32, ": _yaml("max_length", "8"),
 }
 
