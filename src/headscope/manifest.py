@@ -73,8 +73,10 @@ def check_manifest(folder: Path, config: TrainConfig) -> Manifest | None:
         return None
     manifest: Manifest = read_json(folder / MANIFEST, dict)
     with reading(folder / MANIFEST):
-        settings, files = dict(manifest["settings"]), dict(manifest["files"])
-        _ = float(manifest["temperature"]), dict(manifest["thresholds"] or {})
+        settings = dict(manifest["settings"])
+        files = dict(manifest["files"])
+        float(manifest["temperature"])
+        dict(manifest["thresholds"] or {})
     now = _settings(config)
     for key, value in settings.items():
         if key in now and now[key] != value:

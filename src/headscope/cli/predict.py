@@ -137,7 +137,7 @@ def _reason(run: Run, row: Row, columns: Sequence[str], shares: Tensor) -> str:
     texts = tuple(row[column] for column in columns)
     text = texts[0] if len(texts) == 1 else texts
     likeliest = run.labels[int(shares.argmax())]
-    return run.explain(text, likeliest).word_line(WORDS_OF_REASON)  # type: ignore[arg-type]
+    return run.explain(text, likeliest).word_line(WORDS_OF_REASON)
 
 
 def _texts(row: Row, columns: Sequence[str], where: str) -> tuple[str, ...]:

@@ -113,11 +113,11 @@ def _single(changes: Mapping[Head, AccuracyChange], sets: HeadSets | None) -> st
     elif matter:
         subject = f"{len(matter)} of {A} heads matter{'s' * (len(matter) == 1)} alone"
     else:
-        subject = {
+        few = {
             1: "The one head is not shown to matter",
             2: "Neither head is shown to matter alone",
         }
-        subject = subject.get(A, f"None of {A} heads is shown to matter alone")  # type: ignore[assignment]
+        subject = few.get(A, f"None of {A} heads is shown to matter alone")
     first, *others = order[:MOST_SINGLE]
     change = changes[first]
     line = (
@@ -146,7 +146,9 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
     else:
         change = accuracy_change(sets.correct[A], sets.correct[count])
         is_lower = change.high < -MARGIN
-        verb = "are not quite" if is_lower else ("is" if count == 1 else "are")
+        verb = "is" if count == 1 else "are"
+        if is_lower:
+            verb = "are not quite"
         listed = ", ".join(names[head] for head in sets.order[:count][:3])
         more = f" and {count - 3} more" if count > 3 else ""
         with_them = f"with {listed}{more} alone" if count else "without any"

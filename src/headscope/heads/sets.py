@@ -121,12 +121,12 @@ def head_sets(
         gains = _sampled_gains(run, N, A, max(2, passes // 2))
         order = np.nanmean(gains[chooses, :, 0], axis=0).argsort(kind="stable")[::-1].tolist()
         sizes = [0, *(2**power for power in range(A.bit_length()) if 2**power < A), A]
-        nested = []
+        of_sizes = []
         for size in sizes:
             kept = np.zeros((N, A), dtype=bool)
             kept[:, order[:size]] = True
-            nested.append(run(kept))
-        nested = np.stack(nested)
+            of_sizes.append(run(kept))
+        nested = np.stack(of_sizes)
     correct = np.full((A + 1, int((~chooses).sum())), np.nan)
     loss = np.full(A + 1, np.nan)
     chosen = np.full(A + 1, np.nan)
