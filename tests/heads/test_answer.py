@@ -83,8 +83,9 @@ def test_one_head_alone_carries_the_answer() -> None:
 def test_a_head_that_must_look_is_told() -> None:
     found = studied(Planted({0: 9.0}, heads=1, looks=True))
     assert found.answer.startswith("The one head matters: without head 0 accuracy falls")
-    assert "Where they look matters: with plain averages in place of every map accuracy falls" in (
-        found.answer
+    assert (
+        "Where they look matters: with plain averages put in place of every trained map accuracy falls"
+        in (found.answer)
     )
 
 
@@ -101,7 +102,7 @@ def test_two_equal_copies_stand_in_for_each_other() -> None:
 def test_of_many_heads_those_that_are_enough_are_told() -> None:
     found = studied(Planted({2: 9.0}, heads=4))
     assert found.answer.startswith(
-        "1 of 4 heads is enough: with head 2 alone accuracy is 100.0 % of 100.0 %"
+        "1 of 4 heads is enough: with head 2 alone accuracy is 100.0 %, with all heads 100.0 %"
     )
     assert found.sets is not None
     assert found.sets.order[0] == ("attention", 2)

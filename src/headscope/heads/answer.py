@@ -149,21 +149,24 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
         verb = "is" if count == 1 else "are"
         if is_lower:
             verb = "are not quite"
-        listed = ", ".join(names[head] for head in sets.order[:count][:3])
-        more = f" and {count - 3} more" if count > 3 else ""
-        with_them = f"with {listed}{more} alone" if count else "without any"
+        *listed, last = [names[head] for head in sets.order[:count][:3]] or [""]
+        if count > 3:
+            listed.append(last)
+            last = f"{count - 3} more"
+        both = f"{', '.join(listed)} and {last}" if listed else last
+        with_them = f"with {both} alone" if count else "without any"
         number = count or "None"
         subject = f"{number} of {A} heads {verb} enough: {with_them} accuracy is"
         if count == 0:
             subject = f"No head is needed: {with_them} accuracy is"
     return (
-        f"{subject} {_percent(change.after)} % of {_percent(change.before)} % (95 % interval of the"
-        f" difference {change.interval()} points)."
+        f"{subject} {_percent(change.after)} %, with all heads {_percent(change.before)} % "
+        f"(95 % interval of the difference {change.interval()} points)."
     )
 
 
 def _looking(change: AccuracyChange) -> str:
-    averages = "with plain averages in place of every map"
+    averages = "with plain averages put in place of every trained map"
     interval = f"(95 % interval of the change {change.interval()} points)"
     if change.matters:
         return f"Where they look matters: {averages} accuracy {_moves(change)} {interval}."
