@@ -1,6 +1,6 @@
 """Which tokens a prediction rests on: what hiding those that each method names does to it.
 
-    python benchmarks/deletion.py outputs/first             # a run; about a minute on one core
+    python benchmarks/deletion.py outputs/first             # a run; about 2 minutes on one core
     python benchmarks/deletion.py outputs/first --texts 300
 
 Prints a table of comprehensiveness and sufficiency (DeYoung et al. 2020, ERASER), means over the

@@ -51,7 +51,8 @@ def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(
     (folder / "calibration.json").unlink()  # metrics.json has the temperature too
     assert score(folder)[1].count(f"at temperature {expected['temperature']:.3f}") == 1
     (folder / "metrics.json").write_text(json.dumps(metrics | {"calibration": None}))
-    found, shown = score(folder)
+    with pytest.warns(UserWarning, match="the temperature in calibration.json is 1, and was"):
+        found, shown = score(folder)
     assert found == mistaken.report.test
     assert "at temperature 1.000" in shown
     without = json.loads(kept.read_text())["calibration"]

@@ -142,6 +142,7 @@ def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
     assert [] in [row["prediction"] for row in lists]
 
 
+@pytest.mark.filterwarnings("ignore:run=.*the threshold of (place|staff)")
 def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path: Path) -> None:
     folder, source = any_classes.copy(tmp_path), write(tmp_path / "in.jsonl", comments(9))
     (folder / "thresholds.json").write_text(json.dumps({"food": 0.0, "place": 1.0, "staff": 0.0}))

@@ -439,7 +439,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "config.yaml: model.num_heads: expected 3, .*, got 1": _yaml("num_heads", "1"),
     "config.yaml: model.positions: expected 'rotary', ": _yaml("positions", "sinusoidal"),
     "config.yaml: model.window: expected null, ": _yaml("window", "2"),
-    "config.yaml: model.pooling: expected 'first', ": _yaml("pooling", "pooler"),
+    "config.yaml does not fit .* model.pooling=pooler": _yaml("pooling", "pooler"),
     "config.yaml: data.max_length: expected 32, ": _yaml("max_length", "8"),
 }
 
