@@ -4,8 +4,8 @@
     python benchmarks/deletion.py outputs/first --texts 300
 
 Prints a table of comprehensiveness and sufficiency (DeYoung et al. 2020, ERASER), means over the
-shares 1, 5, 10, 20 and 50 % of a text's tokens and over test texts, with standard errors. Gradient x
-input and integrated gradients (Sundararajan et al. 2017, 20 midpoints from zero) are of the
+shares 1, 5, 10, 20 and 50 % of a text's tokens and over test texts, with standard errors. Gradient
+x input and integrated gradients (Sundararajan et al. 2017, 20 midpoints from zero) are of the
 log-odds of the prediction against the runner-up, over all that the network reads of a token: its
 embedding, and its n-grams.
 """
