@@ -49,6 +49,7 @@ def test_the_notebook_runs_and_shows_its_page(
     watch(page, requests, complaints)
     page.goto((tmp_path / "notebook.html").as_uri())
     frame = page.frame_locator("iframe")
+    frame.locator("summary").filter(has_text="All heads as small maps").first.click()
     frame.locator(".grid .map[aria-label='layer 1, head 1']").click()
     frame.locator(".head h2").filter(has_text="layer 1, head 1").wait_for()
     assert frame.locator(".grid .map").count() == 4

@@ -202,7 +202,9 @@ class InspectConfig(Settings):
         description="the text; null: measure every head over a sample of labelled texts",
     )
     texts: Count = Field(
-        default=300, description="size of that sample, of the run's validation split or of data"
+        default=300,
+        description="size of that sample, of the run's validation split or of data; ablations take "
+        "up to 8 times as many where there is time",
     )
     data: OtherDataConfig | None = Field(
         default=None,

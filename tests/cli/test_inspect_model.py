@@ -128,13 +128,13 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Pat
         "output=a.html",
     )
     assert "7 tokens; prediction: blame 0." in said
-    assert re.search(r"heads matter|any single head", said)
+    assert re.search("heads matter|heads (is|are) |the same class, so no head can", said)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     index = read_index(tmp_path / "a/heads")
     assert (index.kept, index.texts[0].text, index.classes) == (0, "the film was not bad", names)
     step = read_step(tmp_path / "a/heads" / index.steps[0].file)
     assert step["verdicts"].shape == (3, 3)
-    assert step["studied"] == 60
+    assert step["studied"] >= 60
     assert step["text_0/without/heads"].shape == (3, 3, 2)
     alone = inspect(tmp_path, "model=mine", "data.path=texts.csv", "texts=40")
     assert "outputs/inspect/mine_" in alone

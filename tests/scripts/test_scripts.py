@@ -125,14 +125,14 @@ def test_inspect_without_a_text_measures_every_head(
     shown = script("inspect", f"run={folder}", "texts=40").stdout
     assert f"kept in:    {folder / 'heads.json'}, and in the record of the run" in shown
     found = json.loads((folder / "heads.json").read_text())
-    assert found["texts"] == 40
-    head = found["heads"]["layer 1"][3]
+    assert 40 <= found["texts"] <= 320  # further ones where there is time
+    head = found["heads"]["layer 0"][3]
     measures = {"entropy", "separator", "position_only", "loss_zeroed", "gate_gradient"}
     assert measures | {"sufficiency"} <= set(head)
-    assert set(found["choosers"]) == {"rollout", "gradient", "chance"}
+    assert set(found["choosers"]) == {"contributions", "rollout", "gradient", "chance"}
     last = read_step(folder / "heads" / read_index(folder / "heads").steps[-1].file)
     assert 40 <= last["studied"] <= 320  # effects take as many as they need
-    assert last["numbers/loss_zeroed/mean"][1, 3] == pytest.approx(head["loss_zeroed"][0])
+    assert last["numbers/loss_zeroed/mean"][0, 3] == pytest.approx(head["loss_zeroed"][0])
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_a_run_without_a_record_gets_one(script: Command, trained: Path, tmp_pat
     script("inspect", f"run={folder}", "texts=10")
     index = read_index(folder / "heads")
     assert len(index.texts) == 4
-    assert "text_3/layer_1/levels" in read_step(folder / "heads" / index.steps[0].file)
+    assert "text_3/layer_0/levels" in read_step(folder / "heads" / index.steps[0].file)
     assert list(folder.glob("events.out.tfevents.*"))
 
 
