@@ -22,7 +22,7 @@ from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.model.classifier import build_attention
 from headscope.model.pooling import build_pooling
-from headscope.run import load_config
+from headscope.run_folder import load_config
 from headscope.training.train import train
 from headscope.validation import check
 

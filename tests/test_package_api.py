@@ -25,7 +25,7 @@ from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
 from headscope.record.reader import read_index, read_step
 from headscope.record.schema import Text, weights_from
-from headscope.run import (
+from headscope.run_folder import (
     build_model,
     save_config,
     save_json,

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 19480,
+    "lines of Python": 19540,
     "lines of JavaScript and CSS": 4280,
     "nodes": 138200,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.1,

@@ -22,9 +22,9 @@ from headscope.errors import ConfigError, RunError
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.prediction import split_logits
-from headscope.run import (
+from headscope.run import load_run
+from headscope.run_folder import (
     build_model,
-    load_run,
     save_architecture,
     save_config,
     save_thresholds,

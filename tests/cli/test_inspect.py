@@ -16,7 +16,8 @@ from headscope.errors import ConfigError
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.report import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
-from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
+from headscope.run import load_run
+from headscope.run_folder import build_model, save_config, save_vocabulary, save_weights
 
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 

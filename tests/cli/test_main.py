@@ -23,7 +23,7 @@ from headscope.cli import main as cli
 from headscope.cli import sweep
 from headscope.cli.sweep import Job
 from headscope.config import TrainConfig
-from headscope.run import save_config
+from headscope.run_folder import save_config
 from headscope.signals import Stopped, signals_taken
 
 COMMANDS = ["train", "tune", "evaluate", "predict", "inspect", "verify", "trace", "export"]

@@ -25,7 +25,8 @@ from headscope.data.rows import Row
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.prediction import by_length
-from headscope.run import build_model, load_run, save_config, save_vocabulary, save_weights
+from headscope.run import load_run
+from headscope.run_folder import build_model, save_config, save_vocabulary, save_weights
 from headscope.validation import check
 
 LABELS = ["good", "bad", "so so"]

@@ -16,11 +16,11 @@ from headscope.command_settings import EvaluateConfig, OtherDataConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage
 from headscope.manifest import write_manifest
-from headscope.run import (
+from headscope.run import load_run
+from headscope.run_folder import (
     load_config,
     load_labels,
     load_objective,
-    load_run,
     load_temperature,
     save_config,
 )

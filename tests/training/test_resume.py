@@ -16,14 +16,14 @@ from lightning.pytorch import LightningModule
 from headscope.config import TrainConfig
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, UserWarningMessage
-from headscope.run import (
+from headscope.run import load_run
+from headscope.run_folder import (
     CALIBRATION,
     DERIVED_FILES,
     METRICS,
     MOST_WRONG,
     WEIGHTS,
     load_config,
-    load_run,
     save_weights,
 )
 from headscope.signals import Stopped

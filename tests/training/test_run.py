@@ -22,7 +22,8 @@ from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, RunError, TrainingError, UserWarningMessage
 from headscope.heads.capture import capture, headed_layers
 from headscope.prediction import split_logits
-from headscope.run import load_config, load_run, read_metric, save_config
+from headscope.run import load_run
+from headscope.run_folder import load_config, read_metric, save_config
 from headscope.training.baseline import average_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
@@ -295,7 +296,7 @@ def test_a_run_is_used_whatever_has_become_of_its_texts_and_its_settings_are_as_
 def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.run.available_memory", lambda: 2.0**30)
+    monkeypatch.setattr("headscope.run_folder.available_memory", lambda: 2.0**30)
     config = small_config()
     config.model = ModelConfig(d_model=1024, num_layers=50, num_heads=1, feedforward_size=1024)
     with pytest.raises(
@@ -304,7 +305,7 @@ def test_a_network_that_memory_cannot_hold_is_refused_before_the_run_begins(
     ):
         train(config)
     config.model = ModelConfig(d_model=8, num_heads=1)
-    monkeypatch.setattr("headscope.run.FOLDS", 10**7)
+    monkeypatch.setattr("headscope.run_folder.FOLDS", 10**7)
     with pytest.raises(ConfigError, match=r", or set model\.evidence=false$"):
         train(config)
     assert not Path(config.outputs_dir).exists()

@@ -22,7 +22,8 @@ from headscope.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel
 from headscope.prediction import split_logits
-from headscope.run import CALIBRATION, load_run
+from headscope.run import load_run
+from headscope.run_folder import CALIBRATION
 from headscope.training.baseline import baseline_scores, differences
 from headscope.training.scores import (
     LARGEST,

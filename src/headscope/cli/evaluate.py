@@ -17,7 +17,8 @@ from headscope.data.datamodule import TextDataModule, encode
 from headscope.errors import ConfigError, DataError, RunError, listed, os_message, warn
 from headscope.files import cache_folder, content_key
 from headscope.prediction import best_device, split_logits
-from headscope.run import Run, load_run, read_metric, save_json
+from headscope.run import Run, load_run
+from headscope.run_folder import read_metric, save_json
 from headscope.terminal import Bar, terminal
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.resume import changed_splits

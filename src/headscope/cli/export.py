@@ -24,7 +24,8 @@ from headscope.heads.study import special_tokens
 from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import Pooler
 from headscope.model.pretrained import BERT_KEYS, SEGMENTS, Architecture, names_in_checkpoint
-from headscope.run import load_encoder, load_run, save_json, save_tokenizer
+from headscope.run import load_run
+from headscope.run_folder import load_encoder, save_json, save_tokenizer
 from headscope.terminal import terminal
 
 POOLINGS = ("pooler", "first")  # what BERT's head can compute

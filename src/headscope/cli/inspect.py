@@ -50,7 +50,8 @@ from headscope.record.schema import (
     label_text,
 )
 from headscope.record.writer import HeadRecorder
-from headscope.run import HEADS, Run, load_run, read_metric, save_json
+from headscope.run import Run, load_run
+from headscope.run_folder import HEADS, read_metric, save_json
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
 

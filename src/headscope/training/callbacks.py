@@ -25,7 +25,7 @@ from rich.progress import MofNCompleteColumn, Progress
 from headscope.config import VALIDATION_SCORES
 from headscope.errors import TrainingError, warn
 from headscope.files import read_json, write_atomic
-from headscope.run import VALIDATIONS, save_json
+from headscope.run_folder import VALIDATIONS, save_json
 from headscope.signals import Stopped, take_signals
 from headscope.terminal import Bar
 from headscope.training.distributed import all_reduce_max

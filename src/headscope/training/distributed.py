@@ -33,7 +33,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from headscope.config import TrainConfig, TrainerConfig
 from headscope.errors import ConfigError, RunError, UserError, first_line, message_of
 from headscope.prediction import best_device
-from headscope.run import CONFIG, save_config
+from headscope.run_folder import CONFIG, save_config
 from headscope.signals import signals_taken, stop
 
 LONGEST_WAIT = timedelta(hours=12)  # for rank 0 to prepare the data, or to record

@@ -35,7 +35,7 @@ from headscope.heads.report import (
 from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import RecordError, label_text
-from headscope.run import MOST_WRONG
+from headscope.run_folder import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report

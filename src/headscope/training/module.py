@@ -24,7 +24,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Checkpoint, load_weights
-from headscope.run import build_model, load_encoder, objective_of
+from headscope.run_folder import build_model, load_encoder, objective_of
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Progress, check_weights, progress_of
 from headscope.training.scores import AtBestThresholds

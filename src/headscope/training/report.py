@@ -14,7 +14,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.config import TrainConfig
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.run import METRICS, save_json
+from headscope.run_folder import METRICS, save_json
 from headscope.tab.pictures import (
     confusion_picture,
     reliability,

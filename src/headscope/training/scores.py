@@ -28,7 +28,7 @@ from torchmetrics.functional.classification import (
 from torchmetrics.utilities import dim_zero_cat
 
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.run import CALIBRATION, save_json
+from headscope.run_folder import CALIBRATION, save_json
 
 Tables = dict[str, tuple[list[str], list[list[int]]]]
 SCORES = {  # as people read them

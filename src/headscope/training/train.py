@@ -32,7 +32,7 @@ from headscope.manifest import write_manifest
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, find_checkpoint
 from headscope.prediction import split_logits
-from headscope.run import (
+from headscope.run_folder import (
     CONFIG,
     DERIVED_FILES,
     WEIGHTS,
