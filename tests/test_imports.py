@@ -39,6 +39,7 @@ MAY_IMPORT = {
         "manifest",
         "run_folder",
     },
+    "live": {"model", "data", "heads", "record", "tab", "run", "run_folder"},
     "training": {
         "attention",
         "model",
@@ -63,6 +64,7 @@ MAY_IMPORT = {
         "run_folder",
         "training",
         "proof",
+        "live",
     },
     "__main__": {"cli"},
     "__init__": {"attention", "model", "heads", "record", "run"},

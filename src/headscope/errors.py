@@ -27,6 +27,10 @@ class RunError(UserError):
     """A run folder that is missing, incomplete or already in use."""
 
 
+class NotLive(UserError):
+    """A run whose network cannot run inside a page; the message names what stands against it."""
+
+
 class TrainingError(UserError):
     """Training that cannot continue, such as after a NaN loss."""
 

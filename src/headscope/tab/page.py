@@ -21,6 +21,7 @@ from headscope.record.reader import pack
 from headscope.record.schema import Arrays, Text, encodable
 
 STATIC = Path(__file__).with_name("static")
+LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
 # The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; "
@@ -122,7 +123,7 @@ def inert_json(value: object) -> str:
 
 
 def bundled(entry: str) -> str:
-    """Return a module of static/ and all that it imports as one script.
+    """Return a module of static/, or of live/static/, and all that it imports as one script.
 
     Each is a function's result: ``import { a } from "./b.js"`` becomes ``const { a } = modules.b``,
     and what is exported is returned.
@@ -130,7 +131,8 @@ def bundled(entry: str) -> str:
     modules: dict[str, str] = {}
 
     def add(name: str) -> None:
-        source = (STATIC / name).read_text("utf-8")
+        folder = LIVE if (LIVE / name).exists() else STATIC
+        source = (folder / name).read_text("utf-8")
         for imported in re.findall(r'^import [^;]*"\./([\w.]+)";', source, re.MULTILINE):
             if imported not in modules:
                 add(imported)
