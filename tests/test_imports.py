@@ -38,6 +38,7 @@ MAY_IMPORT = {
         "prediction",
         "manifest",
         "run_folder",
+        "live",
     },
     "live": {"model", "data", "heads", "record", "tab", "run", "run_folder"},
     "training": {

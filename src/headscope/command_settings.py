@@ -255,6 +255,46 @@ class InspectConfig(Settings):
 
 
 @dataclass(config=STRICT)
+class PageConfig(Settings):
+    """Write a page on which you type a text and see every head decide, without a server."""
+
+    run: str = Field(description="run folder")
+    output: str = Field(default="page.html", description="HTML file")
+    overwrite: bool = Field(default=False, description="replace the output if it exists")
+    text: str | None = Field(
+        default=None, description="the text in the box at first; null: the first example"
+    )
+    text_pair: str | None = Field(
+        default=None, description="second text, for a model trained on pairs"
+    )
+    dtype: Literal["float32", "float16"] = Field(
+        default="float32",
+        description="type of the stored weights; float16 halves the page and changes logits by "
+        "about 0.001",
+    )
+    max_mb: Annotated[float, Field(gt=0, le=1000)] = Field(
+        default=10.0, description="largest page in MB; a MiniLM needs 120"
+    )
+    examples: Annotated[int, Field(ge=0, le=60)] = Field(
+        default=9,
+        description="validation texts to choose from: right, wrong and unsure ones; 0: no text of "
+        "the data is in the page",
+    )
+
+    def conflicts(self) -> Conflicts:
+        """Yield values that exclude each other."""
+        if Path(self.output).suffix != ".html":
+            yield "output", "a name that ends in .html"
+        if self.text_pair is not None and self.text is None:
+            yield "text", "a text beside text_pair"
+
+    def absent(self) -> Iterator[str]:
+        """Yield a message for a run that does not exist, and an output that does."""
+        yield from _run_fault(self.run)
+        yield from _output_fault(self.output, self.overwrite)
+
+
+@dataclass(config=STRICT)
 class VerifyConfig(Settings):
     """Prove that the attention is right, against oracles that share no code with it."""
 

@@ -4,7 +4,8 @@ Free of lightning, so that predicting starts fast.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from headscope.config import TrainConfig
 from headscope.data.batching import TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import shown_tokens
-from headscope.errors import RunError, listed
+from headscope.errors import NotLive, RunError, listed
 from headscope.files import reading
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
+MOST_MB_CELL = 3.0  # of a page in a notebook: Jupyter drops a larger output
 TextOrPair = str | tuple[str, str]
 
 
@@ -183,10 +185,16 @@ class Run:
         return explanation
 
     def show(self, text: TextOrPair) -> "HeadView":
-        """Show every head on a text: the last line of a notebook's cell displays the page."""
+        """Show every head on a text: the last line of a notebook's cell displays the page.
+
+        Where the network fits into a cell (3 MB, in float16: Jupyter drops more), you can type
+        another text on it. `view.save(path)` writes what is displayed; for a page in which a
+        larger network runs: `headscope page`.
+        """
         # Imported here: predicting does without what they import.
         from headscope.heads.report import make_probe, readout_position, run_probe
         from headscope.heads.show import head_view
+        from headscope.live.page import live_html
 
         (parts,) = self._parts([text])
         length, readout = self.config.data.max_length, readout_position(self.model)
@@ -194,7 +202,10 @@ class Run:
         output = run_probe(
             self.model, probe, self.labels, self.objective, self.temperature, with_ablations=True
         )
-        return head_view(output, None, {"run": str(self.folder)})
+        view = head_view(output, None, {"run": str(self.folder)})
+        with suppress(NotLive):
+            view = replace(view, html=live_html(self, parts, "float16", MOST_MB_CELL))
+        return view
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
         if isinstance(texts, str):

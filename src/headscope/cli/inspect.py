@@ -18,7 +18,7 @@ from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, listed
+from headscope.errors import ConfigError, NotLive, listed
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
 from headscope.heads.lightning_callback import write_output
@@ -38,13 +38,12 @@ from headscope.heads.report import (
 )
 from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study
+from headscope.live.page import live_html, recorded_step
 from headscope.prediction import best_device
-from headscope.record.reader import read_index, read_members
+from headscope.record.reader import read_index
 from headscope.record.schema import (
     FOLDER,
     INDEX,
-    Arrays,
-    MemberCheck,
     RecordError,
     Text,
     label_text,
@@ -52,6 +51,7 @@ from headscope.record.schema import (
 from headscope.record.writer import HeadRecorder
 from headscope.run import Run, load_run
 from headscope.run_folder import HEADS, read_metric, save_json
+from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import terminal
 
@@ -86,7 +86,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     output = run_probe(
         run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
     )
-    effects = _recorded_effects(run)
+    effects = recorded_step(run, KNOWN.intersection)
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output or f"{folder}.html")
     model = run.config.model
@@ -96,7 +96,12 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         "shown": f"{len(output.text.tokens)} tokens",
     }
     view = head_view(output, None, notes, effects)
-    view.save(path)
+    try:
+        write_page(path, live_html(run, texts))
+        kind = "; type another text on it"
+    except NotLive as error:
+        view.save(path)
+        kind = f"; of this text alone: {error}"
     with SummaryWriter(str(folder)) as writer:
         write_output(writer, "text", output, run.config.inspection.max_tokens, 0)
         add_summary(writer, marker_summary(), 0)
@@ -106,7 +111,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     recorder.index.kept = 0 if effects else None
     recorder.write(0, head_report([output], view.numbers) | effects)
     _print_text(console, output, view.numbers)
-    say(console, f"page:       {path}")
+    say(console, f"page:       {path}{kind}")
     print_next(console, run.folder, "")
     return path
 
@@ -132,19 +137,6 @@ def _label(config: InspectConfig, run: Run) -> str | None:
         got = ", ".join(map(repr, unknown))
         raise ConfigError(f"label: expected one of {listed(run.labels)}, got {got}")
     return label_text([label for label in run.labels if label in labels])
-
-
-def _recorded_effects(run: Run) -> Arrays:
-    """Return which heads matter as the run's record has it for the best step; {} if unknown."""
-    try:
-        index = read_index(run.folder / FOLDER)
-        check = MemberCheck(index.heads, len(run.labels)).check
-        for step in index.steps:
-            if step.step == index.kept:
-                return read_members(run.folder / FOLDER / step.file, KNOWN.intersection, check)
-    except RecordError:
-        pass
-    return {}
 
 
 def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None:

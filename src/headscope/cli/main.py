@@ -19,6 +19,7 @@ from headscope.command_settings import (
     EvaluateConfig,
     ExportConfig,
     InspectConfig,
+    PageConfig,
     PredictConfig,
     TraceConfig,
     TuneConfig,
@@ -70,6 +71,11 @@ COMMANDS = {
         "headscope.cli.inspect:inspect",
         InspectConfig,
         "Show what every attention head does with one text, or over a sample of texts.",
+    ),
+    "page": Command(
+        "headscope.cli.page:page",
+        PageConfig,
+        "Write a page on which you type a text and see every head decide, without a server.",
     ),
     "verify": Command(
         "headscope.proof.verify:verify",

@@ -24,7 +24,7 @@ STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
 # The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; "
+    "default-src 'none'; script-src '{script}'{wasm}; style-src '{style}'; "
     "base-uri 'none'; form-action 'none'"
 )
 TEMPLATE = """<!DOCTYPE html>
@@ -81,14 +81,32 @@ def page(
     }
     if all("verdicts" in text.extra for text in texts):
         index["kept"] = 0  # the step with the effects of ablation
+    content = {"index": index, "texts": list(map(_content, texts))}
+    return _document(title, content, "index")
+
+
+def live_page(title: str, index: Mapping[str, Any], **content: Any) -> str:
+    """Return the page in which the network runs on whatever its reader types.
+
+    Content: `numbers` of the run's heads as the tab fetches them, `network` as live/pack.py packs
+    it, and `live`, what the text box needs. The policy allows wasm too, nothing else.
+    """
+    return _document(title, {"index": dict(index), "texts": [], **content}, "live")
+
+
+def _document(title: str, content: dict[str, Any], entry: str) -> str:
+    """Return a page of HTML with its data, whose script begins in a module of that name."""
     title = encodable(title)
-    script = bundled("index.js") + "modules.index.render();\n"
+    script = f"{bundled(f'{entry}.js')}modules.{entry}.render();\n"
     style = (STATIC / "heads.css").read_text("utf-8")
+    wasm = " 'wasm-unsafe-eval'" if entry == "live" else ""
+    if entry == "live":
+        style += (LIVE / "live.css").read_text("utf-8")
     return TEMPLATE.format(
-        policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
+        policy=POLICY.format(script=content_hash(script), style=content_hash(style), wasm=wasm),
         title=html.escape(title),
         style=style,
-        data=inert_json({"title": title, "index": index, "texts": list(map(_content, texts))}),
+        data=inert_json({"title": title} | content),
         script=script,
     )
 

@@ -152,7 +152,7 @@ export class Headline {
     const details = study?.isShown ? study.details : "";
     this.details.hidden = details === "";
     this.fold.hidden = !study?.isShown;
-    this.details.textContent = legible(details, 2000);
+    this.details.textContent = signed(legible(details, 2000));
   }
 
   answerLine(heads, study) {
@@ -168,7 +168,7 @@ export class Headline {
   /* A sentence in which each head that it names is a button; of one layer, by its number alone. */
   linked(sentence) {
     const { store } = this;
-    const [first, ...rest] = legible(sentence, 2000).split(/((?:layer \d+ )?head \d+)\b/);
+    const [first, ...rest] = signed(legible(sentence, 2000)).split(/((?:layer \d+ )?head \d+)\b/);
     const nodes = [first];
     for (let at = 0; at < rest.length; at += 2) {
       const [, layer, head] = rest[at].match(/(?:layer (\d+) )?head (\d+)/);
@@ -188,6 +188,11 @@ export class Headline {
     const command = element("code", {}, `headscope inspect ${runOf(store)}`);
     return ["Heads are ablated when a run ends. To do it now: ", command];
   }
+}
+
+/* Python's minus signs, as the numbers here have them. */
+function signed(sentence) {
+  return sentence.replace(/(^|[\s(])-(?=\d)/g, "$1−");
 }
 
 /* What a record without a headline says, from its counts. */

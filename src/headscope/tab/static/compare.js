@@ -5,7 +5,9 @@ import { layerNames } from "./store.js";
 
 /* The maps that are compared with, or null. */
 export function otherMaps(store) {
-  return store.compare ? (store.other?.maps ?? null) : null;
+  if (!store.compare || !store.other) return null;
+  const { maps, aligned } = store.other; // another text has its tokens put where these are
+  return (store.compare.view === "difference" && aligned) || maps;
 }
 
 export function isDifference(store) {

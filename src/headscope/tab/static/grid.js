@@ -51,7 +51,8 @@ export class Grid {
     const heads = headsOf(this.store);
     const isNew = this.lay(rankHeads(heads));
     markBorder(this.grid, this.store.segments);
-    if (isAll || isNew) {
+    const isFolded = this.root.closest("details")?.open === false; // draws when it opens
+    if ((isAll || isNew) && !isFolded) {
       const [layer, head] = this.listed[0] ?? [0, 0];
       this.width = this.maps[layer]?.[head]?.firstChild.clientWidth ?? 0;
       for (const place of this.listed) this.drawMap(...place);

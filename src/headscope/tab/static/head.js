@@ -107,7 +107,7 @@ export class HeadView {
     this.readout = element("p", { class: "readout", "aria-live": "polite" });
     this.quadrants = element("div", "shares");
     this.row = new TokenRow(store, "Words by the weight that the head gives them");
-    this.rowNote = element("p", "key");
+    this.rowNote = element("p", "lines-note");
     this.read = element("div", "read-row", this.row.root, this.rowNote);
     const content = [this.readout, this.quadrants, this.read, this.scroll, this.lines.root];
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);
@@ -157,6 +157,12 @@ export class HeadView {
     else if (what === "key") store.pointKey(token);
     else if (isClick) store.toggle(token, null);
     else store.pointQuery(token);
+  }
+
+  /* The text that the map is of: beside another text, that one. */
+  get text() {
+    const { other, shownText } = this.store;
+    return (this.side === "other" && other?.text) || shownText;
   }
 
   get isHidden() {
@@ -213,10 +219,11 @@ export class HeadView {
   /* The weights of the one query that is read, as shades of the words. */
   drawRow() {
     const { map, store, view } = this;
-    const { readout, tokens, shownText } = store;
+    const { readout } = store;
+    const { tokens } = this.text;
     let row = map.row(readout);
     if (view === "row-value") row = row.map((weight, key) => weight * this.norms[key]);
-    this.row.show(shownText);
+    this.row.show(this.text);
     this.row.shade(row);
     const kind = view === "row" ? "weight" : "weight × value";
     this.about.textContent = `${kind}: 0 to ${formatNumber(largest(row))}`;
@@ -245,7 +252,8 @@ export class HeadView {
   /* Of a pair of texts, where they meet, and how each divides its attention. */
   showPair() {
     const { map } = this;
-    const { segments, numbers, layer, head } = this.store;
+    const { numbers, layer, head } = this.store;
+    const segments = this.text?.segments ?? null;
     const shares = segments && map?.quadrants();
     // What goes from one text to the other may be measured over more tokens than are shown.
     const measured = numbers?.measures.between?.mean[layer]?.[head] ?? null;
@@ -261,12 +269,13 @@ export class HeadView {
 
   /* The class names of each row and column: its text of a pair, special tokens, the readout. */
   classes() {
-    const { segments, special, readout } = this.store;
+    const { readout } = this.store;
+    const { segments, special } = this.text;
     const { maps, side } = this.map;
-    const resting = new Set(special.map((token) => maps.stretchOf(token)));
+    const resting = new Set((special ?? []).map((token) => maps.stretchOf(token)));
     const read = readout === null ? -1 : maps.stretchOf(readout);
     return Array.from({ length: side }, (_, place) => {
-      const names = segments === null ? [] : [classOf(segments[this.tokenAt(place)])];
+      const names = !segments ? [] : [classOf(segments[this.tokenAt(place)])];
       if (resting.has(place)) names.push("special");
       if (place === read) names.push("reads");
       return names.join(" ");
@@ -274,7 +283,7 @@ export class HeadView {
   }
 
   names() {
-    const { tokens } = this.store;
+    const { tokens } = this.text;
     const { maps, side } = this.map;
     if (!maps.isLong) return tokens;
     const nameOf = (_, place) => `${this.tokenAt(place)} ${tokens[this.tokenAt(place)]}`;
@@ -304,13 +313,15 @@ export class HeadView {
 
   showCell() {
     if (this.isHidden) return;
-    const { query, key, lock, by, tokens } = this.store;
+    const { query, lock, by } = this.store;
+    const tokens = this.text?.tokens ?? [];
+    const key = this.store.key < tokens.length ? this.store.key : null;
     if (this.map === null || query >= tokens.length) {
       const isMissing = this.map === null && this.store.maps !== null;
       this.readout.replaceChildren(isMissing ? "There is no head here." : "");
       return;
     }
-    const isKey = by === "key";
+    const isKey = by === "key" && key !== null;
     this.readout.hidden = this.view.startsWith("row");
     this.readout.replaceChildren(...(isKey ? this.readKey(key) : this.readQuery(query, key)));
     const row = this.map.maps.stretchOf(query);
@@ -334,7 +345,7 @@ export class HeadView {
 
   /* What is to be read of a key that is pointed at on its axis. */
   readKey(key) {
-    const { tokens } = this.store;
+    const { tokens } = this.text;
     const sum = this.map.column(key).reduce((total, weight) => total + (weight || 0), 0);
     const share = element("strong", {}, formatNumber(sum / tokens.length));
     const atLeast = this.map.maps.isLong ? "at least " : ""; // the largest weights alone are known
@@ -343,11 +354,11 @@ export class HeadView {
   }
 
   readQuery(query, key) {
-    const { tokens, special } = this.store;
+    const { tokens, special } = this.text;
     const parts = nameToken("query", query, tokens[query]);
     if (key === null) return parts;
     parts.push(" → ", ...nameToken("key", key, tokens[key]), ...this.readCell(query, key));
-    if (special.includes(key)) parts.push(element("small", {}, " · a special token"));
+    if (special?.includes(key)) parts.push(element("small", {}, " · a special token"));
     return parts;
   }
 

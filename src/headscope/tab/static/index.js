@@ -38,8 +38,8 @@ async function loadStyle() {
   });
 }
 
-function footer(store) {
-  const keys = page ? KEYS : [...STEP_KEYS, ...KEYS];
+function footer(store, others) {
+  const keys = [...(page ? [] : STEP_KEYS), ...others, ...KEYS];
   const help = keys.flatMap(([key, words]) => [element("dt", {}, key), element("dd", {}, words)]);
   const summary = element("summary", {}, "Keys");
   const folded = element("details", "help", summary, element("dl", {}, ...help));
@@ -65,15 +65,16 @@ function fold(words, view) {
   return root;
 }
 
-/* Put the views into the page. Where they stand depends on what is compared. */
-function layOut(store) {
+/* Put the views into the page. Where they stand depends on what is compared. A page in which the
+   network runs has its box on top, and its `middle` beneath the decision. */
+export function layOut(store, { top = null, middle = [], keys = [] } = {}) {
   document.documentElement.lang = "en";
   document.title = page?.title ?? "Heads";
   document.body.classList.toggle("page", page !== null);
   const toolbar = new Toolbar(store);
   const slider = new StepSlider(store);
   toolbar.root.append(slider.root);
-  const headline = new Headline(store);
+  const headline = new Headline(store).root;
   const grids = ["main", "other"].map((side) => {
     const grid = new Grid(store, side);
     const folded = fold("All heads as small maps", grid.root);
@@ -91,8 +92,11 @@ function layOut(store) {
     fold("Checks and notes", new TrustView(store).root),
     fold("Texts that stand out", new ExamplesView(store).root),
   );
-  const main = element("main", {}, text, decision, head.root, otherHead, ...grids, folds);
-  document.body.replaceChildren(toolbar.root, toolbar.whole, headline.root, main, footer(store));
+  const beneath = top === null ? [] : [...middle, headline];
+  const views = [text, decision, ...beneath, head.root, otherHead, ...grids, folds];
+  const above = [toolbar.root, toolbar.whole, top ?? headline];
+  document.body.replaceChildren(...above, element("main", {}, ...views), footer(store, keys));
+  const main = document.querySelector("main");
   const arrange = () => {
     const isBeside = store.compare?.view === "beside";
     main.dataset.view = isBeside ? "beside" : "one";
@@ -110,6 +114,7 @@ function layOut(store) {
     const { maps } = store; // without contributions, maps are what there is to see
     if (maps !== null && maps.values("contributions/tokens") === null) grids[0].open = true;
   });
+  store.subscribe(["index", "maps", "text"], () => markReadout(store));
   listenToKeys(store, slider, head.ablation);
   return slider;
 }
@@ -130,7 +135,7 @@ function listenToKeys(store, slider, ablation) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") store.release();
-    if (event.target.closest?.("input[type=number], select")) return;
+    if (event.target.closest?.("input[type=number], select, textarea")) return;
     if (event.key === ",") slider.move(-1);
     else if (event.key === ".") slider.move(1);
     else if (event.key === "p") slider.toggle();
@@ -162,7 +167,6 @@ export async function render() {
   await loadStyle(); // sizes are measured
   const loader = new Loader(store);
   const slider = layOut(store);
-  store.subscribe(["index", "maps", "text"], () => markReadout(store));
   if (page) {
     loader.openPage(page);
     return;

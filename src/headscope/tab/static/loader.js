@@ -26,7 +26,7 @@ export class Loader {
     });
     store.subscribe(["compare", "run", "text", "step", "index"], () => this.loadOther());
     store.subscribe(["run", "index"], () => this.loadBestNumbers());
-    store.subscribe(["bestNumbers", "numbers", "maps"], () => this.chooseHead());
+    store.subscribe(["bestNumbers", "numbers", "maps"], () => chooseHead(store));
   }
 
   /* The one step of a page, whose texts are all here. */
@@ -164,14 +164,6 @@ export class Loader {
     if (numbers && isCurrent) store.set({ bestNumbers: { ...numbers, step: best.step } });
   }
 
-  /* The most important head, unless the reader or a link has chosen one. */
-  chooseHead() {
-    const { store } = this;
-    if (store.headChosen || store.maps === null) return;
-    const first = rankHeads(headsOf(store))?.[0];
-    if (first) store.set({ layer: first.layer, head: first.head });
-  }
-
   /* The maps that are compared with: of the same text, found by its tokens. */
   loadOther() {
     const { store } = this;
@@ -205,6 +197,13 @@ export class Loader {
     if (!step) throw new Error(`${run} has recorded no step yet`);
     return { run, index, step: step.step, maps: await askMaps(run, step, text, signal) };
   }
+}
+
+/* The most important head, unless the reader or a link has chosen one. */
+export function chooseHead(store) {
+  if (store.headChosen || store.maps === null) return;
+  const first = rankHeads(headsOf(store))?.[0];
+  if (first) store.set({ layer: first.layer, head: first.head });
 }
 
 /* The run whose last step is the newest, of those that can be read. */

@@ -24,7 +24,7 @@ function part({ shape, values }, ...places) {
 
 /* All maps of one text at one step. Of a long text only the top keys of each query are known (NaN
    elsewhere), and an overview of all of it, in stretches of tokens. */
-class Maps {
+export class Maps {
   constructor(arrays) {
     this.arrays = arrays;
     this.layers = [];

@@ -4,13 +4,16 @@ import { page } from "./api.js";
 import { SCALES } from "./colors.js";
 
 /* Choices that a link keeps, and the values that they may have; the first is the default. */
-const LINKED = {
+export const LINKED = {
   scale: SCALES.map(([scale]) => scale),
   order: ["importance", "place"],
   view: ["row", "row-value", "weight", "value", "lines"], // of the large map
   without: ["hidden", "shown"], // what is predicted with the chosen head ablated
   unit: ["word", "token"], // that contributions are summed over
 };
+
+/* What may be put in place of a head's map or output, as it is called. */
+export const ABLATIONS = { zero: "zero", uniform: "average" };
 
 class Store {
   constructor(values) {
@@ -65,7 +68,9 @@ class Store {
   /* A head as people call it: without its layer where there is one layer. */
   headName(layer, head) {
     const isOne = this.index.layers.length === 1;
-    return isOne ? `head ${head}` : `${this.layerName(layer)} head ${head}`;
+    const name = isOne ? `head ${head}` : `${this.layerName(layer)} head ${head}`;
+    const change = ABLATIONS[this.ablated.get(`${layer},${head}`)];
+    return change === undefined ? name : `${name} (${change})`;
   }
 
   /* Whether of a layer the row of the readout alone is read: of the last one. */
@@ -155,10 +160,12 @@ const CHOSEN = {
   label: null, // the class that is explained, by its place; null is the predicted one
   word: null, // the token whose heads are listed
   only: null, // the head whose cells are shaded alone, as [layer, head]
+  ablated: new Map(), // "layer,head" -> an ablation; of a page in which the network runs
 };
 const FETCHED = {
   runs: [], logdir: "", index: null, series: null, maps: null, shown: null, numbers: null,
   bestNumbers: null, other: null, errors: {},
+  reference: null, // {name, probabilities} that those of the shown text are held against
 };
 
 export function newStore() {

@@ -114,13 +114,13 @@ export class PredictionView {
     this.classes = element("ul", "bars");
     this.panel = panel("prediction", "Prediction", this.classes);
     this.root = this.panel.root;
-    store.subscribe(["maps", "index", "text", "label"], () => this.show());
+    store.subscribe(["maps", "index", "text", "label", "reference"], () => this.show());
     this.show();
   }
 
   show() {
     const { store } = this;
-    const { index, maps, shownText } = store;
+    const { index, maps, shownText, reference } = store;
     const { ranked, predicted } = maps?.prediction(index.classes) ?? { ranked: [] };
     this.root.hidden = ranked.length === 0 || shownText === null;
     if (this.root.hidden) return;
@@ -129,12 +129,19 @@ export class PredictionView {
     const words = isRight ? " ✓ true label " : " ✗ true label ";
     const truth = element("span", isRight ? "known" : "known wrong", words, isolated(label ?? ""));
     const title = ["Predicted ", isolated(predicted, "name")];
-    this.panel.title.replaceChildren(...title, ...(label === null ? [] : [truth]));
+    const against = element("small", {}, reference === null ? "" : `change from ${reference.name}`);
+    this.panel.title.replaceChildren(...title, ...(label === null ? [] : [truth]), against);
     const known = Array.from(maps.values("contributions/classes") ?? []);
     const shown = contributionsOf(store)?.shown ?? null;
     const lines = ranked.slice(0, CLASSES).map(([name, share]) => {
       const place = index.classes.indexOf(name);
       const node = barLine(name, share, share.toFixed(3));
+      if (reference !== null) {
+        const change = share - reference.probabilities[place];
+        const kind = Math.abs(change) < 0.0005 ? "change" : `change ${change < 0 ? "less" : "more"}`;
+        node.lastChild.append(element("span", kind, ` ${formatSigned(change, 3)}`));
+        node.classList.add("changed");
+      }
       if (!known.includes(place)) return node;
       const explain = () => store.set({ label: place });
       const ask = button("", "why, or why not, this class", explain, "ask");

@@ -212,7 +212,9 @@ export class TextView {
     this.drawn = key;
     this.strips = only === null ? stripsOf(contributions) : [];
     const sides = [contributions, other].filter((side) => side !== null);
-    const parts = sides.map((side) => partsOf(store, this.row.units, side, this.strips));
+    const otherText = store.other?.text ?? store.shownText;
+    const units = [this.row.units, unitsOf(otherText, store.unit)];
+    const parts = sides.map((side, at) => partsOf(store, units[at], side, this.strips));
     const most = Math.max(...parts.flatMap(({ sums, strips }) => {
       return [largest(sums), ...strips.map(([, values]) => largest(values))];
     }));
@@ -235,8 +237,9 @@ export class TextView {
     if (unseen !== 0) terms.push(["tokens that are not shown", unseen]);
     if (contributions.hasFeedForward) terms.push(["feed-forward", contributions.feedForward]);
     terms.push(["bias", contributions.bias]);
-    const words = terms.flatMap(([name, value], at) => {
-      return [at === 0 ? "" : " ", element("strong", {}, formatSigned(value, 2)), ` ${name}`];
+    const rounded = roundedAlike(terms.map(([, value]) => value), contributions.total);
+    const words = terms.flatMap(([name], at) => {
+      return [at === 0 ? "" : " ", element("strong", {}, formatSigned(rounded[at], 2)), ` ${name}`];
     });
     const toward = against < 0 ? ["its absence"] : [className(store, against)];
     const total = element("strong", {}, formatSigned(contributions.total, 2));
@@ -274,11 +277,12 @@ export class TextView {
     const { store } = this;
     this.beside.hidden = other === null;
     if (other === null) return;
-    this.other.show(store.shownText, store.unit);
+    this.other.show(store.other.text ?? store.shownText, store.unit);
     this.other.explain(parts, most);
     const total = formatSigned(other.total, 2);
     const name = isolated(store.other.run, "name");
-    this.otherTitle.replaceChildren(name, ` step ${store.other.step}: ${total} log-odds`);
+    const step = store.other.text ? "" : ` step ${store.other.step}`;
+    this.otherTitle.replaceChildren(name, `${step}: ${total} log-odds`);
   }
 
   /* What the query attends to; or of a key, what attends to it. */
@@ -320,6 +324,15 @@ export class TextView {
   }
 }
 
+/* Numbers to two digits that add up to their total as it is shown: the largest takes the rest. */
+function roundedAlike(values, total) {
+  const hundredths = values.map((value) => Math.round(100 * value));
+  const rest = Math.round(100 * total) - hundredths.reduce((sum, value) => sum + value, 0);
+  const sizes = values.map(Math.abs);
+  hundredths[sizes.indexOf(Math.max(...sizes))] += rest;
+  return hundredths.map((value) => value / 100);
+}
+
 /* What each word adds: through each of some heads, and through all others as one; or, of a head
    that is shown alone, through that. */
 function partsOf(store, units, contributions, heads) {
@@ -328,7 +341,7 @@ function partsOf(store, units, contributions, heads) {
   };
   const ofHead = ([layer, head]) => {
     const isKnown = contributions.has(layer, head); // a run beside may have fewer
-    const none = new Float32Array(store.tokens.length);
+    const none = new Float32Array(contributions.tokens);
     return inWords(isKnown ? contributions.ofHead(layer, head) : none);
   };
   if (store.only !== null) return { sums: ofHead(store.only), strips: [] };

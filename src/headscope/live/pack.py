@@ -1,0 +1,140 @@
+"""A run's network, tokenizer and n-grams as one dict of JSON, which classifier.js computes with.
+
+Weights are one base64 string, gzipped where that pays. What JavaScript cannot compute is rejected
+by name: NotLive.
+"""
+
+import base64
+import gzip
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from headscope.data.tokenizer import CHARACTERS, KATAKANA
+from headscope.errors import NotLive
+from headscope.heads.capture import headed_layers
+from headscope.model.objective import MultiLabel
+
+if TYPE_CHECKING:
+    from headscope.run import Run
+
+# Code points that may be letters: in no other plane has Unicode any. Surrogates are none.
+CODES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
+AT_ONCE = 20_000  # code points
+
+
+def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -> dict[str, Any]:
+    """Return what the page needs to compute what the run computes.
+
+    Raises:
+        NotLive: for a setting of the run that JavaScript has no code for; the message names it.
+    """
+    _check(run)
+    config = run.config.model
+    state = {name: array.cpu().numpy() for name, array in run.model.state_dict().items()}
+    arrays: dict[str, np.ndarray] = {}
+    for name, array in state.items():
+        if name not in ("evidence.weight", "evidence.ratio"):
+            arrays[name] = array.astype(dtype)
+    position = getattr(run.model.embedding, "position", None)
+    if position is not None:  # a buffer of fixed positions is in no state dict
+        arrays["embedding.position"] = position.detach().cpu().numpy().astype(dtype)
+    if run.evidence is not None:
+        # What an n-gram says is its weight times its ratio: one number for each class.
+        ratios = state["evidence.weight"] * state["evidence.ratio"]
+        arrays["evidence.ratio"] = ratios.astype(dtype)
+        arrays["evidence.keys"] = run.evidence.keys
+    blob, places = _packed(arrays)
+    thresholds = None
+    if isinstance(run.objective, MultiLabel):
+        thresholds = [0.5] * len(run.labels)
+        if run.objective.thresholds is not None:
+            thresholds = run.objective.thresholds.tolist()
+    return {
+        "labels": run.labels,
+        "temperature": run.temperature,
+        "thresholds": thresholds,
+        "layers": config.num_layers,
+        "heads": config.num_heads,
+        "key_heads": config.num_kv_heads or config.num_heads,
+        "rotary": config.positions == "rotary",
+        "tokenizer": {
+            "vocabulary": _vocabulary(run.tokenizer),
+            "lowercase": run.config.tokenizer.lowercase,
+            "max_length": run.config.data.max_length,
+            "characters": CHARACTERS,
+            "katakana": KATAKANA,
+            "letters": letter_ranges(run.tokenizer),
+        },
+        "arrays": places,
+        **blob,
+    }
+
+
+def _check(run: "Run") -> None:
+    """Raise NotLive for the first setting that the page has no code for."""
+    model = run.config.model
+    tokenizer = run.config.tokenizer
+    able = {
+        "model.path": (model.path, (None,)),
+        "model.attention": (model.attention, ("multi_head",)),
+        "model.pooling": (model.pooling, ("first",)),
+        "model.window": (model.window, (None,)),
+        "model.causal": (model.causal, (False,)),
+        "tokenizer.segmenter": (tokenizer.segmenter, (None,)),
+        "tokenizer.kind": (tokenizer.kind, ("words",)),
+        "data.text_pair_column": (run.config.data.text_pair_column, (None,)),
+    }
+    for key, (value, known) in able.items():
+        if value not in known:
+            expected = " or ".join("null" if each is None else str(each) for each in known)
+            raise NotLive(f"{key}: expected {expected}, got {value}")
+    heads = {layer.num_heads for layer in headed_layers(run.model).values()}
+    if heads != {model.num_heads}:
+        raise NotLive("model.num_heads: expected the same number in every layer")
+
+
+def _packed(arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return all arrays end to end in base64, and where each is: offset, shape, type."""
+    places = {}
+    parts = []
+    offset = 0
+    for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):  # so all align
+        places[name] = {"offset": offset, "shape": list(array.shape), "type": str(array.dtype)}
+        parts.append(np.ascontiguousarray(array).tobytes())
+        offset += len(parts[-1])
+    whole = b"".join(parts)
+    small = gzip.compress(whole, 9, mtime=0)
+    is_gzip = len(small) < 0.97 * len(whole)
+    content = base64.b64encode(small if is_gzip else whole).decode("ascii")
+    return {"blob": content, "gzip": is_gzip}, places
+
+
+def _vocabulary(tokenizer: Tokenizer) -> list[str]:
+    """Return the tokens in the order of their ids."""
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=lambda token: vocabulary[token])
+
+
+def letter_ranges(tokenizer: Tokenizer) -> list[int]:
+    """Return first, last, first, last, ... of the code points that the tokenizer joins to words."""
+    return _letter_ranges(tokenizer.to_str())
+
+
+@cache
+def _letter_ranges(content: str) -> list[int]:
+    pre_tokenizer = Tokenizer.from_str(content).pre_tokenizer
+    letters: list[int] = []
+    for start in range(0, len(CODES), AT_ONCE):
+        text = " ".join(f"a{chr(code)}" for code in CODES[start : start + AT_ONCE])
+        pieces = pre_tokenizer.pre_tokenize_str(text)
+        letters += [ord(piece[1]) for piece, _ in pieces if len(piece) == 2]
+    ranges: list[int] = []
+    for code in sorted(letters):
+        if ranges and code == ranges[-1] + 1:
+            ranges[-1] = code
+        else:
+            ranges += [code, code]
+    return ranges

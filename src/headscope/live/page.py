@@ -1,0 +1,97 @@
+"""The page of a run on which you type a text: what it holds, from the run and from its record."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from headscope.errors import NotLive
+from headscope.heads.capture import headed_layers
+from headscope.live.pack import live_content
+from headscope.record.reader import read_index, read_members, split_measures
+from headscope.record.schema import FOLDER, Arrays, MemberCheck, RecordError
+from headscope.tab.page import live_page
+
+if TYPE_CHECKING:
+    from headscope.run import Run
+
+MB = 1_000_000
+MOST_MB = 10.0
+Dtype = Literal["float32", "float16"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A labelled text that the page offers: `kind` says what the run makes of it."""
+
+    kind: Literal["right", "wrong", "unsure"]
+    label: str
+    parts: Sequence[str]
+
+
+def live_html(
+    run: "Run",
+    parts: Sequence[str] = (),
+    dtype: Dtype = "float32",
+    max_mb: float = MOST_MB,
+    examples: Sequence[Example] = (),
+) -> str:
+    """Return the page of a run, with these texts in its box.
+
+    Raises:
+        NotLive: if JavaScript cannot compute what the run computes, or the page is too large.
+    """
+    recorded = recorded_step(run, _of_heads)
+    measures, extra = split_measures(recorded)
+    heads = [layer.num_heads for layer in headed_layers(run.model).values()]
+    model = run.config.model
+    notes = {
+        "run": run.folder.name,
+        "model": f"{len(heads)} layers, {', '.join(map(str, heads))} heads, width {model.d_model}",
+        "weights": dtype,
+    }
+    if measures:
+        notes["numbers"] = "of heads: over validation texts, as the run has recorded them"
+    index = {
+        "texts": [],
+        "layers": [f"layer {number}" for number in range(len(heads))],
+        "heads": heads,
+        "classes": run.labels,
+        "steps": [{"step": 0, "time": 0}],
+        "notes": notes,
+    }
+    if "verdicts" in extra or "answer" in extra:
+        index["kept"] = 0
+    content = live_page(
+        f"{run.folder.name}: type a text, see every head decide",
+        index,
+        numbers={"measures": measures, "extra": extra},
+        network=live_content(run, dtype),
+        live={
+            "parts": list(parts),
+            "pair": run.config.data.text_pair_column is not None,
+            "max_length": run.config.data.max_length,
+            "dtype": dtype,
+            "examples": [asdict(example) for example in examples],
+        },
+    )
+    if (size := len(content) / MB) > max_mb:
+        raise NotLive(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
+    return content
+
+
+def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str]]) -> Arrays:
+    """Return chosen arrays of the best step of a run's record; {} if there is none."""
+    try:
+        index = read_index(run.folder / FOLDER)
+        check = MemberCheck(index.heads, len(run.labels)).check
+        for step in index.steps:
+            if step.step == index.kept:
+                return read_members(run.folder / FOLDER / step.file, choose, check)
+    except RecordError:
+        pass
+    return {}
+
+
+def _of_heads(names: Iterable[str]) -> list[str]:
+    """Return what a record has of the heads themselves, without texts of the data."""
+    return [name for name in names if not name.startswith(("text_", "examples/"))]

@@ -1,0 +1,56 @@
+/* The link that opens this text and this view: all of it stands behind the # of the address, which
+   no browser sends to a server. */
+
+import { LINKED } from "./store.js";
+
+const LONGEST = 8000; // characters, which every browser and most messages carry
+
+/* The address of what is shown; null where it would be too long. */
+export function linkOf(store, parts) {
+  const values = new URLSearchParams();
+  parts.forEach((part) => values.append("text", part));
+  store.kept?.parts.forEach((part) => values.append("kept", part));
+  const ablated = [...store.ablated].map(([head, kind]) => `${head.replace(",", ".")}${kind[0]}`);
+  if (ablated.length > 0) values.set("heads", ablated.join(" "));
+  for (const name of ["layer", "head"]) values.set(name, store[name]);
+  if (store.label !== null) values.set("class", store.label);
+  if (store.only !== null) values.set("only", store.only.join("."));
+  if (store.compare !== null) values.set("as", store.compare.view);
+  for (const [name, known] of Object.entries(LINKED)) {
+    if (store[name] !== known[0]) values.set(name, store[name]);
+  }
+  const hash = values.toString();
+  return hash.length > LONGEST ? null : `${location.href.split("#")[0]}#${hash}`;
+}
+
+/* What the address asks for. Whatever the page does not have is left out. */
+export function readLink({ heads, classes }) {
+  const values = new URLSearchParams(location.hash.slice(1, 2 * LONGEST));
+  const whole = (name) => (/^\d{1,4}$/.test(values.get(name) ?? "") ? Number(values.get(name)) : -1);
+  const listOf = (name) => (values.has(name) ? values.getAll(name).slice(0, 2) : null);
+  const isHead = ([layer, head]) => head < (heads[layer] ?? 0);
+  const ablated = new Map();
+  for (const [, layer, head, kind] of (values.get("heads") ?? "").matchAll(/(\d+)\.(\d+)([zu])/g)) {
+    const place = [Number(layer), Number(head)];
+    if (isHead(place)) ablated.set(place.join(), kind === "z" ? "zero" : "uniform");
+  }
+  const chosen = {};
+  for (const [name, known] of Object.entries(LINKED)) {
+    chosen[name] = known.includes(values.get(name)) ? values.get(name) : known[0];
+  }
+  const [layer, head] = [whole("layer"), whole("head")];
+  if (layer >= 0 && head >= 0 && isHead([layer, head])) {
+    Object.assign(chosen, { layer, head, headChosen: true });
+  }
+  const only = values.get("only")?.match(/^(\d+)\.(\d+)$/)?.slice(1).map(Number) ?? null;
+  chosen.only = only !== null && isHead(only) ? only : null;
+  const label = whole("class");
+  return {
+    parts: listOf("text"),
+    kept: listOf("kept"),
+    ablated,
+    label: label >= 0 && label < classes.length ? label : null,
+    as: values.get("as") === "difference" ? "difference" : "beside",
+    chosen,
+  };
+}
