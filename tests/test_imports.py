@@ -41,6 +41,7 @@ MAY_IMPORT = {
         "live",
     },
     "live": {"model", "data", "heads", "record", "tab", "run", "run_folder"},
+    "export": {"model", "data", "heads", "run", "run_folder"},
     "training": {
         "attention",
         "model",
@@ -54,6 +55,7 @@ MAY_IMPORT = {
         "run_folder",
     },
     "cli": {
+        "export",
         "attention",
         "model",
         "data",

@@ -174,10 +174,19 @@ class PredictConfig(Settings):
 
 @dataclass(config=STRICT)
 class ExportConfig(Settings):
-    """Write a finished run that began with a checkpoint as a folder that `transformers` loads."""
+    """Write a finished run as a folder: as ONNX, or, if it began with a checkpoint, as a BERT."""
 
     run: str = Field(description="run folder")
     output: str = Field(description="folder to be written; must not exist, or be empty")
+    format: Literal["transformers", "onnx"] = Field(
+        default="transformers",
+        description="onnx: model.onnx with classify.py, which needs no torch; transformers: a "
+        "BERT, for runs with model.path",
+    )
+    contributions: bool = Field(
+        default=False,
+        description="with onnx: also give what each head contributes from each token",
+    )
 
     def absent(self) -> Iterator[str]:
         """Yield a message for a run folder that does not exist, and an output that does."""

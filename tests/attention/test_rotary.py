@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from headscope.attention import MultiHeadAttention, RotaryPositions
+from headscope.attention.rotary import rotated_in_reals
 
 
 def test_it_is_a_rotation_of_each_pair() -> None:
@@ -40,3 +41,18 @@ def test_its_gradients_are_those_of_small_differences() -> None:
     heads = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(rotary, heads)
     assert torch.autograd.gradgradcheck(rotary, heads)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_real_numbers_give_the_same_bits_forward_and_backward(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    heads = torch.randn(3, 70, 4, 32, dtype=dtype).transpose(1, 2).requires_grad_()
+    outer = torch.randn(3, 4, 70, 32, dtype=dtype)
+    rotary = RotaryPositions(32, 80)
+    pairs = heads.transpose(1, 2).unflatten(-1, (-1, 2))
+    tables = (rotary.cosine[:70, None].to(dtype), rotary.sine[:70, None].to(dtype))
+    real = rotated_in_reals(pairs, *tables).flatten(-2).transpose(1, 2)
+    assert torch.equal(real, rotary(heads))
+    (of_real,) = torch.autograd.grad(real, heads, outer)
+    (of_complex,) = torch.autograd.grad(rotary(heads), heads, outer)
+    assert torch.equal(of_real, of_complex)

@@ -11,14 +11,15 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from bert_family import FAMILIES, LAYERS, PLACES, WIDTH, train_tokenizer, write_checkpoint
-from headscope.cli import export as export_module
-from headscope.cli.export import LINEAR, export, linear_pooler
+from headscope.cli.export import export
 from headscope.cli.predict import Texts
 from headscope.command_settings import ExportConfig
 from headscope.config import DataConfig, ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
+from headscope.export import bert as bert_module
+from headscope.export.bert import LINEAR, linear_pooler
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import find_checkpoint, load_weights
 from headscope.prediction import split_logits
@@ -280,7 +281,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         path.write_bytes(b"half")
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(export_module, "save_file", full)
+    monkeypatch.setattr(bert_module, "save_file", full)
     with pytest.raises(RunError, match=r"^output=\S+exported: cannot be written: No space left"):
         exported(run)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "run"]

@@ -127,7 +127,7 @@ class ScoredAttention(ObservedAttention):
         A weight is exactly 0 where key_padding_mask is True, and all are where it is for all keys.
         """
         check_shapes("query B Q Dq, key B K Dk, value B K V", query, key, value)
-        shape = (len(query), 1, query.shape[1], key.shape[1])
+        shape = (query.shape[0], 1, query.shape[1], key.shape[1])
         mask = merge_masks(shape, key_padding_mask)
         weights = masked_softmax(self.scores(query, key)[:, None], mask)  # [B, 1, Q, K]
         if self.observer is not None:  # it sees the very weights that are used

@@ -90,7 +90,7 @@ COMMANDS = {
     "export": Command(
         "headscope.cli.export:export",
         ExportConfig,
-        "Write a fine-tuned checkpoint as a folder that `transformers` loads as BERT.",
+        "Write a run as ONNX, which needs no torch, or a tuned checkpoint for `transformers`.",
     ),
 }
 

@@ -186,7 +186,7 @@ class Activations:
     weighted_values: list[Float[Tensor, "B H K E"]] = field(default_factory=list)  # of each key
     is_unchanged: list[Bool[Tensor, "B H"]] = field(default_factory=list)  # by an intervention
     feedforward: list[Float[Tensor, "B D"]] = field(default_factory=list)
-    scales: dict[nn.Module, Float[Tensor, " B"]] = field(default_factory=dict)  # sigma of each norm
+    scales: dict[Tensor, Float[Tensor, " B"]] = field(default_factory=dict)  # sigma by norm.weight
 
 
 @contextmanager
@@ -199,7 +199,7 @@ def _recording(model: TextClassifier, by_key: bool) -> Iterator[Activations]:
 
     def record_scale(norm: nn.LayerNorm, args: tuple[Tensor, ...]) -> None:
         at_cls = _exact(args[0][:, 0])
-        activations.scales[norm] = (at_cls.var(dim=-1, correction=0) + norm.eps).sqrt()
+        activations.scales[norm.weight] = (at_cls.var(dim=-1, correction=0) + norm.eps).sqrt()
 
     def record_heads(earlier: Intervention | None) -> Intervention:
         def record(before: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
@@ -243,7 +243,7 @@ def decompose_logits(
     model: TextClassifier, activations: Activations, logits: Float[Tensor, "B C"]
 ) -> LogitContributions:
     """Walk from the logits back to the first block, and project on the way what each part added."""
-    projection = LogitProjection(model.head, len(logits))
+    projection = LogitProjection(model.head, logits.shape[0])
     is_post_norm = isinstance(model.encoder, PostNormEncoder)
     heads: list[Tensor] = []
     feedforward: list[Tensor] = []
@@ -295,11 +295,11 @@ class LogitProjection:
         self.add_bias(norm.bias)
         scaled = self.direction * _exact(norm.weight)
         self.direction = scaled - scaled.mean(dim=-1, keepdim=True)
-        self.scale = self.scale * activations.scales[norm]
+        self.scale = self.scale * activations.scales[norm.weight]
 
     def add_bias(self, bias: Float[Tensor, " D"]) -> None:
         """Count a bias that is added here in."""
-        self.bias = self.bias + self.project(_exact(bias).expand(len(self.scale), -1))
+        self.bias = self.bias + self.project(_exact(bias).expand(self.scale.shape[0], -1))
 
     def project(self, vectors: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
         """Return what a vector of each text adds to its logits."""

@@ -1,0 +1,324 @@
+"""What is exported as ONNX gives torch's logits, and its front end headscope's predictions."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bert_family import train_tokenizer, write_checkpoint
+from headscope.cli import export as export_module
+from headscope.cli.export import export
+from headscope.cli.predict import Texts, predict
+from headscope.command_settings import ExportConfig, PredictConfig
+from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from headscope.data.batching import TextBatches, encode_texts
+from headscope.data.evidence import EvidenceVocabulary, known_ngrams
+from headscope.data.tokenizer import train_tokenizer as train_own
+from headscope.errors import ConfigError, RunError
+from headscope.export import graph
+from headscope.export.classify import Classifier
+from headscope.heads.contributions import logit_contributions
+from headscope.run import Run, load_run
+from headscope.run_folder import (
+    build_model,
+    load_encoder,
+    save_architecture,
+    save_config,
+    save_thresholds,
+    save_vocabulary,
+    save_weights,
+)
+from headscope.training.train import starting_point
+
+LABELS = ["bad", "so-so", "Größe 東"]
+LENGTH = 24
+TRAINING = [
+    "the film was lovely and quite warm, a book about rain",
+    "the film was dark; nobody knows why it was cold in the warmest book",
+    "無償で提供される 無償で提供する コーヒー 東京の本 無償の本 本の東京",
+    "無償で提供された コーヒー 東京の雨 ÉCOLE école",
+] * 3
+HOSTILE = [
+    "",
+    " \u200b ",
+    "a",
+    "the film was lovely and quite warm " * 40,
+    "無償で提供される コーヒー 東京の本",
+    "[SEP] the [CLS] film [PAD] <script>alert(1)</script> \x07 \x9b \u2028",
+    "ＴＨＥ ﬁlm ǅ İSTANBUL ẞ école E\u0301COLE ΣΊΣΥΦΟΣ 👩‍👩‍👧 \U0001f3ac",
+    "x" * 150_000,
+    "the film\tof rain\r",
+]
+SINGLE: Texts = [(text,) for text in HOSTILE]
+PAIRS: Texts = [*zip(HOSTILE, HOSTILE[::-1], strict=True)]
+SMALL: dict[str, Any] = {"d_model": 24, "num_heads": 4, "num_layers": 2, "feedforward_size": 20}
+
+
+@pytest.fixture(autouse=True)
+def _unchecked(unchecked_shapes: None) -> None:
+    """Sizes that are symbols while the network is traced have no value to check."""
+
+
+def write_run(folder: Path, multi_label: bool = False, pairs: bool = False, **options: Any) -> Path:
+    """Write a run folder with random weights, large enough to matter."""
+    torch.manual_seed(0)
+    data = DataConfig(
+        max_length=LENGTH, multi_label=multi_label, text_pair_column="other" if pairs else None
+    )
+    config = TrainConfig(data=data, model=ModelConfig(**(SMALL | options)))
+    tokenizer = train_own(iter(TRAINING), TokenizerConfig(vocab_size=300))
+    tokenizer.enable_truncation(LENGTH)
+    known = None
+    if config.model.evidence:
+        words = encode_texts(
+            tokenizer, [(text,) for text in TRAINING], EvidenceVocabulary(np.zeros(0, np.uint64))
+        ).words
+        assert words is not None
+        known = known_ngrams(words)
+    model = build_model(config, tokenizer, LABELS, evidence=known)
+    return keep(folder, config, tokenizer, model, known)
+
+
+def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
+    path = write_checkpoint(folder / "checkpoint", family, TRAINING)
+    data = DataConfig(max_length=17, text_pair_column="other" if pairs else None)
+    model_config = ModelConfig(path=str(path), pooling="first", evidence=False)
+    config = TrainConfig(data=data, model=model_config)
+    checkpoint = starting_point(config)
+    assert checkpoint is not None
+    tokenizer = train_tokenizer(family, TRAINING)
+    tokenizer.enable_truncation(17)
+    save_architecture(folder / "run", checkpoint.architecture)
+    architecture = load_encoder(folder / "run", config)
+    model = build_model(config, tokenizer, LABELS, architecture)
+    return keep(folder / "run", config, tokenizer, model, None)
+
+
+def keep(folder: Path, config: TrainConfig, tokenizer: Any, model: Any, known: Any) -> Path:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        if model.evidence is not None:
+            torch.nn.init.normal_(model.evidence.ratio)
+    save_config(folder, config)
+    save_vocabulary(folder, tokenizer, LABELS, known)
+    save_weights(folder, model)
+    (folder / "calibration.json").write_text('{"temperature": 1.7}')
+    if config.data.multi_label:
+        save_thresholds(folder, LABELS, torch.tensor([0.2, 0.5, 0.9]))
+    return folder
+
+
+def exported(run: Path, contributions: bool = False) -> Path:
+    output = str(run.parent / "exported")
+    return export(ExportConfig(str(run), output, "onnx", contributions))
+
+
+def batch_of(run: Run, texts: Texts) -> Any:
+    batches = TextBatches(encode_texts(run.tokenizer, texts, run.evidence))
+    return batches[list(range(len(texts)))]
+
+
+def logits_of(classifier: Classifier, inputs: Any) -> np.ndarray:
+    """Return what the model of an export gives for a batch of headscope's."""
+    token_ids, padding, segments, *evidence = inputs
+    tensors = {"input_ids": token_ids, "attention_mask": torch.ones_like(token_ids)}
+    if padding is not None:
+        tensors["attention_mask"] = (~padding).long()
+    if segments is not None:
+        tensors["token_type_ids"] = segments
+    if evidence:
+        tensors |= {"ngram_ids": evidence[0].ids, "ngram_places": evidence[0].places}
+    feeds = {name: tensor.numpy() for name, tensor in tensors.items()}
+    return np.asarray(classifier.session.run(["logits"], feeds)[0])
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "pairs": {"pairs": True},
+    "learned, mean, several labels": {
+        "positions": "learned",
+        "pooling": "mean",
+        "multi_label": True,
+    },
+    "sinusoidal, max, window, causal, grouped-query, no evidence": {
+        "positions": "sinusoidal",
+        "pooling": "max",
+        "window": 3,
+        "causal": True,
+        "num_kv_heads": 2,
+        "evidence": False,
+    },
+    "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
+    "pooler, one layer": {"pooling": "pooler", "num_layers": 1},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*CASES, "bert", "bert, pairs", "roberta"])
+def test_logits_and_predictions_are_those_of_torch(case: str, tmp_path: Path) -> None:
+    is_pair = "pairs" in case
+    if case in CASES:
+        folder = write_run(tmp_path / "run", **CASES[case])
+    else:
+        folder = write_pretrained(tmp_path, case.split(",")[0], is_pair)
+    output = exported(folder)
+    texts = PAIRS if is_pair else SINGLE
+    run = load_run(folder)
+    classifier = Classifier(output)
+    batches = [texts, [texts[0]], [texts[2]], [texts[3]], texts[2:5]]  # empty, 2 tokens, longest
+    for some in batches:
+        inputs = batch_of(run, some).inputs
+        with torch.no_grad():
+            expected = run.model(*inputs)
+        found = torch.from_numpy(logits_of(classifier, inputs))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert expected.std(dim=0).max() > 0.01
+    given = [parts if is_pair else parts[0] for parts in texts]
+    rows = classifier.predict(given)
+    for row, prediction in zip(rows, run.predict(given), strict=True):
+        labels = row["prediction"]
+        assert (labels if isinstance(labels, list) else [labels]) == prediction.labels
+        shares = [row[f"probability_{label}"] for label in LABELS]
+        assert shares == pytest.approx([*prediction.probabilities.values()], abs=3e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_contributions_are_those_of_headscope(multi_label: bool, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", multi_label)
+    output = exported(folder, contributions=True)
+    classifier = Classifier(output)
+    run = load_run(folder)
+    texts = ["the film was lovely and quite warm", "東京の本"]
+    split = logit_contributions(run.model, *batch_of(run, [(text,) for text in texts]).inputs)
+    assert split.tokens is not None
+    parts = [(text,) for text in texts]
+    encodings = classifier.tokenizer.encode_batch(texts)
+    padded = batch_of(run, parts)
+    feeds = {"input_ids": padded.token_ids.numpy(), **classifier.evidence(encodings, parts)}
+    feeds["attention_mask"] = (~padded.key_padding_mask).long().numpy()
+    logits, _, _, by_token, bias = classifier.session.run(None, feeds)
+    assert np.allclose(by_token, split.tokens[:, -1] / run.temperature, atol=1e-5)
+    assert np.allclose(by_token.sum(axis=(1, 2)) + bias, logits / run.temperature, atol=1e-5)
+    top = classifier.predict(texts)[0]["contributions"]
+    explanation = run.explain(texts[0])
+    towards = explanation.toward(explanation.contributions).sum(axis=(0, 1))  # [T]
+    assert [value for _, value in top] == pytest.approx(sorted(towards)[::-1][:5], abs=2e-3)
+
+
+def test_the_front_end_finds_the_ngrams_that_headscope_finds() -> None:
+    tokenizer = train_own(iter(TRAINING), TokenizerConfig(vocab_size=300))
+    tokenizer.enable_truncation(LENGTH)
+    none = EvidenceVocabulary(np.zeros(0, np.uint64))
+    words = encode_texts(tokenizer, [*SINGLE, *((text,) for text in TRAINING)] * 2, none).words
+    assert words is not None
+    known = known_ngrams(words)
+    classifier = Classifier.__new__(Classifier)
+    classifier.keys = known.keys
+    classifier.words = {}
+    texts = [tuple(text[:1000] for text in parts) for parts in (PAIRS[3], *PAIRS)]
+    encodings = tokenizer.encode_batch(texts)
+    found = classifier.evidence(encodings, texts)
+    ids = found["ngram_ids"].tolist()
+    expected = encode_texts(tokenizer, texts, known).evidence
+    assert expected is not None
+    theirs = expected.of(range(len(texts)))
+    assert sorted(zip(found["ngram_places"].tolist(), ids, strict=True)) == sorted(
+        zip(theirs.places.tolist(), theirs.ids.tolist(), strict=True)
+    )
+    assert len(ids) > 300
+
+
+@pytest.mark.slow
+def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    output = exported(run)
+
+    def script(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, output / "classify.py", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True)
+
+    lines = [text for text in HOSTILE if "\r" not in text and "\u2028" not in text]
+    done = script(stdin="".join(f"{line}\n" for line in lines).encode())
+    assert done.stderr == b""
+    rows = [json.loads(row) for row in done.stdout.decode().split("\n") if row]
+    assert [row["text"] for row in rows] == lines
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in HOSTILE))
+    found = script(str(texts)).stdout.decode()
+    predict(PredictConfig(str(run), str(texts), str(tmp_path / "torch.jsonl")))
+    content = (tmp_path / "torch.jsonl").read_text(encoding="utf-8")
+    theirs = [json.loads(row) for row in content.splitlines()]
+    for ours, row in zip(map(json.loads, found.splitlines()), theirs, strict=True):
+        assert ours["text"] == row["text"]
+        assert ours["prediction"] == row["prediction"]
+        for label in LABELS:
+            share = row[f"probability_{label}"]
+            assert ours[f"probability_{label}"] == pytest.approx(share, abs=3e-6)
+    mistakes = {
+        "No such file": script("absent.txt"),
+        "can't decode": script(stdin=b"\xff\xfe\xfd\n"),
+    }
+    texts.write_text('{"other": "x"}\n')
+    mistakes["line 1: expected text, got"] = script(str(texts))
+    (output / "tokenizer.json").write_text("{}")
+    mistakes["tokenizer.json: is not of this model.onnx"] = script()
+    (output / "model.onnx").write_bytes(b"half")
+    mistakes["error: "] = script()
+    for expected, done in mistakes.items():
+        assert done.returncode == 1
+        assert expected in done.stderr.decode()
+        assert done.stderr.startswith(b"error: ")
+        assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.slow
+def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastapi.testclient import TestClient
+
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(from pathlib.*?)```", page, re.DOTALL)
+    run = write_run(tmp_path / "run")
+    output = exported(run)
+    (output / "serve.py").write_text(example, encoding="utf-8")
+    monkeypatch.syspath_prepend(output)
+    with TestClient(importlib.import_module("serve").app) as client:
+        assert client.get("/labels").json() == LABELS
+        answers = client.post("/classify", json={"texts": HOSTILE[:7]}).json()
+        for answer, prediction in zip(answers, load_run(run).predict(HOSTILE[:7]), strict=True):
+            assert answer["prediction"] == prediction.label
+            assert answer["probabilities"] == pytest.approx(prediction.probabilities, abs=3e-6)
+        for content in ('{"texts": []}', '{"texts": [1]}', '{"texts": ["\\ud800"]}', "{"):
+            headers = {"content-type": "application/json"}
+            assert client.post("/classify", content=content, headers=headers).status_code == 422
+
+
+def test_mistakes_are_one_line_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", pooling="mean")
+    with pytest.raises(ConfigError, match=r"contributions: expected a run with model\.pooling"):
+        exported(run, contributions=True)
+    with pytest.raises(ConfigError, match="contributions: expected format=onnx"):
+        export(ExportConfig(str(run), str(tmp_path / "exported"), contributions=True))
+
+    def broken(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(export_module, "write_onnx", broken)
+    with pytest.raises(RunError, match=r"^output=\S+exported: cannot be written: No space left"):
+        exported(run)
+    monkeypatch.setattr(graph, "find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=r"^format=onnx: onnx, .* pip install 'headscope\[onnx\]'"
+    ):
+        exported(run)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
