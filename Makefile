@@ -4,13 +4,17 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: train test test-slow test-hard check format
+.PHONY: train demo test test-slow test-hard check format
 
 # outputs/first, unless there is one already or ARGS choose the folder. Then headscope names the run by data and time.
 FIRST := $(if $(wildcard outputs/first)$(filter name=% resume=% outputs_dir=% -m --multirun --help,$(ARGS)),,name=first)
 
 train: $(VENV)/.run
 	$(BIN)/headscope train $(FIRST) $(ARGS)
+
+# The page that README.md links, of outputs/first.
+demo: $(VENV)/.run
+	$(BIN)/headscope page run=outputs/first output=docs/demo/index.html overwrite=true dtype=float16 $(ARGS)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)

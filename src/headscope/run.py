@@ -204,7 +204,9 @@ class Run:
         )
         view = head_view(output, None, {"run": str(self.folder)})
         with suppress(NotLive):
-            view = replace(view, html=live_html(self, parts, "float16", MOST_MB_CELL))
+            view = replace(
+                view, html=live_html(self, parts, "float16", MOST_MB_CELL, shown=view.text)
+            )
         return view
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:

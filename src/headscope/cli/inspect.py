@@ -97,7 +97,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     }
     view = head_view(output, None, notes, effects)
     try:
-        write_page(path, live_html(run, texts))
+        write_page(path, live_html(run, texts, shown=view.text))
         kind = "; type another text on it"
     except NotLive as error:
         view.save(path)

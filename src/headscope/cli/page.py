@@ -12,7 +12,7 @@ from headscope.command_settings import PageConfig
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, NotLive, RunError, UserError
-from headscope.live.page import MB, Example, live_html
+from headscope.live.page import MB, Example, Kind, live_html
 from headscope.prediction import probabilities
 from headscope.record.schema import label_text
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
@@ -80,18 +80,18 @@ def choose_examples(run: Run, data: TextDataModule, count: int) -> list[Example]
     size = np.array([sum(map(len, parts)) for parts in texts])
     is_short = (size >= 20) & (size <= LONGEST)
     names = [label_text(name) for name in run.objective.names(truth, run.labels)]
-    orders = {
+    orders: dict[Kind, list[int]] = {
         "right": _in_turn(np.lexsort([-sure, ~is_short, ~correct]), names),
         "wrong": np.lexsort([-sure, ~is_short, correct]).tolist(),
         "unsure": np.lexsort([sure, ~is_short]).tolist(),
     }
-    chosen: dict[int, str] = {}
+    chosen: dict[int, Kind] = {}
     for place, (kind, order) in enumerate(orders.items()):
         fits = [row for row in order if kind == "unsure" or correct[row] == (kind == "right")]
         free = [row for row in fits if row not in chosen]
         share = (count + len(orders) - 1 - place) // len(orders)
         chosen |= dict.fromkeys(free[:share], kind)
-    return [Example(kind, names[row], texts[row]) for row, kind in chosen.items()]  # type: ignore[arg-type]
+    return [Example(kind, names[row], texts[row]) for row, kind in chosen.items()]
 
 
 def _in_turn(order: np.ndarray, names: list[str]) -> list[int]:

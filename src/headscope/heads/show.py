@@ -44,7 +44,7 @@ from headscope.heads.sequence_classifier import (
 from headscope.heads.study import Study
 from headscope.record.contributions import Explanation
 from headscope.record.schema import Arrays, Text
-from headscope.tab.page import page, write_page
+from headscope.tab.page import PageText, page, write_page
 from headscope.terminal import Bar, terminal
 
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
@@ -85,6 +85,7 @@ class HeadView:
         numbers: layer name -> measure -> (of each head, its standard error), of this text alone.
         study: what depends on each head over the labelled texts; None if none were given.
         html: the page.
+        text: the text as the page has it.
     """
 
     tokens: list[str]
@@ -96,6 +97,7 @@ class HeadView:
     numbers: Summary
     study: Study | None = None
     html: str = field(default="", repr=False)
+    text: PageText | None = None
 
     @property
     def prediction(self) -> str:
@@ -285,4 +287,5 @@ def head_view(
         numbers=ByLayer(summary),
         study=study,
         html=page("Attention heads", layers, list(output.probabilities), [text]),
+        text=text,
     )

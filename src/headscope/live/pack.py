@@ -20,6 +20,7 @@ from headscope.model.objective import MultiLabel
 if TYPE_CHECKING:
     from headscope.run import Run
 
+TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
 # Code points that may be letters: in no other plane has Unicode any. Surrogates are none.
 CODES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
 AT_ONCE = 20_000  # code points
@@ -37,10 +38,10 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
     arrays: dict[str, np.ndarray] = {}
     for name, array in state.items():
         if name not in ("evidence.weight", "evidence.ratio"):
-            arrays[name] = array.astype(dtype)
+            arrays[name] = array.astype(dtype if name == TABLE else "float32")
     position = getattr(run.model.embedding, "position", None)
     if position is not None:  # a buffer of fixed positions is in no state dict
-        arrays["embedding.position"] = position.detach().cpu().numpy().astype(dtype)
+        arrays["embedding.position"] = position.detach().cpu().numpy()
     if run.evidence is not None:
         # What an n-gram says is its weight times its ratio: one number for each class.
         ratios = state["evidence.weight"] * state["evidence.ratio"]

@@ -9,7 +9,7 @@ from headscope.heads.capture import headed_layers
 from headscope.live.pack import live_content
 from headscope.record.reader import read_index, read_members, split_measures
 from headscope.record.schema import FOLDER, Arrays, MemberCheck, RecordError
-from headscope.tab.page import live_page
+from headscope.tab.page import PageText, live_page
 
 if TYPE_CHECKING:
     from headscope.run import Run
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 MB = 1_000_000
 MOST_MB = 10.0
 Dtype = Literal["float32", "float16"]
+Kind = Literal["right", "wrong", "unsure"]
 
 
 @dataclass(frozen=True)
 class Example:
     """A labelled text that the page offers: `kind` says what the run makes of it."""
 
-    kind: Literal["right", "wrong", "unsure"]
+    kind: Kind
     label: str
     parts: Sequence[str]
 
@@ -34,8 +35,11 @@ def live_html(
     dtype: Dtype = "float32",
     max_mb: float = MOST_MB,
     examples: Sequence[Example] = (),
+    shown: PageText | None = None,
 ) -> str:
     """Return the page of a run, with these texts in its box.
+
+    `shown` is what the run itself makes of them, for a browser that cannot run the network.
 
     Raises:
         NotLive: if JavaScript cannot compute what the run computes, or the page is too large.
@@ -52,7 +56,6 @@ def live_html(
     if measures:
         notes["numbers"] = "of heads: over validation texts, as the run has recorded them"
     index = {
-        "texts": [],
         "layers": [f"layer {number}" for number in range(len(heads))],
         "heads": heads,
         "classes": run.labels,
@@ -62,8 +65,9 @@ def live_html(
     if "verdicts" in extra or "answer" in extra:
         index["kept"] = 0
     content = live_page(
-        f"{run.folder.name}: type a text, see every head decide",
+        f"Type a text, see every head decide · {run.folder.name}",
         index,
+        [] if shown is None else [shown],
         numbers={"measures": measures, "extra": extra},
         network=live_content(run, dtype),
         live={

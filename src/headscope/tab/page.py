@@ -72,7 +72,7 @@ def page(
     if not texts or not all(has_maps):
         raise ValueError("a page needs at least one text, and the maps of each")
     index = {
-        "texts": [asdict(text.text) | {"notes": dict(text.notes)} for text in texts],
+        "texts": _index_of(texts),
         "layers": list(layers),
         "heads": [_num_heads(texts[0].arrays, layer) for layer in range(len(layers))],
         "classes": list(classes),
@@ -85,13 +85,17 @@ def page(
     return _document(title, content, "index")
 
 
-def live_page(title: str, index: Mapping[str, Any], **content: Any) -> str:
+def live_page(
+    title: str, index: Mapping[str, Any], texts: Sequence[PageText], **content: Any
+) -> str:
     """Return the page in which the network runs on whatever its reader types.
 
     Content: `numbers` of the run's heads as the tab fetches them, `network` as live/pack.py packs
-    it, and `live`, what the text box needs. The policy allows wasm too, nothing else.
+    it, and `live`, what the text box needs. A browser that cannot run it shows the texts. The
+    policy allows wasm too, nothing else.
     """
-    return _document(title, {"index": dict(index), "texts": [], **content}, "live")
+    shown = {"index": {**index, "texts": _index_of(texts)}, "texts": list(map(_content, texts))}
+    return _document(title, shown | content, "live")
 
 
 def _document(title: str, content: dict[str, Any], entry: str) -> str:
@@ -109,6 +113,10 @@ def _document(title: str, content: dict[str, Any], entry: str) -> str:
         data=inert_json({"title": title} | content),
         script=script,
     )
+
+
+def _index_of(texts: Sequence[PageText]) -> list[dict[str, Any]]:
+    return [asdict(text.text) | {"notes": dict(text.notes)} for text in texts]
 
 
 def _num_heads(arrays: Arrays, layer: int) -> int:

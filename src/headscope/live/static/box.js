@@ -1,5 +1,5 @@
-/* The box in which a text is typed; of a run on pairs, two. Examples, the text that is kept, and the
-   link that holds all of it. */
+/* The box in which a text is typed; of a run on pairs, two. Examples, the text that is kept, and
+   the link that holds all of it. */
 
 import { button, element, fillSelect, isolated, legible, showError } from "./dom.js";
 import { languageOf } from "./words.js";
@@ -15,7 +15,8 @@ const VIEWS = [["beside", "side by side"], ["difference", "difference"]];
 export class TextBox {
   constructor(store, { pair, examples, max_length: limit, dtype }) {
     Object.assign(this, { store, examples, limit, isComposing: false });
-    Object.assign(this, { onText: () => {}, onKeep: () => {}, onDrop: () => {}, linkTo: () => null });
+    const nothing = () => null;
+    Object.assign(this, { onText: nothing, onKeep: nothing, onDrop: nothing, linkTo: nothing });
     this.inputs = (pair ? ["Text A", "Text B"] : ["Your text"]).map((name) => this.input(name));
     this.error = element("p", { class: "error", role: "alert", hidden: true });
     this.count = element("span", { class: "count", role: "status" }, "unpacking the network …");

@@ -113,7 +113,9 @@ export class Classifier {
     for (let t = 0; t * d < x.length; t += 1) {
       for (let i = 0; i < d; i += 1) {
         let sum = 0;
-        for (let c = 0; c < classes; c += 1) sum += weight[i * classes + c] * evidence[t * classes + c];
+        for (let c = 0; c < classes; c += 1) {
+          sum += weight[i * classes + c] * evidence[t * classes + c];
+        }
         x[t * d + i] += sum;
       }
     }
@@ -154,7 +156,8 @@ export class Classifier {
         x = x.map((value, at) => value + added[at]);
         const [before] = layerNorm(x, own("feedforward_norm.weight"), own("feedforward_norm.bias"));
         const hidden = gelu(yield* this.linear(before, inside, own("feedforward.0.bias")));
-        const after = yield* this.linear(hidden, own("feedforward.2.weight"), own("feedforward.2.bias"));
+        const outside = own("feedforward.2.weight");
+        const after = yield* this.linear(hidden, outside, own("feedforward.2.bias"));
         x = x.map((value, at) => value + after[at]);
         feedforward = after.slice(0, d);
       }
@@ -231,7 +234,8 @@ export class Classifier {
     }
     this.put(found, `layer_${layer}/weights`, [heads, T, T], weights);
     this.put(found, `layer_${layer}/value_norms`, [heads, T], norms);
-    const isZero = Array.from({ length: heads }, (_, h) => ablations.get(`${layer},${h}`) === "zero");
+    const isZero = [];
+    for (let h = 0; h < heads; h += 1) isZero.push(ablations.get(`${layer},${h}`) === "zero");
     return { outputs, weights, value, isZero };
   }
 
@@ -268,8 +272,8 @@ export class Classifier {
     });
     const product = (own, vector) => own.reduce((sum, value, i) => sum + value * vector[i], 0);
     const bias = kept.map((c) => {
-      const constant = arrays.get("head.bias")[c] + product(head.subarray(c * d, (c + 1) * d), beta);
-      return constant / temperature;
+      const own = product(head.subarray(c * d, (c + 1) * d), beta);
+      return (arrays.get("head.bias")[c] + own) / temperature;
     });
     const cells = new Float32Array(layers * heads * T * K);
     const feedforward = new Float32Array(layers * K);

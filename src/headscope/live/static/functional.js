@@ -2,7 +2,7 @@
 
 const EPSILON = 1e-5; // of a layer norm
 
-/* x W^T + b: [T, I], [O, I] -> [T, O], from one row on. Four columns at once read a row less often. */
+/* x W^T + b: [T, I], [O, I] -> [T, O], from one row on. Four columns at once read a row once. */
 export function linearRows(x, weight, bias, inner, outer, target, first, last) {
   for (let t = first; t < last; t += 1) {
     const row = t * inner;

@@ -26,7 +26,8 @@ export function linkOf(store, parts) {
 /* What the address asks for. Whatever the page does not have is left out. */
 export function readLink({ heads, classes }) {
   const values = new URLSearchParams(location.hash.slice(1, 2 * LONGEST));
-  const whole = (name) => (/^\d{1,4}$/.test(values.get(name) ?? "") ? Number(values.get(name)) : -1);
+  const isWhole = (name) => /^\d{1,4}$/.test(values.get(name) ?? "");
+  const whole = (name) => (isWhole(name) ? Number(values.get(name)) : -1);
   const listOf = (name) => (values.has(name) ? values.getAll(name).slice(0, 2) : null);
   const isHead = ([layer, head]) => head < (heads[layer] ?? 0);
   const ablated = new Map();

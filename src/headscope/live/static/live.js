@@ -8,7 +8,7 @@ import { showError } from "./dom.js";
 import { layOut } from "./index.js";
 import { KeptText } from "./kept.js";
 import { linkOf, readLink } from "./link.js";
-import { chooseHead } from "./loader.js";
+import { Loader, chooseHead } from "./loader.js";
 import { Maps } from "./maps.js";
 import { followTheme, newStore } from "./store.js";
 import { HeadSwitches } from "./switches.js";
@@ -97,8 +97,8 @@ class Live {
   compared(kept) {
     const { store } = this;
     if (kept !== null) {
-      const { probabilities } = kept;
-      return { other: kept.beside(this.result), reference: { name: "the kept text", probabilities } };
+      const reference = { name: "the kept text", probabilities: kept.probabilities };
+      return { other: kept.beside(this.result), reference };
     }
     const { probabilities } = this.whole.result;
     const reference = store.ablated.size > 0 ? { name: "all heads", probabilities } : null;
@@ -119,6 +119,7 @@ export async function render() {
     live = new Live(store, await Classifier.open(page.network));
   } catch (error) {
     showError(box.error, `The network cannot run here: ${error.message}`);
+    if (page.texts.length > 0) new Loader(store).openPage(page);
     return;
   }
   const onRead = (hasRead) => {

@@ -30,12 +30,14 @@ export class HeadSwitches {
       });
       return element("div", "switch-row", ...(isOne ? [] : [all]), ...heads);
     });
-    const note = "A click sets a head to zero, the next makes its map an average, the third undoes it.";
+    const note =
+      "A click sets a head to zero, the next makes its map an average, the third undoes it.";
     this.panel = panel("switches", "With and without heads", ...rows, element("p", "key", note));
     this.root = this.panel.root;
     const enough = enoughOf(numbers);
     if (enough !== null) {
-      const count = enough.length === 1 ? "The 1 head that is" : `The ${enough.length} heads that are`;
+      const isOneHead = enough.length === 1;
+      const count = isOneHead ? "The 1 head that is" : `The ${enough.length} heads that are`;
       const only = () => this.keepOnly(enough);
       const title = "set all others to zero; chosen on validation texts";
       this.panel.tools.append(button(`${count} enough`, title, only));

@@ -12,7 +12,8 @@ function visible(text) {
     if (SIGNS[character]) return SIGNS[character];
     const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    return HIDDEN.test(character) ? `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>` : character;
+    if (!HIDDEN.test(character)) return character;
+    return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
   }).join("");
 }
 

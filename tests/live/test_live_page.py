@@ -1,0 +1,308 @@
+"""The page in which the network runs: the same answers as Python's, and what its reader does on it, in Chromium."""
+
+import functools
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chromium import watch
+from headscope.cli.inspect import inspect
+from headscope.cli.page import page
+from headscope.command_settings import InspectConfig, PageConfig
+from headscope.errors import NotLive, RunError
+from headscope.heads.capture import headed_layers, intervene
+from headscope.heads.report import make_probe, readout_position, run_probe
+from headscope.live.pack import live_content
+from headscope.live.page import Example, live_html
+from headscope.run import Run, load_run
+from headscope.tab.page import bundled
+from training_runs import Trained, configured, once, pairs
+
+pytestmark = pytest.mark.slow
+HOSTILE = '<img src=x onerror="document.title=1">'
+TEXTS = [
+    "the film was lovely and so was the book",
+    "",
+    HOSTILE,
+    "[CLS] ΟΔΟΣ straße e\u0301le\u0301ment ﬁne ½ ㌔",
+    "この映画は、カタカナとても面白かった。",
+    "नमस्ते 한국어 🐈‍⬛ a\u200bb\ufeffc\u0085d",
+    "quite dark " * 40,
+]
+READ = """([parts, ablations]) => {
+  const result = classifier.read(parts, { ablations: new Map(ablations) });
+  const arrays = [...result.arrays].map(([name, { shape, values }]) => [name, shape, [...values]]);
+  return { tokens: result.text.tokens, logits: [...result.logits], arrays };
+}"""
+TYPE = """text => {
+  const box = document.querySelector("textarea");
+  box.value = text;
+  box.dispatchEvent(new InputEvent("input", { bubbles: true }));
+}"""
+Opener = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return a run of two layers with feed-forward blocks below, three heads each."""
+    return once(tmp_path_factory, "live", lambda folder: configured(folder, max_epochs=4))
+
+
+@pytest.fixture(scope="session")
+def run(trained: Trained) -> Run:
+    return load_run(trained.folder)
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Open a page from its file, offline; it may fetch nothing and complain about nothing."""
+    contexts, requests, complaints = [], [], []
+
+    def opener(content: str, link: str = "", address: str | None = None, **options: Any) -> Any:
+        path = tmp_path / "page.html"
+        path.write_text(content, "utf-8")
+        address = address or path.as_uri()
+        settings = {"viewport": {"width": 1366, "height": 768}, **options}
+        contexts.append(browser.new_context(**settings))
+        contexts[-1].set_offline(address.startswith("file:"))
+        tab = contexts[-1].new_page()
+        tab.set_default_timeout(30_000)
+        watch(tab, requests, complaints)
+        tab.add_init_script(
+            "document.addEventListener('securitypolicyviolation', e => console.log(e.violatedDirective))"
+        )
+        tab.goto(address + link)
+        tab.locator(".text .token").first.wait_for()
+        return tab
+
+    yield opener
+    for context in contexts:
+        context.close()
+    assert {url.split("#")[0].rsplit("/", 1)[-1] for url in requests} <= {"page.html"}
+    assert complaints == []
+
+
+def shows(tab: Any, words: list[str]) -> None:
+    """Wait until the words of the text are these."""
+    from playwright.sync_api import expect
+
+    expect(tab.locator(".text .tokens").first.locator("bdi")).to_have_text(words)
+
+
+def shares(tab: Any) -> dict[str, float]:
+    names = tab.locator(".prediction li .name").all_inner_texts()
+    numbers = tab.locator(".prediction li .number").all_inner_texts()
+    return {name: float(text[:5]) for name, text in zip(names, numbers, strict=True)}
+
+
+def expected(run: Run, text: str) -> dict[str, float]:
+    (prediction,) = run.predict([text])
+    return prediction.probabilities
+
+
+# --- the same answers ---
+
+
+def test_tokens_logits_maps_and_contributions_are_those_of_python(browser: Any, run: Run) -> None:
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.evaluate(f"{bundled('classifier.js')};window.Reader = modules.classifier.Classifier;0")
+        tab.evaluate("async it => (window.classifier = await Reader.open(it))", live_content(run))
+        for text in TEXTS:
+            limit, readout = run.config.data.max_length, readout_position(run.model)
+            probe = make_probe(run.tokenizer, (text,), None, limit, run.evidence, readout)
+            for ablations in ([], [["0,1", "zero"], ["1,2", "uniform"], ["1,0", "zero"]]):
+                found = tab.evaluate(READ, [[text], ablations])
+                assert found["tokens"] == probe.text.tokens
+                arrays = {
+                    name: np.array(values, np.float32).reshape(shape)
+                    for name, shape, values in found["arrays"]
+                }
+                names = list(headed_layers(run.model))
+                changes: Any = {(names[int(key[0])], int(key[2])): kind for key, kind in ablations}
+                with torch.no_grad(), intervene(run.model, changes):
+                    logits = run.model(*probe.batch.inputs)[0]
+                np.testing.assert_allclose(found["logits"], logits, atol=1e-4)
+                cells = np.nansum(arrays["contributions/tokens"], axis=(0, 1, 2))
+                total = cells + arrays["contributions/feedforward"].sum(axis=0)
+                total += arrays["contributions/bias"]
+                order = arrays["contributions/classes"].astype(int)
+                np.testing.assert_allclose(
+                    total, logits.numpy()[order] / run.temperature, atol=1e-4
+                )
+                if not ablations:
+                    output = run_probe(run.model, probe, run.labels, run.objective, run.temperature)
+                    for at in range(len(names)):
+                        for name in ("weights", "value_norms"):
+                            own = f"layer_{at}/{name}"
+                            np.testing.assert_allclose(arrays[own], output.arrays[own], atol=1e-4)
+
+
+def test_what_javascript_cannot_compute_is_rejected_by_name(
+    tmp_path_factory: pytest.TempPathFactory, run: Run, tmp_path: Path
+) -> None:
+    of_pairs = once(
+        tmp_path_factory, "of_pairs", lambda folder: configured(folder, pairs(), max_epochs=1)
+    )
+    config = PageConfig(run=str(of_pairs.folder), output=str(tmp_path / "p.html"), examples=0)
+    with pytest.raises(RunError, match="cannot run inside a page: "):
+        page(config)
+    assert not (tmp_path / "p.html").exists()
+    with pytest.raises(NotLive, match="max_mb: expected at least"):
+        live_html(run, max_mb=0.01)
+
+
+def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
+    trained: Trained, tmp_path: Path, open_page: Opener
+) -> None:
+    path = page(PageConfig(run=str(trained.folder), output=str(tmp_path / "a.html"), examples=6))
+    tab = open_page(path.read_text("utf-8"))
+    options = tab.locator(".choose-example option").all_inner_texts()
+    assert len(options) >= 3
+    tab.locator(".choose-example").select_option("1")
+    assert "true label" in tab.locator(".prediction h2").inner_text()
+    folder = trained.copy(tmp_path)
+    text = "a lovely film"
+    config = InspectConfig(run=str(folder), text=text, output=str(tmp_path / "b.html"))
+    tab = open_page(inspect(config).read_text("utf-8"))
+    assert tab.locator("textarea").input_value() == text
+    assert "enough" in tab.locator(".answer").inner_text() or tab.locator(".answer").is_visible()
+    view = load_run(trained.folder).show(text)
+    assert "wasm-unsafe-eval" in view.html
+    assert view.tokens[1:4] == ["a", "lovely", "film"]
+
+
+# --- what its reader does ---
+
+
+def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
+    open_page: Opener, run: Run
+) -> None:
+    tab = open_page(live_html(run, ["a kind day"]))
+    shows(tab, ["[CLS]", "a", "kind", "day", "[SEP]"])
+    box = tab.locator("textarea")
+    box.press("End")
+    tab.keyboard.type(" and a cruel cold book")
+    words = ["[CLS]", *box.input_value().split(), "[SEP]"]
+    shows(tab, words)
+    for name, share in expected(run, box.input_value()).items():
+        assert shares(tab)[name] == pytest.approx(share, abs=6e-4)
+    box.evaluate("node => node.dispatchEvent(new CompositionEvent('compositionstart'))")
+    tab.evaluate(TYPE, "にほ")
+    tab.wait_for_timeout(100)
+    shows(tab, words)
+    tab.evaluate(TYPE, "日本語の映画")
+    box.evaluate("node => node.dispatchEvent(new CompositionEvent('compositionend'))")
+    tab.locator(".notes >> text=8 tokens").wait_for()
+    assert box.get_attribute("lang") == "ja"
+
+
+def test_heads_are_ablated_in_any_combination_by_mouse_and_by_key(
+    open_page: Opener, run: Run
+) -> None:
+    text = "a lovely film"
+    tab = open_page(live_html(run, [text]))
+    before = shares(tab)
+    first = tab.locator(".head-switch").first
+    first.click()
+    assert first.get_attribute("data-state") == "zero"
+    tab.locator(".prediction .changed").first.wait_for()
+    first.click()
+    assert first.get_attribute("data-state") == "uniform" or "average" in first.inner_text()
+    for switch in tab.locator(".head-switch").all()[1:]:
+        switch.click()
+    tab.locator("h1").click()
+    tab.keyboard.press("a")  # all on
+    tab.locator(".prediction .changed").first.wait_for(state="detached")
+    assert shares(tab) == before
+    tab.keyboard.press("o")
+    tab.locator(".prediction .changed").first.wait_for()
+    tab.keyboard.press("/")
+    assert tab.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    tab.keyboard.type("o k a")  # in the box these are letters
+    shows(tab, ["[CLS]", "o", "k", "a", "[SEP]"])
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("document.activeElement.tagName") == "BODY"
+
+
+def test_a_text_is_kept_and_compared_with_one_of_other_words(open_page: Opener, run: Run) -> None:
+    tab = open_page(live_html(run, ["it was a lovely day"]))
+    tab.locator("h1").click()
+    tab.keyboard.press("k")
+    tab.evaluate(TYPE, "it was a very very awful day")
+    kept = tab.locator(".beside .token bdi")
+    assert kept.all_inner_texts() == ["[CLS]", "it", "was", "a", "lovely", "day", "[SEP]"]
+    tab.locator(".prediction .change.more, .prediction .change.less").first.wait_for()
+    tab.locator(".box .choose-compare-view").select_option("difference")
+    assert tab.locator(".text h2").inner_text().startswith("What changes for ")
+    # The difference of the sums is the difference of the log-odds of the shown classes.
+    odds = {}
+    for text in ("it was a lovely day", "it was a very very awful day"):
+        odds[text] = expected(run, text)
+    names = tab.locator(".sum .class-name").all_inner_texts()
+    ratio = [np.log(each[names[0]] / each[names[1]]) for each in odds.values()]
+    shown = float(tab.locator(".sum").inner_text().split(" = ")[1].split()[0].replace("−", "-"))
+    assert shown == pytest.approx(ratio[1] - ratio[0], abs=0.02)
+    tab.keyboard.press("k")
+    tab.locator(".kept-text").wait_for(state="hidden")
+
+
+def test_a_link_opens_the_same_text_and_view(open_page: Opener, run: Run) -> None:
+    content = live_html(run, ["a lovely film"])
+    tab = open_page(content)
+    tab.evaluate(TYPE, "quite & dark #100% 映画")
+    tab.locator(".head-switch").nth(4).click()
+    tab.locator(".prediction .changed").first.wait_for()
+    tab.get_by_text("Copy link").click()
+    tab.wait_for_function("location.hash.length > 1")
+    link = tab.evaluate("location.hash")
+    other = open_page(content, link)
+    other.locator(".prediction .changed").first.wait_for()
+    assert other.locator("textarea").input_value() == "quite & dark #100% 映画"
+    assert other.locator(".head-switch").nth(4).get_attribute("data-state") == "zero"
+    assert shares(other) == shares(tab)
+    tab.evaluate(TYPE, "word " * 3000)
+    tab.get_by_text("Copy link").click()
+    assert "too long for a link" in tab.locator(".notes").inner_text()
+    open_page(content, "#text=a&heads=9.9z%20x&layer=99&only=1e3&class=77&view=no")
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_hostile_texts_and_names_stay_text_in_a_window_of_any_size(
+    open_page: Opener, run: Run, width: int, scheme: str
+) -> None:
+    hostile = replace(run, labels=[f"{HOSTILE}{number}" for number in range(len(run.labels))])
+    examples = [Example("wrong", HOSTILE, [f"{HOSTILE} </script><script>alert(1)</script>"])]
+    content = live_html(hostile, [HOSTILE + "x" * 300], examples=examples)
+    tab = open_page(
+        content,
+        color_scheme=scheme,
+        viewport={"width": width, "height": 844},
+        has_touch=width < 400,
+    )
+    tab.evaluate("document.querySelectorAll('details').forEach(it => (it.open = true))")
+    tab.locator(".choose-example").select_option("0")
+    tab.get_by_text("Keep beside").click()
+    assert tab.locator("img").count() == 0
+    assert tab.title().startswith("Type a text")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_it_works_over_http(open_page: Opener, run: Run, tmp_path: Path) -> None:
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    handler.log_message = lambda *_: None  # type: ignore[attr-defined]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/page.html"
+        tab = open_page(live_html(run, ["a lovely film"], dtype="float16"), address=address)
+        shows(tab, ["[CLS]", "a", "lovely", "film", "[SEP]"])
+        assert "float16" in tab.locator(".notes").inner_text()
+        server.shutdown()
