@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HELPERS = ("run_differences", "side_by_side")
+HELPERS = ("label_file", "run_differences", "side_by_side")
 BENCHMARKS = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {*HELPERS})
 TINY = ["--size", "tiny", "--rounds", "1"]
 needs_transformers = pytest.mark.skipif(
@@ -91,12 +91,12 @@ def test_training_beside_bert() -> None:
 @pytest.mark.slow
 @needs_transformers
 def test_prediction_beside_a_pipeline() -> None:
-    ((_, pipeline, longest_first, *ours),) = tables(run("predict", *TINY, "--texts", "12"))
+    ((_, pipeline, *others),) = tables(run("predict", *TINY, "--texts", "12"))
     assert pipeline[2] == "1.00 (1.00 to 1.00)"
-    assert ours
-    for row in (longest_first, *ours):
+    assert [row[0].split(",")[0] for row in others[1:3]] == ["headscope predict", "classify.py"]
+    for row in others:
         assert min(numbers(row[1:])) > 0
-        assert len(numbers(row[1:])) == 2
+        assert len(numbers(row[1:])) == 5
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ most to the log-odds of the likeliest class, in nats.
 """
 
 import json
+import os
 import re
 import sys
 import unicodedata
@@ -51,13 +52,14 @@ class Word(NamedTuple):
 class Classifier:
     """An exported folder: model.onnx, tokenizer.json and, if the model reads n-grams, evidence.npy.
 
-    `threads` is how many compute; None: as many as the machine has cores.
+    `threads` is how many compute; None: OMP_NUM_THREADS, or as many as the machine has cores.
     """
 
     def __init__(self, folder: str | Path = ".", threads: int | None = None) -> None:
         folder = Path(folder)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or 0
+        default = os.environ.get("OMP_NUM_THREADS", "")
+        options.intra_op_num_threads = threads or (int(default) if default.isdecimal() else 0)
         model = str(folder / "model.onnx")
         self.session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
         properties = self.session.get_modelmeta().custom_metadata_map
@@ -238,7 +240,8 @@ def main(arguments: Sequence[str]) -> None:
         with open(path, encoding="utf-8-sig", newline="") as source:  # noqa: PTH123
             texts = read(source, columns, "".join(arguments).endswith(".jsonl"))
             while window := list(islice(texts, TEXTS_AT_ONCE)):
-                for parts, answer in zip(window, classifier.predict(window), strict=True):  # type: ignore[arg-type]
+                answers = classifier.predict(window)  # type: ignore[arg-type]
+                for parts, answer in zip(window, answers, strict=True):
                     row = dict(zip(columns, parts, strict=True)) | answer
                     line = json.dumps(row, ensure_ascii=False)
                     print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))

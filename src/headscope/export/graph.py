@@ -30,7 +30,8 @@ PROPERTY = "headscope"  # of the model's metadata: what the front end needs to k
 PACKAGES = ("onnx", "onnxscript")
 NOISY = ("torch.onnx._internal.exporter._registration", "onnxscript.optimizer._constant_folding")
 # Of the example that is traced: all different, or two sizes would be taken for one.
-B, T, M = 5, 3, 7
+SHAPE = (5, 3)  # texts, tokens
+NUM_NGRAMS = 7
 
 
 class Graph(nn.Module):
@@ -105,14 +106,13 @@ def write_onnx(
         "temperature": run.temperature,
         "sha256": files or {},
     }
-    shape = (B, T)
-    inputs = {"input_ids": torch.ones(shape, dtype=torch.long)}
-    inputs["attention_mask"] = torch.ones(shape, dtype=torch.long)
+    inputs = {"input_ids": torch.ones(SHAPE, dtype=torch.long)}
+    inputs["attention_mask"] = torch.ones(SHAPE, dtype=torch.long)
     if data.text_pair_column:
-        inputs["token_type_ids"] = torch.zeros(shape, dtype=torch.long)
+        inputs["token_type_ids"] = torch.zeros(SHAPE, dtype=torch.long)
     if run.evidence is not None:
-        inputs["ngram_ids"] = torch.zeros(M, dtype=torch.long)
-        inputs["ngram_places"] = torch.arange(M)
+        inputs["ngram_ids"] = torch.zeros(NUM_NGRAMS, dtype=torch.long)
+        inputs["ngram_places"] = torch.arange(NUM_NGRAMS)
     sizes = {
         name: dict.fromkeys(range(tensor.dim()), torch.export.Dim.DYNAMIC)
         for name, tensor in inputs.items()
