@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "proof": {"attention", "model", "heads"},
     "prediction": {"model", "data"},
     "manifest": {"model"},
+    "abstaining": {"data", "run_folder"},
     "run_folder": {"model", "data", "prediction", "manifest"},
     "run": {
         "attention",
@@ -38,6 +39,7 @@ MAY_IMPORT = {
         "prediction",
         "manifest",
         "run_folder",
+        "abstaining",
         "live",
     },
     "live": {"model", "data", "heads", "record", "tab", "run", "run_folder"},
@@ -53,8 +55,10 @@ MAY_IMPORT = {
         "manifest",
         "run",
         "run_folder",
+        "abstaining",
     },
     "cli": {
+        "abstaining",
         "export",
         "attention",
         "model",

@@ -143,6 +143,16 @@ class PredictConfig(Settings):
     reasons: bool = Field(
         default=False, description="add a column with the words that decided; texts run one by one"
     )
+    min_confidence: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description="abstain below this probability, and on texts unlike those of training: the "
+        "prediction is empty, the column abstained says why",
+    )
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="abstain below the probability from which this share of the validation texts "
+        "was right, and on texts unlike those of training",
+    )
     tokens_per_batch: Count | None = Field(
         default=None,
         description="tokens per batch, padding included; null: 2048 on a CPU, else 65536",
@@ -158,6 +168,8 @@ class PredictConfig(Settings):
             yield "input", "csv, tsv, jsonl, json or lines", "convert it to one of them"
         if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
             yield "output", "a name that ends in .csv or .jsonl, or - for standard output"
+        if self.min_confidence is not None and self.target_accuracy is not None:
+            yield "target_accuracy", "null with min_confidence", "give one of the two"
         yield from format_conflicts(self.encoding, self.separator, "")
 
     def absent(self) -> Iterator[str]:

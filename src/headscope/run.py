@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from headscope.abstaining import Familiarity, load_familiarity
 from headscope.config import TrainConfig
-from headscope.data.batching import TextBatches, encode_texts, moved
+from headscope.data.batching import EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import NotLive, RunError, listed
@@ -61,10 +63,12 @@ class Prediction:
     Attributes:
         labels: the predicted classes, by name: one, or with data.multi_label any number.
         probabilities: of each class, by name.
+        is_unfamiliar: whether the text is unlike those of training: `Familiarity`.
     """
 
     labels: list[str]
     probabilities: dict[str, float]
+    is_unfamiliar: bool = False
 
     @property
     def label(self) -> str:
@@ -87,6 +91,7 @@ class Run:
         objective: single-label, or multi-label with a threshold for each class.
         temperature: divides the logits before they become probabilities.
         evidence: the known n-grams.
+        familiarity: tells texts unlike those of training; None in older runs.
     """
 
     folder: Path
@@ -97,6 +102,7 @@ class Run:
     objective: Objective = ONE_CLASS
     temperature: float = 1.0
     evidence: EvidenceVocabulary | None = None
+    familiarity: Familiarity | None = None
 
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
@@ -127,9 +133,10 @@ class Run:
         parts = self._parts(texts)
         if not parts:
             return []
+        encoded = encode_texts(self.tokenizer, parts, self.evidence)
         shares = probabilities(
             self.model,
-            encode_texts(self.tokenizer, parts, self.evidence),
+            encoded,
             tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536),
             self.device,
             objective=self.objective,
@@ -137,10 +144,18 @@ class Run:
         )
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
         predictions = []
-        for answer, row in zip(answers, shares.tolist(), strict=True):
+        is_unfamiliar = self.is_unfamiliar(encoded).tolist()
+        for answer, row, is_odd in zip(answers, shares.tolist(), is_unfamiliar, strict=True):
             labels = [answer] if isinstance(answer, str) else answer
-            predictions.append(Prediction(labels, dict(zip(self.labels, row, strict=True))))
+            by_name = dict(zip(self.labels, row, strict=True))
+            predictions.append(Prediction(labels, by_name, is_odd))
         return predictions
+
+    def is_unfamiliar(self, texts: EncodedTexts) -> Bool[np.ndarray, " N"]:
+        """Return which texts are unlike those of training; none if the run is an older one."""
+        if self.familiarity is None:
+            return np.zeros(len(texts.lengths), bool)
+        return self.familiarity.is_unfamiliar(texts)
 
     def maps(self, texts: Sequence[TextOrPair]) -> list[dict[str, Float[Tensor, "H Q K"]]]:
         """Return the attention weights of each text, in order: layer name -> [head, query, key].
@@ -254,4 +269,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     objective = load_objective(folder, config, labels)
     temperature = load_temperature(folder)
     note_edits(folder, manifest, labels, objective, temperature)
-    return Run(folder, config, tokenizer, labels, model, objective, temperature, evidence)
+    familiarity = load_familiarity(folder, tokenizer)
+    return Run(
+        folder, config, tokenizer, labels, model, objective, temperature, evidence, familiarity
+    )

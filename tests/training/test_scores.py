@@ -190,6 +190,14 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
         (scalar,) = events.Scalars(f"test/calibrated/{name}")
         assert scalar.value == pytest.approx(getattr(tempered, name), abs=1e-6)
     assert len(events.Images("test/reliability")) == 1
+    selective = metrics["selective"]
+    assert selective["accuracy by coverage"]["1.0"] == pytest.approx(report.test.accuracy, abs=1e-6)
+    assert events.Scalars("test/aurc")[0].value == pytest.approx(selective["aurc"])
+    assert "AURC" in mistaken.screen
+    run = load_run(report.folder)
+    assert [
+        each.is_unfamiliar for each in run.predict(["это другой язык", "これは日本語です"])
+    ] == [True, True]
 
 
 @pytest.mark.parametrize(("factor", "wanted"), [(1.0, False), (0.3, True), (3.0, True)])

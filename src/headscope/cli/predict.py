@@ -24,10 +24,19 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from headscope.abstaining import chosen_confidence, reasons_to_abstain
 from headscope.command_settings import PredictConfig
 from headscope.data.batching import EncodedTexts, encode_texts
 from headscope.data.rows import Row, is_blank, read_rows
-from headscope.errors import ConfigError, DataError, RunError, listed, printable, separator_hint
+from headscope.errors import (
+    ConfigError,
+    DataError,
+    RunError,
+    listed,
+    printable,
+    separator_hint,
+    warn,
+)
 from headscope.files import replacing
 from headscope.heads.contributions import ONLY_FIRST, has_contributions
 from headscope.model.objective import ONE_CLASS, Objective
@@ -37,7 +46,8 @@ from headscope.terminal import terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
-REASONS = "reasons"  # the column
+REASONS = "reasons"  # columns
+ABSTAINED = "abstained"
 WORDS_OF_REASON = 5
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows: its memory is bounded too
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
@@ -55,8 +65,9 @@ def predict(config: PredictConfig) -> int:
 
     Where a text has any number of labels, prediction is a list of them; in a csv file they are
     joined as in the data. Columns of the input that have these names are kept as input_prediction
-    and so on. With `reasons`, a column has the words that add most to the log-odds of the
-    prediction against the runner-up, in nats: `Run.explain`.
+    and so on. With `min_confidence` or `target_accuracy` the prediction is empty where the column
+    `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column has the words that
+    add most to the log-odds of the prediction against the runner-up, in nats: `Run.explain`.
 
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
@@ -65,6 +76,7 @@ def predict(config: PredictConfig) -> int:
     run = load_run(Path(config.run))
     if config.reasons and not has_contributions(run.model):
         raise ConfigError(f"reasons: {ONLY_FIRST}; {run.folder} was trained with another")
+    least = _least_confidence(config, run)
     data = run.config.data
     device = best_device(config.accelerator)
     tokens_per_batch = config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536)
@@ -84,7 +96,10 @@ def predict(config: PredictConfig) -> int:
     bar = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
     num_rows = 0
     num_blank = 0
-    added = [*added_columns(run.labels), *[REASONS] * config.reasons]
+    num_unfamiliar = 0
+    num_abstained = 0
+    added = [*added_columns(run.labels), *[ABSTAINED] * (least is not None)]
+    added += [REASONS] * config.reasons
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
         row_writer(config.output, [*columns, *added]) as write,
@@ -96,6 +111,7 @@ def predict(config: PredictConfig) -> int:
             return encode_texts(run.tokenizer, texts, run.evidence)
 
         def answer(rows: list[Row], texts: EncodedTexts) -> None:
+            nonlocal num_unfamiliar, num_abstained
             shares = probabilities(
                 run.model,
                 texts,
@@ -107,11 +123,17 @@ def predict(config: PredictConfig) -> int:
             )
             if not shares.isfinite().all():
                 raise RunError(f"run={run.folder}: its weights are damaged: probabilities are NaN")
-            reasons = None
+            is_unfamiliar = run.is_unfamiliar(texts)
+            num_unfamiliar += int(is_unfamiliar.sum())
+            more: dict[str, Sequence[str]] = {}
+            if least is not None:
+                confidence = shares.max(dim=-1).values.numpy()
+                more[ABSTAINED] = reasons_to_abstain(confidence, is_unfamiliar, least)
+                num_abstained += sum(map(bool, more[ABSTAINED]))
             if config.reasons:
                 pairs = zip(rows, shares, strict=True)
-                reasons = [_reason(run, row, columns, each) for row, each in pairs]
-            for row in labelled(rows, shares, run.labels, run.objective, join, reasons):
+                more[REASONS] = [_reason(run, row, columns, each) for row, each in pairs]
+            for row in labelled(rows, shares, run.labels, run.objective, join, more):
                 write(row)
             progress.advance(task, len(rows))
 
@@ -125,11 +147,34 @@ def predict(config: PredictConfig) -> int:
         windows.finish()
     if num_blank:
         say(f"note: {num_blank} of {num_rows} texts are empty; they get the prediction for no text")
+    if least is not None:
+        say(
+            f"abstained on {num_abstained} of {num_rows} texts, {num_unfamiliar} of them unfamiliar"
+        )
+    elif num_unfamiliar:
+        say(
+            f"note: {num_unfamiliar} of {num_rows} texts are unlike those of training; "
+            "min_confidence=... or target_accuracy=... leaves them without a label"
+        )
     if config.output != "-":
         say(f"{num_rows} texts labelled: {config.output}")
     elif num_rows == 0:
         say("0 texts")
     return num_rows
+
+
+def _least_confidence(config: PredictConfig, run: Run) -> float | None:
+    """Return the probability below which a text gets no label; None if all get one."""
+    if config.min_confidence is None and config.target_accuracy is None:
+        return None
+    key = "min_confidence" if config.target_accuracy is None else "target_accuracy"
+    if run.config.data.multi_label:
+        raise ConfigError(f"{key}: expected a run with one label a text; {run.folder} has several")
+    if run.familiarity is None:
+        warn(f"run={run.folder}: is an older run, which cannot tell texts unlike those of training")
+    if config.target_accuracy is None:
+        return config.min_confidence
+    return chosen_confidence(run.folder, config.target_accuracy)
 
 
 def _reason(run: Run, row: Row, columns: Sequence[str], shares: Tensor) -> str:
@@ -210,19 +255,23 @@ def labelled(
     labels: list[str],
     objective: Objective = ONE_CLASS,
     join: Callable[[list[str]], str] | None = None,
-    reasons: list[str] | None = None,
+    more: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows with their prediction and probabilities, rounded to 6 digits, and reasons."""
+    """Yield the rows with prediction, probabilities, rounded to 6 digits, and more columns."""
     names = added_columns(labels)
-    more = [{}] * len(rows) if reasons is None else [{REASONS: reason} for reason in reasons]
-    taken = [*names, *more[0]] if more else names
+    more = more or {}
+    taken = [*names, *more]
     rounded = shares.double().numpy().round(6).tolist()
     predictions = objective.names(objective.predicted(shares), labels)
-    for row, prediction, values, reason in zip(rows, predictions, rounded, more, strict=True):
+    triples = zip(rows, predictions, rounded, strict=True)
+    for number, (row, prediction, values) in enumerate(triples):
         if join is not None and isinstance(prediction, list):
             prediction = join(prediction)
+        others = {name: column[number] for name, column in more.items()}
+        if others.get(ABSTAINED):
+            prediction = ""
         answer = dict(zip(names, [prediction, *values], strict=True))
-        yield _renamed(row, taken) | answer | reason
+        yield _renamed(row, taken) | answer | others
 
 
 def _renamed(row: Row, taken: Sequence[str]) -> Row:

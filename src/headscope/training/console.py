@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from headscope.abstaining import selective_line
 from headscope.errors import listed
 from headscope.record.contributions import signed
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
@@ -111,6 +112,8 @@ def show_report(console: Console, report: Report) -> None:
         _line(console, other.sentence())
     if report.calibration is not None and report.temperature == 1:
         _line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
+    if report.selective is not None:
+        _line(console, selective_line(report.selective))
     show_confusion(console, report.labels, report.test)
     if ABLATION in facts:
         _line(console, facts[HEADLINE])

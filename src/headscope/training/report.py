@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from headscope.abstaining import FAMILIAR, SELECTIVE, Limits
 from headscope.config import TrainConfig
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.run_folder import METRICS, save_json
@@ -51,6 +52,8 @@ class Report:
             regression, and "control", the network with averages in place of attention.
         calibration: the temperature, and what it changes; None with data.multi_label.
         most_wrong: the page of the most misclassified texts, if there are any.
+        selective: accuracy by coverage; None with data.multi_label.
+        familiar: the limits of familiar texts.
         facts_of_data: sizes, truncation, padding.
         facts_of_training: steps, parameters, precision, what heads do.
         seconds: the time of each part.
@@ -67,6 +70,8 @@ class Report:
     compared: dict[str, Compared] = field(default_factory=dict)
     calibration: Calibration | None = None
     most_wrong: Path | None = None
+    selective: dict[str, Any] | None = None
+    familiar: Limits | None = None
     facts_of_data: dict[str, Any] = field(default_factory=dict)
     facts_of_training: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -95,6 +100,8 @@ class Report:
             "control": None,
             **compared,
             "calibration": self.calibration.content() if self.calibration else None,
+            SELECTIVE: self.selective,
+            FAMILIAR: self.familiar and asdict(self.familiar),
             "labels": self.labels,
             "training": self.facts_of_training,
             "data": self.facts_of_data,
@@ -141,6 +148,8 @@ def write_summaries(writer: SummaryWriter, report: Report) -> None:
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)
+    if report.selective is not None:
+        writer.add_scalar("test/aurc", report.selective["aurc"], step)
     if report.calibration is not None:
         _write_calibration(writer, report, report.calibration, step)
 

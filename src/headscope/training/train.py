@@ -23,6 +23,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
+from headscope.abstaining import limits_of
 from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
@@ -92,7 +93,7 @@ from headscope.training.resume import (
     check_progress,
     resume_point,
 )
-from headscope.training.scores import best_thresholds, calibrate, scores
+from headscope.training.scores import best_thresholds, calibrate, scores, selective
 
 SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
 
@@ -471,6 +472,8 @@ def _evaluate(
         with _timed(seconds, "calibration"):
             calibration = calibrate(folder, *validation)
             report.calibration = calibration.with_split("test", logits, targets)
+        report.selective = selective((logits, targets), validation, report.temperature)
+    report.familiar = limits_of(data.tokenizer, data.encoded["validation"])
     return report
 
 
