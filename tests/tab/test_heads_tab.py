@@ -556,7 +556,8 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> No
 
 
 def test_no_module_writes_markup_or_names_another_place() -> None:
-    sources = sorted((Path(__file__).parents[2] / "src/headscope/tab/static").iterdir())
+    package = Path(__file__).parents[2] / "src/headscope"
+    sources = sorted([*(package / "tab/static").iterdir(), *(package / "live/static").iterdir()])
     assert {"index.js", "heads.css"} < {path.name for path in sources}
     markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?:"
     for path in sources:

@@ -46,7 +46,8 @@ function numbered(words, tokens) {
     const isSame = (other) => other?.start === words[at].start && other.end === words[at].end;
     repeats = isSame(words[at - 1]) ? repeats + 1 : 1;
     const isOne = repeats === 1 && !isSame(words[at + 1]);
-    return isOne ? token : token + String(repeats).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
+    const number = String(repeats).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
+    return isOne ? token : token + number;
   });
 }
 

@@ -107,7 +107,7 @@ export class HeadView {
     this.readout = element("p", { class: "readout", "aria-live": "polite" });
     this.quadrants = element("div", "shares");
     this.row = new TokenRow(store, "Words by the weight that the head gives them");
-    this.rowNote = element("p", "lines-note");
+    this.rowNote = element("p", "row-note");
     this.read = element("div", "read-row", this.row.root, this.rowNote);
     const content = [this.readout, this.quadrants, this.read, this.scroll, this.lines.root];
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);

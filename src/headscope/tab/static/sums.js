@@ -138,7 +138,8 @@ export class PredictionView {
       const node = barLine(name, share, share.toFixed(3));
       if (reference !== null) {
         const change = share - reference.probabilities[place];
-        const kind = Math.abs(change) < 0.0005 ? "change" : `change ${change < 0 ? "less" : "more"}`;
+        let kind = change < 0 ? "change less" : "change more";
+        if (Math.abs(change) < 0.0005) kind = "change";
         node.lastChild.append(element("span", kind, ` ${formatSigned(change, 3)}`));
         node.classList.add("changed");
       }
