@@ -207,7 +207,8 @@ class Run:
         larger network runs: `headscope page`.
         """
         # Imported here: predicting does without what they import.
-        from headscope.heads.report import make_probe, readout_position, run_probe
+        from headscope.heads.capture import readout_position
+        from headscope.heads.report import make_probe, run_probe
         from headscope.heads.show import head_view
         from headscope.live.page import live_html
 

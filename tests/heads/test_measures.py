@@ -192,6 +192,29 @@ def test_a_head_that_looks_at_the_token_before() -> None:
     assert positional(PREVIOUS) == 1  # the first token, which has none before it, need not agree
 
 
+def test_of_a_layer_that_is_read_at_cls_its_row_alone_counts() -> None:
+    """Whatever the other rows are: of a text with padding as of one without."""
+    row = torch.tensor([0.1, 0.5, 0.1, 0.2, 0.1])
+    padded = torch.cat([row, torch.zeros(2)])[None, None, None]  # [1, 1, 1, T]
+    padding = (torch.arange(T) >= 5)[None]
+    ids = torch.tensor([[2, 5, 6, 7, 3, 0, 0]])
+    tokens = SPECIAL.tokens_of(ids, pairs=False)
+    measures = HeadStatistics(MEASURES | RARE_MEASURES, ALL_TOKEN_MEASURES)
+    found = measures.update("layer", padded, padding, tokens)
+    short = row[None, None, None]
+    short_tokens = SPECIAL.tokens_of(ids[:, :5], pairs=False)
+    for name, values in measures.update("layer", short, None, short_tokens).items():
+        torch.testing.assert_close(found[name], values)
+    known = {name: values.item() for name, values in found.items()}
+    assert known["mean_distance"] == pytest.approx(0.5 + 0.2 + 0.6 + 0.4)
+    expected = {"self": 0.1, "first": 0.1, "next": 0.5, "previous": 0, "last": 0.1}
+    expected |= {"separator": 0.1, "same_token": 0, "position_only": 0}
+    assert {name: known[name] for name in expected} == pytest.approx(expected)
+    assert role(known)[0] == "next token"
+    pairs = SPECIAL.tokens_of(ids, pairs=True)
+    assert crossing_mass(padded, padding, pairs).item() == 0  # [CLS] is of neither text
+
+
 def test_heads_that_look_at_the_token_after_at_the_first_and_at_the_last() -> None:
     assert numbers(looking_at([1, 2, 3, 4, 5, 6, 6]))["next"] == pytest.approx(1)
     first, last = looking_at([0] * T), looking_at([T - 1] * T)

@@ -19,6 +19,7 @@ from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, NotLive, listed
+from headscope.heads.capture import readout_position
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
 from headscope.heads.lightning_callback import write_output
@@ -31,7 +32,6 @@ from headscope.heads.report import (
     head_report,
     make_probe,
     new_recorder,
-    readout_position,
     record_study,
     run_probe,
     text_numbers,

@@ -23,6 +23,7 @@ from headscope.attention.functional import ALL, AttentionCall, ObservedAttention
 from headscope.attention.multi_head import HeadedAttention, Intervention, MultiHeadAttention
 from headscope.data.batching import Batch, moved
 from headscope.heads.transformers_models import observe_transformers, transformers_models
+from headscope.model.pooling import Pooler, first_pooling
 
 LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name
 Kind = type[Any] | tuple[type[Any], ...]
@@ -212,6 +213,25 @@ def _find_layers(model: Any) -> dict[str, TransformersLayer]:
     with eval_mode(model), torch.no_grad(), observe_transformers(model, note):
         model.base_model(**inputs)  # a classifier's head may ask for more of a text, as BART's does
     return layers
+
+
+def readout_position(model: nn.Module) -> int | None:
+    """Return the position that a classifier reads: 0, that of [CLS]; None if it reads all."""
+    pool = getattr(model, "pool", None)
+    if pool is first_pooling or isinstance(pool, Pooler):
+        return 0
+    position = getattr(model, "readout_position", None)
+    return position if isinstance(position, int) else None
+
+
+def read_at_first(model: nn.Module) -> frozenset[str]:
+    """Return the names of the layers whose map is read in its first row alone, that of [CLS].
+
+    It is the last layer of a classifier that reads out there, wherever in the model it stands.
+    """
+    if not any(readout_position(module) == 0 for module in model.modules()):
+        return frozenset()
+    return frozenset(list(headed_layers(model))[-1:])
 
 
 # Intervening

@@ -27,6 +27,7 @@ from headscope.heads.capture import (
     device_of,
     eval_mode,
     headed_layers,
+    read_at_first,
     repeat_batch,
 )
 from headscope.heads.contributions import (
@@ -77,11 +78,11 @@ def faithfulness(
     Where contributions are exact, so are the tokens that contribute most over all heads; `more`
     has further choosers by name.
 
-    A head ranks tokens by the mass that they receive from it, the mean over queries, and so does
-    rollout, whatever the pooling; gradient x input by |sum_d e_d dlog p / de_d| at a token's
-    embedding e, what the first nn.Embedding gives, p being the probability of the predicted class,
-    the likeliest one. Of n tokens ceil(share * n) are chosen, but never all. Means are over the
-    shares; the paper divides by one more, for the bin of no tokens.
+    A head ranks tokens by the mass that they receive from it, the mean over queries, of [CLS] alone
+    where no other is read, and so does rollout; gradient x input by |sum_d e_d dlog p / de_d| at a
+    token's embedding e, what the first nn.Embedding gives, p being the probability of the predicted
+    class, the likeliest one. Of n tokens ceil(share * n) are chosen, but never all. Means are over
+    the shares; the paper divides by one more, for the bin of no tokens.
 
     Texts with fewer than two tokens that are not special are left out; None if no text is left.
     Labels are not used. Fewer shares are faster: (0.2,) five times.
@@ -128,7 +129,9 @@ def _scores(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tenso
     (gradient,) = torch.autograd.grad(likeliest, vectors[0])
     saliency = (gradient * vectors[0].detach()).sum(dim=-1).abs()  # [B, T]
     rolled = rollout(list(maps.values()), padding)[:, None]  # [B, 1, T, T]
-    choosers = [*(maps[name] for name in headed_layers(model)), rolled]
+    read_at = read_at_first(model)
+    choosers = [maps[name][:, :, : 1 if name in read_at else None] for name in headed_layers(model)]
+    choosers.append(rolled[:, :, : 1 if read_at else None])
     masses = torch.cat([received(weights, padding) for weights in choosers], dim=1)  # [B, A + 1, T]
     return torch.cat([masses.transpose(0, 1), saliency[None]])
 
@@ -171,7 +174,7 @@ def received(maps: Maps, padding: Padding = None) -> Float[Tensor, "B H T"]:
     """Return r_j = mean_i a_ij over the queries that are tokens: the mass on each key."""
     if padding is None:
         return maps.mean(dim=-2)
-    tokens = (~padding).to(maps.dtype)[:, None, :, None]  # [B, 1, Q, 1]
+    tokens = (~padding[:, : maps.shape[-2]]).to(maps.dtype)[:, None, :, None]  # [B, 1, Q, 1]
     return (maps * tokens).sum(dim=-2) / tokens.sum(dim=-2).clamp(min=1)
 
 

@@ -22,7 +22,7 @@ from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.heads.capture import HEADED, capture, eval_mode, now, observe
+from headscope.heads.capture import HEADED, capture, eval_mode, now, observe, read_at_first
 from headscope.heads.measures import (
     POOLING_MEASURES,
     Examples,
@@ -288,6 +288,7 @@ class HeadStatsHook:
         self.pooling = HeadStatistics(POOLING_MEASURES)
         self.examples = Examples()
         self.before = before
+        self._read_at_first = read_at_first(model)
         self._stack = ExitStack()
         self._stack.enter_context(observe(model, self._measure, HEADED))
         self._stack.enter_context(observe(model, self._measure_pooling, ScoredAttention))
@@ -313,7 +314,10 @@ class HeadStatsHook:
             rows = self._measured[first : first + chunk]
             mask = None if padding is None else padding[rows]
             tokens = self._tokens.rows(rows)
-            values = self.statistics.update(layer, call.weights(rows), mask, tokens)
+            weights = call.weights(rows)
+            if layer in self._read_at_first:
+                weights = weights[:, :, :1]
+            values = self.statistics.update(layer, weights, mask, tokens)
             self.examples.update(layer, self._rows[rows], lengths[rows], values)
         self.seconds += now(call.like.device) - start
 

@@ -4,6 +4,9 @@ Each measure is a mean over the queries of a text, padding left out. a_ij is the
 gives to key j, n the number of tokens of a text, which stand before its padding. Keys that are
 padding have weight 0, as every layer here gives them. Masses and shares lie in [0, 1].
 
+Of a layer that is read at [CLS] alone (`headscope.heads.capture.read_at_first`) that one row
+counts, maps [B, H, 1, T]: nothing depends on the others.
+
 Shape letters: B texts, H heads, Q queries, T positions, N texts in all.
 """
 
@@ -15,7 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Maps = Float[Tensor, "B H Q T"]  # Q is T, but for a pooling, whose one query is no token
+# Queries are the first Q tokens: all of them, or [CLS] alone; a pooling's one query is no token
+Maps = Float[Tensor, "B H Q T"]
 Padding = Bool[Tensor, "B T"] | None
 PerText = Float[Tensor, "B H"]
 
@@ -90,7 +94,7 @@ def share_of_entropy(nats: PerText, padding: Padding, length: int) -> PerText:
 def mean_distance(maps: Maps, padding: Padding = None) -> PerText:
     """Return mean_i sum_j a_ij |i - j| in tokens: how far a head attends."""
     position = torch.arange(maps.shape[-1], device=maps.device, dtype=maps.dtype)
-    distance = (position[:, None] - position).abs()  # [T, T]
+    distance = (position[: maps.shape[-2], None] - position).abs()  # [Q, T]
     return mean_over_queries(torch.linalg.vecdot(maps, distance), padding)
 
 
@@ -111,7 +115,7 @@ def next_mass(maps: Maps, padding: Padding = None) -> PerText:
 
 def _mass_at(maps: Maps, padding: Padding, offset: int) -> PerText:
     """Return the mean weight on the token before (-1) or after (1), where there is one."""
-    values = maps.diagonal(offset=offset, dim1=-2, dim2=-1)  # [B, H, T - 1]
+    values = maps.diagonal(offset=offset, dim1=-2, dim2=-1)  # [B, H, T - 1], or fewer
     return mean_over_queries(values, None if padding is None else padding[:, 1:])
 
 
@@ -137,7 +141,8 @@ def separator_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
 
 def same_token_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     """Return mean_i sum_{j != i} a_ij [id_j = id_i]: other places of the same token."""
-    same = (tokens.token_ids[:, :, None] == tokens.token_ids[:, None]).to(maps.dtype)  # [B, T, T]
+    queries = tokens.token_ids[:, : maps.shape[-2], None]  # [B, Q, 1]
+    same = (queries == tokens.token_ids[:, None]).to(maps.dtype)  # [B, Q, T]
     same.diagonal(dim1=1, dim2=2).zero_()
     return mean_over_queries(torch.linalg.vecdot(maps, same[:, None]), padding)
 
@@ -152,9 +157,8 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     apart.
     """
     assert tokens.texts is not None, "crossing is a measure of pairs"
-    is_across = (
-        tokens.texts[:, :, None] + tokens.texts[:, None] == 1
-    )  # [B, T, T]: 0 and 1, never -1
+    queries = tokens.texts[:, : maps.shape[-2], None]  # [B, Q, 1]
+    is_across = queries + tokens.texts[:, None] == 1  # [B, Q, T]: 0 and 1, never -1
     outside = tokens.texts < 0 if padding is None else (tokens.texts < 0) | padding
     across = torch.linalg.vecdot(maps, is_across.to(maps.dtype)[:, None])
     return mean_over_queries(across, outside)
@@ -165,34 +169,36 @@ def position_only(maps: Maps, padding: Padding = None) -> PerText:
 
     It is 1 if one rule gives the largest weight for 90 % of the queries that it applies to: the
     first token, the last token, or a fixed offset j - i = o, which must apply to at least half of
-    the queries. Uniform rows count as misses. (Voita et al. 2019, Analyzing Multi-Head
-    Self-Attention, section 5.1, asks 90 % for the offsets -1 and +1.) Takes three times as long as
-    `mean_distance`.
+    the queries; where there is but one query, no offset counts. Uniform rows count as misses.
+    (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks 90 % for the offsets
+    -1 and +1.) Takes three times as long as `mean_distance`.
     """
     B, H, Q, T = maps.shape
     n = maps.new_full((B,), T) if padding is None else (~padding).sum(dim=-1).to(maps.dtype)  # [B]
     largest, key = maps.max(dim=-1)  # [B, H, Q] each
     counts = largest * n[:, None, None] > NOTICEABLE
     if padding is not None:
-        counts = counts & ~padding[:, None]
+        counts = counts & ~padding[:, None, :Q]
+    at_first = (counts & (key == 0)).sum(-1)  # [B, H]
+    at_last = (counts & (key == n[:, None, None] - 1)).sum(-1)
+    if Q == 1:
+        return (at_first | at_last).to(maps.dtype)
     offset = key - torch.arange(Q, device=maps.device) + T - 1  # 0 .. 2T - 2
     votes = maps.new_zeros(B, H, 2 * T - 1).scatter_add_(-1, offset, counts.to(maps.dtype))
     # [B, 2T - 1]: the queries that have a token at that offset
     queries = n[:, None] - torch.arange(1 - T, T, device=maps.device).abs()
     by_offset = (votes >= AGREEMENT * queries[:, None]) & (2 * queries >= n[:, None])[:, None]
     needed = AGREEMENT * n[:, None]
-    at_first = (counts & (key == 0)).sum(-1) >= needed  # [B, H]
-    at_last = (counts & (key == n[:, None, None] - 1)).sum(-1) >= needed
-    return (by_offset.any(-1) | at_first | at_last).to(maps.dtype)
+    return (by_offset.any(-1) | (at_first >= needed) | (at_last >= needed)).to(maps.dtype)
 
 
 def mean_over_queries(
-    values: Float[Tensor, "B H Q"], padding: Bool[Tensor, "B Q"] | None
+    values: Float[Tensor, "B H Q"], padding: Bool[Tensor, "B T"] | None
 ) -> PerText:
-    """Average over the queries that are tokens; a text without any such query counts as 0."""
+    """Average over the queries, the first tokens, but padding; a text without any counts as 0."""
     if padding is None:
         return values.mean(dim=-1) if values.shape[-1] else values.new_zeros(values.shape[:-1])
-    tokens = (~padding).to(values.dtype)[:, None]  # [B, 1, Q]
+    tokens = (~padding[:, : values.shape[-1]]).to(values.dtype)[:, None]  # [B, 1, Q]
     return (values * tokens).sum(dim=-1) / tokens.sum(dim=-1).clamp(min=1)
 
 

@@ -41,11 +41,11 @@ from headscope.heads.capture import (
     intervene,
     logits_of,
     observe,
+    readout_position,
 )
 from headscope.heads.measures import Examples, Summary, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Answer, Objective
-from headscope.model.pooling import Pooler, first_pooling
 from headscope.record.contributions import Explanation
 from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
@@ -149,12 +149,6 @@ def make_probe(
     tokens = shown_tokens(tokenizer, encoding, texts)
     text = Text("text", tokens, JOIN.join(texts), label, segments, special, readout)
     return Probe(text, TextBatches(encode_texts(tokenizer, [texts], evidence))[[0]])
-
-
-def readout_position(model: nn.Module) -> int | None:
-    """Return the position that our classifier reads: 0, that of [CLS]; None if it reads all."""
-    pool = getattr(model, "pool", None)
-    return 0 if pool is first_pooling or isinstance(pool, Pooler) else None
 
 
 def run_probe(
@@ -311,10 +305,12 @@ def number_arrays(summary: Summary) -> Arrays:
 
 
 def text_summary(output: ProbeOutput) -> Summary:
-    """Return the measures of every head over this one text."""
+    """Return the measures of every head over this one text; see `headscope.heads.measures`."""
     statistics = measures.HeadStatistics()
     for name, weights in zip(output.layers, output.maps, strict=True):
-        statistics.update(name, torch.from_numpy(weights)[None])  # [1, H, T, T]
+        is_read_at_first = output.text.readout == 0 and name == output.layers[-1]
+        rows = weights[:, :1] if is_read_at_first else weights
+        statistics.update(name, torch.from_numpy(rows)[None])  # [1, H, Q, T]
     return statistics.summary()
 
 

@@ -10,6 +10,7 @@ Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -134,6 +135,12 @@ class SequenceClassifier(nn.Module):
         """Tell whether the text has more tokens than are read."""
         longer = self._encode([text], max_length=self.max_tokens + 1)
         return len(longer["input_ids"][0]) > self.max_tokens
+
+    @cached_property
+    def readout_position(self) -> int | None:
+        """The position that the logits are read from, if it is the same in every text."""
+        short, long = (self.probe(text).text.readout for text in ("a", "a a a"))
+        return short if short == long else None
 
     def _readout(self, batch: Batch) -> int | None:
         """Return the position that the logits are read from: 0 for [CLS], the last of a GPT.

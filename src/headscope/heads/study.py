@@ -18,7 +18,15 @@ from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
 from headscope.heads import ablation, measures
 from headscope.heads.ablation import AblationEffect, Head, outcomes
 from headscope.heads.answer import answer
-from headscope.heads.capture import HEADED, Change, capture, eval_mode, headed_layers, logits_of
+from headscope.heads.capture import (
+    HEADED,
+    Change,
+    capture,
+    eval_mode,
+    headed_layers,
+    logits_of,
+    read_at_first,
+)
 from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.faithfulness import Faithfulness, faithfulness
 from headscope.heads.measures import (
@@ -182,11 +190,15 @@ def _add(numbers: Summary, more: Summary) -> None:
 def measure_attention(
     model: nn.Module, batches: Sequence[Batch], special: SpecialTokens
 ) -> tuple[Summary, Float[Tensor, "A A"]]:
-    """Return what every head attends to, and the divergence of any two heads, mean over texts."""
+    """Return what every head attends to, and the divergence of any two heads, mean over texts.
+
+    Of a layer that is read at [CLS] alone that row counts, in either head's.
+    """
     statistics = HeadStatistics(
         measures.MEASURES | measures.RARE_MEASURES,
         measures.TOKEN_MEASURES | measures.RARE_TOKEN_MEASURES,
     )
+    read_at = read_at_first(model)
     of_texts = []
     with eval_mode(model), torch.no_grad():
         for batch in batches:
@@ -196,8 +208,16 @@ def measure_attention(
             padding = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)
             tokens = special.tokens_of(batch.token_ids.to(device), batch.segment_ids is not None)
             for layer, weights in maps.items():
-                statistics.update(layer, weights, padding, tokens)
-            of_texts.append(divergences(torch.cat(list(maps.values()), dim=1), padding).cpu())
+                rows = weights[:, :, :1] if layer in read_at else weights
+                statistics.update(layer, rows, padding, tokens)
+            whole = [weights for layer, weights in maps.items() if layer not in read_at]
+            divergence = divergences(
+                torch.cat([w[:, :, :1] for w in maps.values()], dim=1), padding
+            )
+            if whole:  # the first layers
+                of_whole = divergences(torch.cat(whole, dim=1), padding)
+                divergence[:, : of_whole.shape[1], : of_whole.shape[1]] = of_whole
+            of_texts.append(divergence.cpu())
     return statistics.summary(), torch.cat(of_texts).double().mean(dim=0)
 
 

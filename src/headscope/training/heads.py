@@ -15,6 +15,7 @@ from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
 from headscope.heads.ablation import most_texts
+from headscope.heads.capture import readout_position
 from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.report import (
@@ -24,7 +25,6 @@ from headscope.heads.report import (
     make_probe,
     new_recorder,
     page_text,
-    readout_position,
     record_best,
     record_study,
     run_probe,
