@@ -14,6 +14,7 @@ FOUNDATION = {
     "files",
     "signals",
     "extension",
+    "hub",
     "config",
     "command_settings",
     "terminal",

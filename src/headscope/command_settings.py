@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig
 from headscope.errors import ConfigError, existing_runs
+from headscope.hub import is_on_hub
 from headscope.validation import (
     MOST,
     STRICT,
@@ -55,7 +56,7 @@ def _output_fault(output: str, overwrite: bool) -> Iterator[str]:
 
 
 def _run_fault(run: str) -> Iterator[str]:
-    if not Path(run).is_dir():
+    if not is_on_hub(run) and not Path(run).is_dir():
         yield message("run", "a run folder", run, existing_runs(run))
 
 
@@ -206,6 +207,19 @@ class ExportConfig(Settings):
         path = Path(self.output)
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             yield message("output", "a folder that does not exist or is empty", self.output)
+
+
+@dataclass(config=STRICT)
+class PushConfig(Settings):
+    """Send a finished run to the Hugging Face Hub, with a model card."""
+
+    run: str = Field(description="run folder")
+    to: str = Field(description="repository, user/name; created if it does not exist")
+    private: bool = Field(default=False, description="create it as a private repository")
+
+    def absent(self) -> Iterator[str]:
+        """Yield a message for a run folder that does not exist."""
+        yield from _run_fault(self.run)
 
 
 @dataclass(config=STRICT)

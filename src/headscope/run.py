@@ -24,6 +24,7 @@ from headscope.errors import NotLive, RunError, listed
 from headscope.files import reading
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
+from headscope.hub import local_folder
 from headscope.manifest import check_manifest, note_edits
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
@@ -241,7 +242,7 @@ class Run:
 
 
 def load_run(folder: str | Path, allow_code: bool = False) -> Run:
-    """Load a run folder's model, in eval mode and on the CPU.
+    """Load a run folder's model, or that of "hub:user/name", in eval mode and on the CPU.
 
     The modules that its settings name, such as model.attention=my_package.MyAttention, are imported
     with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
@@ -250,7 +251,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
         RunError: if a file is missing, damaged or another run's, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
-    folder = Path(folder)
+    folder = local_folder(folder)
     config = load_config(folder, allow_code)
     needed = [TOKENIZER, LABELS, WEIGHTS]
     needed += [ENCODER] * bool(config.model.path) + [EVIDENCE] * bool(config.model.evidence)
