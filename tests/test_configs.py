@@ -61,6 +61,8 @@ def test_every_command_has_its_configuration(name: str) -> None:
         "predict": ["run=."],
         "inspect": ["model=some/hub-id", "data=imdb", "data.limit=3"],
         "export": ["run=.", "output=nowhere"],
+        "page": ["run=."],
+        "push": ["run=.", "to=somebody/name"],
     }
     check(composed(name, words.get(name, [])))
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()

@@ -33,7 +33,8 @@ def quick(config: TrainConfig, steps: int = 2) -> TrainConfig:
     return config
 
 
-@pytest.mark.parametrize("family", ["xlm-roberta", pytest.param("bert", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["xlm-roberta", "bert"])
 def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(
     family: str, tmp_path: Path
 ) -> None:
@@ -141,7 +142,7 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_p
         *[end] * (2 if family == "bert" else 3),
     ]
     crossing = read_step(report.folder / "heads" / index.steps[-1].file)["numbers/crossing/mean"]
-    assert ((crossing > 0) & (crossing < 1)).all()
+    assert ((crossing[:-1] > 0) & (crossing[:-1] < 1)).all()
     types = load_run(report.folder).model.embedding.segment
     assert types.num_embeddings == (2 if family == "bert" else 1)
 
