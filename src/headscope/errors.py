@@ -27,7 +27,7 @@ class RunError(UserError):
     """A run folder that is missing, incomplete or already in use."""
 
 
-class NotLive(UserError):
+class LivePageError(UserError):
     """A run whose network cannot run inside a page; the message names what stands against it."""
 
 

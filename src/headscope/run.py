@@ -20,7 +20,7 @@ from headscope.config import TrainConfig
 from headscope.data.batching import EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import shown_tokens
-from headscope.errors import NotLive, RunError, listed
+from headscope.errors import LivePageError, RunError, listed
 from headscope.files import reading
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
@@ -220,7 +220,7 @@ class Run:
             self.model, probe, self.labels, self.objective, self.temperature, with_ablations=True
         )
         view = head_view(output, None, {"run": str(self.folder)})
-        with suppress(NotLive):
+        with suppress(LivePageError):
             view = replace(
                 view, html=live_html(self, parts, "float16", MOST_MB_CELL, shown=view.text)
             )

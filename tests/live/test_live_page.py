@@ -16,7 +16,7 @@ from chromium import watch
 from headscope.cli.inspect import inspect
 from headscope.cli.page import page
 from headscope.command_settings import InspectConfig, PageConfig
-from headscope.errors import NotLive, RunError
+from headscope.errors import LivePageError, RunError
 from headscope.heads.capture import headed_layers, intervene
 from headscope.heads.report import make_probe, readout_position, run_probe
 from headscope.live.pack import live_content
@@ -155,7 +155,7 @@ def test_what_javascript_cannot_compute_is_rejected_by_name(
     with pytest.raises(RunError, match="cannot run inside a page: "):
         page(config)
     assert not (tmp_path / "p.html").exists()
-    with pytest.raises(NotLive, match="max_mb: expected at least"):
+    with pytest.raises(LivePageError, match="max_mb: expected at least"):
         live_html(run, max_mb=0.01)
 
 

@@ -18,7 +18,7 @@ from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, NotLive, listed
+from headscope.errors import ConfigError, LivePageError, listed
 from headscope.heads.capture import readout_position
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
@@ -99,7 +99,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     try:
         write_page(path, live_html(run, texts, shown=view.text))
         kind = "; type another text on it"
-    except NotLive as error:
+    except LivePageError as error:
         view.save(path)
         kind = f"; of this text alone: {error}"
     with SummaryWriter(str(folder)) as writer:

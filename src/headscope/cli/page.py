@@ -11,7 +11,7 @@ from headscope.cli.inspect_model import say
 from headscope.command_settings import PageConfig
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, NotLive, RunError, UserError
+from headscope.errors import ConfigError, LivePageError, RunError, UserError
 from headscope.live.page import MB, Example, Kind, live_html
 from headscope.prediction import probabilities
 from headscope.record.schema import label_text
@@ -44,7 +44,7 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
         parts = tuple(examples[0].parts)
     try:
         content = live_html(run, parts, config.dtype, config.max_mb, examples)
-    except NotLive as error:
+    except LivePageError as error:
         raise RunError(f"run={run.folder}: cannot run inside a page: {error}") from None
     path = Path(config.output)
     write_page(path, content)

@@ -1,7 +1,7 @@
 """A run's network, tokenizer and n-grams as one dict of JSON, which classifier.js computes with.
 
 Weights are one base64 string, gzipped where that pays. What JavaScript cannot compute is rejected
-by name: NotLive.
+by name: LivePageError.
 """
 
 import base64
@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from headscope.data.tokenizer import CHARACTERS, KATAKANA
-from headscope.errors import NotLive
+from headscope.errors import LivePageError
 from headscope.heads.capture import headed_layers
 from headscope.model.objective import MultiLabel
 
@@ -30,7 +30,7 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
     """Return what the page needs to compute what the run computes.
 
     Raises:
-        NotLive: for a setting of the run that JavaScript has no code for; the message names it.
+        LivePageError: for a setting of the run that JavaScript has no code for; the message names it.
     """
     _check(run)
     config = run.config.model
@@ -75,7 +75,7 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
 
 
 def _check(run: "Run") -> None:
-    """Raise NotLive for the first setting that the page has no code for."""
+    """Raise LivePageError for the first setting that the page has no code for."""
     model = run.config.model
     tokenizer = run.config.tokenizer
     able = {
@@ -91,10 +91,10 @@ def _check(run: "Run") -> None:
     for key, (value, known) in able.items():
         if value not in known:
             expected = " or ".join("null" if each is None else str(each) for each in known)
-            raise NotLive(f"{key}: expected {expected}, got {value}")
+            raise LivePageError(f"{key}: expected {expected}, got {value}")
     heads = {layer.num_heads for layer in headed_layers(run.model).values()}
     if heads != {model.num_heads}:
-        raise NotLive("model.num_heads: expected the same number in every layer")
+        raise LivePageError("model.num_heads: expected the same number in every layer")
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from headscope.errors import NotLive
+from headscope.errors import LivePageError
 from headscope.heads.capture import headed_layers
 from headscope.live.pack import live_content
 from headscope.record.reader import read_index, read_members, split_measures
@@ -42,7 +42,7 @@ def live_html(
     `shown` is what the run itself makes of them, for a browser that cannot run the network.
 
     Raises:
-        NotLive: if JavaScript cannot compute what the run computes, or the page is too large.
+        LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
     """
     recorded = recorded_step(run, _of_heads)
     measures, extra = split_measures(recorded)
@@ -79,7 +79,7 @@ def live_html(
         },
     )
     if (size := len(content) / MB) > max_mb:
-        raise NotLive(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
+        raise LivePageError(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
     return content
 
 
