@@ -43,10 +43,11 @@ TRAINING = [
     "the film was lovely and quite warm, a book about rain",
     "the film was dark; nobody knows why it was cold in the warmest book",
     "無償で提供される 無償で提供する コーヒー 東京の本 無償の本 本の東京",
-    "無償で提供された コーヒー 東京の雨 ÉCOLE école",
+    "無償で提供された コーヒー 東京の雨 ÉCOLE école ΟΔΟΣ",
 ] * 3
 HOSTILE = [
     "",
+    "ΟΔΟΣ",
     " \u200b ",
     "a",
     "the film was lovely and quite warm " * 40,

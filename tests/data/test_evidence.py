@@ -21,7 +21,7 @@ from headscope.data.evidence import (
     load_evidence,
     log_count_ratios,
 )
-from headscope.data.tokenizer import trained_tokenizer
+from headscope.data.tokenizer import train_tokenizer, trained_tokenizer
 from headscope.errors import RunError
 
 SPECIAL = None
@@ -115,6 +115,14 @@ def test_each_token_has_the_ngrams_that_are_written_out() -> None:
                 numbers[number] = numbers.get(number, expected) & expected
     assert len(numbers) == len(known)
     assert all(numbers.values())  # a number stands for one n-gram wherever it is
+
+
+@pytest.mark.parametrize("text", ["ΟΔΟΣ", "İSTANBUL", "ẞ", "ΌΣΟΣ\u1c89"])
+def test_a_word_has_the_lower_case_that_the_tokenizer_gives_it(text: str) -> None:
+    tokenizer = train_tokenizer(iter([text]), TokenizerConfig(vocab_size=300))
+    units = Vocabulary()
+    units.number(text)
+    assert units.words == [tokenizer.normalizer.normalize_str(text)]
 
 
 def test_an_unknown_word_lives_on_by_its_letters() -> None:

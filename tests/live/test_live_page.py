@@ -16,6 +16,8 @@ from chromium import watch
 from headscope.cli.inspect import inspect
 from headscope.cli.page import page
 from headscope.command_settings import InspectConfig, PageConfig
+from headscope.data.batching import encode_texts
+from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.errors import LivePageError, RunError
 from headscope.heads.capture import headed_layers, intervene
 from headscope.heads.report import make_probe, readout_position, run_probe
@@ -40,6 +42,12 @@ READ = """([parts, ablations]) => {
   const result = classifier.read(parts, { ablations: new Map(ablations) });
   const arrays = [...result.arrays].map(([name, { shape, values }]) => [name, shape, [...values]]);
   return { tokens: result.text.tokens, logits: [...result.logits], arrays };
+}"""
+NGRAMS = """([content, keys, ratios, texts]) => {
+  const tokenizer = new modules.tokenizer.Tokenizer(content);
+  const table = BigUint64Array.from(keys, BigInt);
+  const evidence = new modules.evidence.Evidence(table, ratios, 1, tokenizer);
+  return texts.map(text => [...evidence.ofTokens(tokenizer.encode(text).pieces)]);
 }"""
 TYPE = """text => {
   const box = document.querySelector("textarea");
@@ -143,6 +151,29 @@ def test_tokens_logits_maps_and_contributions_are_those_of_python(browser: Any, 
                         for name in ("weights", "value_norms"):
                             own = f"layer_{at}/{name}"
                             np.testing.assert_allclose(arrays[own], output.arrays[own], atol=1e-4)
+
+
+def test_words_and_ngrams_have_the_same_lower_case_as_in_python(browser: Any, run: Run) -> None:
+    texts = [*TEXTS, "ΟΔΟΣ Οδος ΣΑΣ Σ", "İSTANBUL STRAẞE ǅ \u1c89\ua7cb", "\ufeffBOM \x1c ¨A"]
+    rows = [(text,) for text in texts]
+    none = EvidenceVocabulary(np.zeros(0, np.uint64))
+    words = encode_texts(run.tokenizer, rows * 4, none).words
+    assert words is not None
+    known = known_ngrams(words)
+    ratios = np.random.default_rng(0).normal(size=len(known)).astype(np.float32)
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.evaluate(f"{bundled('classifier.js')};window.modules = modules;0")
+        numbers = [str(key) for key in known.keys]
+        given = [live_content(run)["tokenizer"], numbers, ratios.tolist(), texts]
+        found = tab.evaluate(NGRAMS, given)
+    evidence = encode_texts(run.tokenizer, rows, known)
+    assert evidence.evidence is not None
+    for row, sums in enumerate(found):
+        ngrams = evidence.evidence.of([row])
+        expected = np.zeros(len(sums))
+        np.add.at(expected, ngrams.places.numpy(), ratios[ngrams.ids.numpy()])
+        np.testing.assert_allclose(sums, expected, atol=1e-4, err_msg=texts[row])
 
 
 def test_what_javascript_cannot_compute_is_rejected_by_name(

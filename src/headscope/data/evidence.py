@@ -37,7 +37,7 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from headscope.data.tokenizer import is_character
+from headscope.data.tokenizer import is_character, lower_case
 from headscope.files import check_is_file, reading, write_atomic
 
 CHARACTER_NGRAM_SIZES = (3, 4)  # within a word, its marked ends counted
@@ -86,7 +86,7 @@ class Vocabulary:
     def number(self, piece: str) -> int:
         """Return the number of the word in a piece of text: NFKC, lower case, stripped."""
         if piece not in self._pieces:
-            word = unicodedata.normalize("NFKC", piece).lower().strip()
+            word = lower_case(unicodedata.normalize("NFKC", piece)).strip()
             new = len(self._words)
             self._pieces[piece] = self._words.setdefault(word, new) if word else NO_WORD
         return self._pieces[piece]

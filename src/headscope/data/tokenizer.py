@@ -50,6 +50,7 @@ CHARACTERS = (
     "\U00020000-\U0003ffff"
 )
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
+LOWER_CASE = normalizers.Lowercase()
 
 # The rest of a longer text would be truncated anyway, after minutes of work.
 MOST_CHARACTERS = 100_000
@@ -73,6 +74,15 @@ def beginning(text: str, max_length: int) -> str:
 def is_character(word: str) -> bool:
     """Tell whether a word is one character of a script without spaces."""
     return re.fullmatch(f"[{CHARACTERS}]", word) is not None
+
+
+def lower_case(text: str) -> str:
+    """Return the lower case of each code point by itself, as tokens have it: ΟΔΟΣ becomes οδοσ.
+
+    Python's own reads the letters around a Σ, and changes with its version of Unicode.
+    """
+    lowered: str = LOWER_CASE.normalize_str(text)
+    return lowered
 
 
 def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:

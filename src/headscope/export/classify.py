@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding, Tokenizer, normalizers
 
 TEXTS_AT_ONCE = 1024
 TOKENS_PER_BATCH = 2048  # padding included
 CONTRIBUTIONS = 5
 MOST_WORDS = 200_000  # in memory
 NO_KEY = np.uint64(0)
+LOWER_CASE = normalizers.Lowercase()  # of each code point alone, as in the vocabulary
 # Hiragana, Chinese characters and Hangul, of which three in a row are an n-gram.
 CHARACTER = re.compile(
     "[\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
@@ -179,7 +180,7 @@ class Classifier:
         known = self.words.get(piece)
         if known is not None:
             return known
-        word = unicodedata.normalize("NFKC", piece).lower().strip()
+        word = LOWER_CASE.normalize_str(unicodedata.normalize("NFKC", piece)).strip()
         marked = f"<{word}>"
         runs = {marked[at : at + n] for n in (3, 4) for at in range(len(marked) - n + 1)}
         names = [f"word {word}", *(f"run {run}" for run in runs - {marked})] if word else []

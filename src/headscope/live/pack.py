@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from headscope.data.tokenizer import CHARACTERS, KATAKANA
+from headscope.data.tokenizer import CHARACTERS, KATAKANA, lower_case
 from headscope.errors import LivePageError
 from headscope.heads.capture import headed_layers
 from headscope.model.objective import MultiLabel
@@ -30,7 +30,7 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
     """Return what the page needs to compute what the run computes.
 
     Raises:
-        LivePageError: for a setting of the run that JavaScript has no code for; the message names it.
+        LivePageError: for a setting that JavaScript has no code for; the message names it.
     """
     _check(run)
     config = run.config.model
@@ -64,6 +64,7 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         "tokenizer": {
             "vocabulary": _vocabulary(run.tokenizer),
             "lowercase": run.config.tokenizer.lowercase,
+            "lower": _lower_cases(),
             "max_length": run.config.data.max_length,
             "characters": CHARACTERS,
             "katakana": KATAKANA,
@@ -117,6 +118,14 @@ def _vocabulary(tokenizer: Tokenizer) -> list[str]:
     """Return the tokens in the order of their ids."""
     vocabulary = tokenizer.get_vocab()
     return sorted(vocabulary, key=lambda token: vocabulary[token])
+
+
+@cache
+def _lower_cases() -> list[str]:
+    """Return each code point that has a lower case, followed by it: no browser's Unicode counts."""
+    characters = map(chr, CODES)
+    lowered = ((character, lower_case(character)) for character in characters)
+    return [character + lower for character, lower in lowered if lower != character]
 
 
 def letter_ranges(tokenizer: Tokenizer) -> list[int]:

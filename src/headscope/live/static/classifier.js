@@ -59,9 +59,8 @@ export class Classifier {
     this.d = arrays.get("encoder.norm.weight").length;
     this.width = this.d / heads;
     const keys = arrays.get("evidence.keys");
-    const { character } = this.tokenizer;
     this.evidence =
-      keys && new Evidence(keys, arrays.get("evidence.ratio"), this.classes, character);
+      keys && new Evidence(keys, arrays.get("evidence.ratio"), this.classes, this.tokenizer);
     this.squares = Array.from({ length: layers }, (_, layer) => this.squaresOf(layer));
   }
 

@@ -1,6 +1,11 @@
 /* What the n-grams of a token say about the classes, as they were counted in the training texts
    (data/evidence.py). */
 
+import { lowerCase } from "./tokenizer.js";
+
+// What Python strips.
+const SPACES = "\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
+const ENDS = new RegExp(`^[${SPACES}]+|[${SPACES}]+$`, "gu");
 const SIZES = [3, 4]; // of character n-grams within a word, its marked ends counted
 const WIDE = (value) => BigInt.asUintN(64, value);
 
@@ -101,8 +106,8 @@ function characterNgrams(word) {
 }
 
 export class Evidence {
-  constructor(keys, ratios, classes, character) {
-    Object.assign(this, { keys, ratios, classes, character, known: new Map() });
+  constructor(keys, ratios, classes, { character, lower }) {
+    Object.assign(this, { keys, ratios, classes, character, lower, known: new Map() });
   }
 
   /* The number of a key, -1 where it is unknown. */
@@ -121,7 +126,7 @@ export class Evidence {
   /* Of a piece of text {key, ngrams, isCharacter}; null where nothing is left of it. */
   wordOf(piece) {
     if (!this.known.has(piece)) {
-      const word = piece.normalize("NFKC").toLowerCase().trim();
+      const word = lowerCase(piece.normalize("NFKC"), this.lower).replace(ENDS, "");
       const ngrams = [`word ${word}`];
       for (const ngram of characterNgrams(word)) ngrams.push(`run ${ngram}`);
       const keys = ngrams.map(keyOf);

@@ -17,13 +17,18 @@ function visible(text) {
   }).join("");
 }
 
+/* Every character's lower case by itself: unlike toLowerCase of a word, ΟΔΟΣ becomes οδοσ. */
+export function lowerCase(text, lower) {
+  return Array.from(text, (character) => lower.get(character) ?? character).join("");
+}
+
 /* The normal form of a text, with the piece of the text that each character comes from: [character,
    start, end]. Characters that combine are normalized together, all others alone. */
-function normalized(text, lowercase) {
+function normalized(text, lower) {
   const characters = [];
   const put = (piece, start) => {
     for (const character of piece.normalize("NFKC")) {
-      const written = lowercase ? character.toLowerCase() : character; // without its neighbours
+      const written = lower ? lowerCase(character, lower) : character;
       for (const each of written) characters.push([each, start, start + piece.length]);
     }
   };
@@ -52,11 +57,12 @@ function numbered(words, tokens) {
 }
 
 export class Tokenizer {
-  constructor({ vocabulary, lowercase, max_length: limit, characters, katakana, letters }) {
+  constructor({ vocabulary, lowercase, lower, max_length: limit, letters, ...classes }) {
     Object.assign(this, { vocabulary, lowercase, limit, letters });
+    this.lower = new Map(lower.map(([upper, ...written]) => [upper, written.join("")]));
     this.ids = new Map(vocabulary.map((token, id) => [token, id]));
-    this.character = new RegExp(`^[${characters}]$`, "u");
-    this.katakana = new RegExp(`^[${katakana}]$`, "u");
+    this.character = new RegExp(`^[${classes.characters}]$`, "u");
+    this.katakana = new RegExp(`^[${classes.katakana}]$`, "u");
   }
 
   /* What a character joins with: letters with letters, Katakana with Katakana, no other. */
@@ -83,7 +89,7 @@ export class Tokenizer {
   encode(text) {
     const found = [];
     let last = null;
-    for (const [character, start, end] of normalized(text, this.lowercase)) {
+    for (const [character, start, end] of normalized(text, this.lowercase ? this.lower : null)) {
       const kind = this.kindOf(character);
       const joins = last === kind && (kind === "letter" || kind === "katakana");
       last = kind;
