@@ -62,6 +62,7 @@ def test_every_command_has_its_configuration(name: str) -> None:
         "inspect": ["model=some/hub-id", "data=imdb", "data.limit=3"],
         "export": ["run=.", "output=nowhere"],
         "page": ["run=."],
+        "labels": ["run=."],
         "push": ["run=.", "to=somebody/name"],
     }
     check(composed(name, words.get(name, [])))

@@ -126,7 +126,8 @@ def aurc(confidence: Values, is_right: Bool[np.ndarray, " N"]) -> float:
 
 
 def selective_content(
-    test: tuple[Values, Bool[np.ndarray, " N"]], validation: tuple[Values, Bool[np.ndarray, " N"]]
+    test: tuple[Values, Bool[np.ndarray, " N"]],
+    validation: tuple[Float[np.ndarray, " V"], Bool[np.ndarray, " V"]],
 ) -> dict[str, Any]:
     """Return what metrics.json has: AURC, the share right of the surest, and validation's curve."""
     confidence, is_right = test

@@ -223,6 +223,26 @@ class PushConfig(Settings):
 
 
 @dataclass(config=STRICT)
+class LabelsConfig(Settings):
+    """Find training texts whose label is probably wrong."""
+
+    run: str = Field(description="run folder")
+    output: str | None = Field(
+        default=None, description="csv or jsonl file; null: labels.csv in the run folder"
+    )
+    overwrite: bool = Field(default=False, description="replace an output file that exists")
+    folds: Integer = Field(
+        default=5, ge=2, le=20, description="networks to train, each without one part of the texts"
+    )
+
+    def absent(self) -> Iterator[str]:
+        """Yield a message for a run folder that does not exist, and an output that does."""
+        yield from _run_fault(self.run)
+        if self.output is not None:
+            yield from _output_fault(self.output, self.overwrite)
+
+
+@dataclass(config=STRICT)
 class InspectConfig(Settings):
     """Show what every head does with one text, or over a sample of labelled texts."""
 

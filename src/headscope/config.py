@@ -107,11 +107,11 @@ class DataConfig(Settings):
     test_split: str | None = Field(default="test", description="test split; else cut from train")
     validation_share: Share = Field(default=0.1, description="share of train for validation")
     test_share: Share = Field(default=0.1, description="share of train for the test split")
-    split_seed: Seed = Field(
-        default=0,
-        description="seed of these cuts; not that of the run, so that runs can be compared",
-    )
+    split_seed: Seed = Field(default=0, description="seed of these cuts, not that of the run")
     limit: Count | None = Field(default=None, description="texts per split, drawn by split_seed")
+    drop_rows: str | None = Field(
+        default=None, description="file of `headscope labels`: training texts to leave out"
+    )
     drop_empty: bool = Field(
         default=False, description="drop rows with an empty text or label instead of an error"
     )

@@ -248,7 +248,9 @@ def save_config(folder: Path, config: TrainConfig) -> None:
 
     config = replace(
         config,
-        data=with_absolute(config.data, "path", "validation_path", "test_path", "cache_dir"),
+        data=with_absolute(
+            config.data, "path", "validation_path", "test_path", "drop_rows", "cache_dir"
+        ),
         model=with_absolute(config.model, "path"),
         inspection=with_absolute(config.inspection, "font"),
     )

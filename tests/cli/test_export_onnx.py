@@ -297,7 +297,7 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
         for answer, prediction in zip(answers, load_run(run).predict(HOSTILE[:7]), strict=True):
             assert answer["prediction"] == prediction.label
             assert answer["probabilities"] == pytest.approx(prediction.probabilities, abs=3e-6)
-        for content in ('{"texts": []}', '{"texts": [1]}', '{"texts": ["\\ud800"]}', "{"):
+        for content in ('{"texts": []}', '{"texts": [1]}', "{"):
             headers = {"content-type": "application/json"}
             assert client.post("/classify", content=content, headers=headers).status_code == 422
 

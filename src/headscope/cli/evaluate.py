@@ -123,10 +123,18 @@ def data_of(run: Run) -> TextDataModule:
     return data
 
 
+def own_corpus(run: Run) -> Corpus:
+    """Return the texts that a run was trained and tested on; errors as in `data_of`."""
+    _check_there(run)
+    corpus = load_corpus(run.config.data)
+    _check_own(corpus, run, [*corpus.splits])
+    return corpus
+
+
 def _check_there(run: Run) -> None:
     """Raise a DataError if a file that the run was trained on is not where it was."""
     data = run.config.data
-    for path in (data.path, data.validation_path, data.test_path):
+    for path in (data.path, data.validation_path, data.test_path, data.drop_rows):
         if path and Path(path).is_absolute() and not Path(path).exists():
             raise DataError(
                 f"{path}: is gone, which run={run.folder} was trained on; if it has moved, tell "

@@ -19,6 +19,7 @@ from headscope.command_settings import (
     EvaluateConfig,
     ExportConfig,
     InspectConfig,
+    LabelsConfig,
     PageConfig,
     PredictConfig,
     PushConfig,
@@ -67,6 +68,11 @@ COMMANDS = {
         "headscope.cli.predict:predict",
         PredictConfig,
         "Label texts with a finished run, in order, whatever the file's size.",
+    ),
+    "labels": Command(
+        "headscope.cli.labels:labels",
+        LabelsConfig,
+        "Find training texts whose label is probably wrong.",
     ),
     "inspect": Command(
         "headscope.cli.inspect:inspect",

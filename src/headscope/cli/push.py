@@ -62,7 +62,8 @@ def without_paths(config: TrainConfig) -> TrainConfig:
         outputs_dir="outputs",
         resume=None,
         data=replace(
-            shortened(config.data, "path", "validation_path", "test_path"), cache_dir=None
+            shortened(config.data, "path", "validation_path", "test_path", "drop_rows"),
+            cache_dir=None,
         ),
         model=shortened(config.model, "path"),
         inspection=replace(config.inspection, font=None),

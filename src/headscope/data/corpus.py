@@ -28,11 +28,11 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.rows import is_blank
+from headscope.data.rows import is_blank, read_rows
 from headscope.data.source import load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.errors import DataError, listed, separator_hint, shown, warn
-from headscope.files import content_key
+from headscope.files import content_key, digest
 
 TEXTS = re.compile("(large_)?string|null")
 LABELS = re.compile("(large_)?string|bool|null|u?int.*|float.*|half|double")
@@ -97,6 +97,8 @@ def load_corpus(config: DataConfig) -> Corpus:
     cut_missing(corpus, config)
     if config.limit is not None:
         limit_splits(corpus, config)
+    if config.drop_rows is not None:
+        drop_rows(corpus, config)
     train = numbers(corpus.splits["train"], "label")
     counts = class_counts(train, len(labels))
     if rare := [labels[c] for c in np.flatnonzero(counts == 1)]:
@@ -173,6 +175,30 @@ def limit_splits(corpus: Corpus, config: DataConfig) -> None:
             corpus.groups = in_order(corpus.groups[rows])
     if not config.multi_label:  # there a sample may well lack a label that few texts have
         check_classes(corpus, config, hint=f"; data.limit={config.limit} left no more: raise it")
+
+
+def drop_rows(corpus: Corpus, config: DataConfig) -> None:
+    """Leave out the training texts in data.drop_rows, a file of `headscope labels`."""
+    dropped = {str(row.get("key")) for row in read_rows(str(config.drop_rows))}
+    train = corpus.splits["train"]
+    keys = row_keys(train, corpus.labels)
+    is_kept = np.array([key not in dropped for key in keys])
+    if unknown := dropped - {*keys}:
+        raise DataError(
+            f"data.drop_rows={config.drop_rows}: {len(unknown)} of {len(dropped)} rows have a key "
+            "of no training text; give the file that `headscope labels` wrote for these data"
+        )
+    corpus.splits["train"] = train.select(np.flatnonzero(is_kept))
+    if corpus.groups is not None:
+        corpus.groups = in_order(corpus.groups[is_kept])
+    corpus.facts["training texts dropped"] = int((~is_kept).sum())
+    check_classes(corpus, config, hint=f"; data.drop_rows={config.drop_rows} left no more")
+
+
+def row_keys(split: Dataset, classes: list[str]) -> list[str]:
+    """Return the digest of each row's texts and label, whatever its place."""
+    columns = [*texts_among(split.column_names), "label"]
+    return [digest([*texts, classes[number]]).hex() for *texts, number in tuples(split, columns)]
 
 
 def groups_of(split: Dataset) -> np.ndarray:
