@@ -5,7 +5,6 @@ are changed later, and the files that a configuration names, are checked by `che
 imports torch, so that `--help` and mistakes are answered at once.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from headscope.errors import ConfigError, RunError, existing_runs
 from headscope.extension import IMPORT_PATH_KEYS, is_import_path
 from headscope.files import TRY_ANOTHER, read_text, reading
 from headscope.validation import (
-    INTERPOLATION,
     MOST,
     STRICT,
     Conflicts,
@@ -32,6 +30,8 @@ from headscope.validation import (
     format_conflicts,
     literal,
     message,
+    override,
+    unescaped,
     validate,
 )
 
@@ -487,11 +487,8 @@ def read_config(path: Path) -> TrainConfig:
         if isinstance(model := content.get("model"), dict):
             model.setdefault("attention_readout", False)  # a key that older runs lack
     try:
-        config = validate(TrainConfig, content)
-        for key, value in flatten(asdict(config)).items():
-            if INTERPOLATION.search(str(value)):
-                raise ConfigError(message(key, "no interpolation, which is not resolved", value))
-        return validate(TrainConfig, json.loads(json.dumps(asdict(config)).replace(r"\\${", "${")))
+        plain = unescaped(flatten(asdict(validate(TrainConfig, content))))
+        return override(TrainConfig(), plain)
     except ConfigError as error:
         lines = str(error).replace("\n", "; ")
         raise RunError(

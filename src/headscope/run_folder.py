@@ -24,7 +24,7 @@ Nothing in it is unpickled to use the model. Free of lightning, so that predicti
 import filecmp
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -254,7 +254,7 @@ def save_config(folder: Path, config: TrainConfig) -> None:
         model=with_absolute(config.model, "path"),
         inspection=with_absolute(config.inspection, "font"),
     )
-    write_text(folder / CONFIG, to_yaml(config))
+    write_text(folder / CONFIG, to_yaml(asdict(config)))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:

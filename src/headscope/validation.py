@@ -4,9 +4,8 @@ A message has the form `key: expected Y, got X; remedy`. What a key takes is sai
 that pydantic makes of a class, here and in `--help`.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from reprlib import repr as short_repr
@@ -26,7 +25,8 @@ STRICT = ConfigDict(
 MOST = 10**9  # of integers without a bound of their own: more is a slip, or does not fit 64 bits
 Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
 BAD = re.compile("[\0\ud800-\udfff]")
-INTERPOLATION = re.compile(r"(?<!\\)\$\{")  # of OmegaConf, where it is not escaped
+# Of OmegaConf: "${" behind an even number of backslashes. Behind an odd one it is escaped.
+INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")
 ELSEWHERE = {  # names of other libraries -> ours
     "lr": "learning_rate",
     "epochs": "max_epochs",
@@ -207,10 +207,42 @@ def flatten(content: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def to_yaml(config: Any) -> str:
-    """Return the settings as YAML for OmegaConf, in which "${" is escaped."""
-    text = json.dumps(asdict(config)).replace("${", r"\\${")
-    return yaml.safe_dump(json.loads(text), allow_unicode=True, sort_keys=False)
+def to_yaml(content: Mapping[str, Any]) -> str:
+    """Return settings as YAML for OmegaConf, in which "${" is escaped."""
+
+    def escaped(text: str) -> str:
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+    return yaml.safe_dump(with_texts(content, escaped), allow_unicode=True, sort_keys=False)
+
+
+def unescaped(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings of `to_yaml` as they were; a ConfigError for an interpolation."""
+
+    def plain(text: str) -> str:
+        if INTERPOLATION.search(text):
+            raise ValueError("an interpolation")
+        return re.sub(r"(\\*)\\\$\{", lambda found: found[1][::2] + "${", text)
+
+    settings = {}
+    for key, value in flat.items():
+        try:
+            settings[key] = with_texts(value, plain)
+        except ValueError:
+            expected = "no interpolation, which is not resolved"
+            raise ConfigError(message(key, expected, value)) from None
+    return settings
+
+
+def with_texts(content: Any, change: Callable[[str], str]) -> Any:
+    """Return settings with each text in them changed, also within lists and groups."""
+    if isinstance(content, str):
+        return change(content)
+    if isinstance(content, Mapping):
+        return {key: with_texts(value, change) for key, value in content.items()}
+    if isinstance(content, list):
+        return [with_texts(value, change) for value in content]
+    return content
 
 
 def is_encoding(name: str) -> bool:

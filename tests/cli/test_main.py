@@ -406,6 +406,8 @@ def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
         ("positions: rotary", "positions: rotarry", "model.positions: expected one of learned, .*, got 'rotarry'"),
         ("\nseed: 0", "\nsede: 0", "sede: unknown key; did you mean seed?"),
         ("font: null", "font: ${oc.env:HOME}", r"inspection.font: expected no interpolation.*, got '\${oc.env:HOME}'"),
+        ("font: null", r"font: \\${oc.env:HOME}", r"inspection.font: expected no interpolation"),
+        ("probes: []", r"probes: ['\\${oc.env:HOME}']", r"inspection.probes: expected no interpolation"),
         ("seed: 0", "seed: ${oc.env:HOME}", r"seed: expected an integer .*, got '\${oc.env:HOME}'"),
         ("font: null", "font: !!python/object:os.abort {}", None),
         ("inspection:", "inspected:", None),

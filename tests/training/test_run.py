@@ -287,7 +287,7 @@ def test_a_run_is_used_whatever_has_become_of_its_texts_and_its_settings_are_as_
     config = load_run(folder).config
     config.data.path, config.inspection.probes = (
         "/gone/away.csv",
-        ["costs ${x}", "\\${seed} \\", "a: b"],
+        ["costs ${x}", "\\${seed} \\", "a: b", "\\\\${x}"],
     )
     save_config(folder, config)
     assert load_run(folder).config == config

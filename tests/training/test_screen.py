@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headscope.cli.sweep import RESULTS, averaged, by_configuration, write_table
+from headscope.config import InspectionConfig, TrainConfig
+from headscope.errors import UserWarningMessage
 from headscope.training.console import ignore_broken_pipe, show_confusion, show_scores, show_sweep
 from headscope.training.scores import MultiLabelScores, Scores
+from headscope.validation import to_yaml
 
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]
@@ -85,9 +89,8 @@ def job(folder: Path, number: int, overrides: dict[str, str], **kept: Any) -> No
     (place / "job.json").write_text(
         json.dumps({"number": number, "overrides": overrides, "metric": "macro_f1"})
     )
-    (place / "config.yaml").write_text(
-        f"name: x\noutputs_dir: y\nseed: {overrides.get('seed', 0)}\n"
-    )
+    config = TrainConfig(name="x", outputs_dir="y", seed=int(overrides.get("seed", 0)))
+    (place / "config.yaml").write_text(to_yaml(asdict(config)))
     for name, content in kept.items():
         (place / f"{name}.json").write_text(json.dumps(content))
 
@@ -205,7 +208,9 @@ def test_a_configuration_has_the_mean_over_its_seeds_and_the_best_of_validation_
         ["2", "2", "0.4500 ± 0.0707", "0.8000 ± 0.1414"],
     ]
     # One of its seeds is missing, so it is listed and not chosen.
-    assert (tmp_path / "best.yaml").read_text() == "defaults:\n- train\n- _self_\nseed: 0\n"
+    best = (tmp_path / "best.yaml").read_text()
+    assert best.startswith("defaults:\n- train\n- _self_\nseed: 0\n")
+    assert "outputs_dir" not in best
     assert f"best again: headscope train --config-dir {tmp_path} --config-name best" in lines
 
 
@@ -219,7 +224,19 @@ def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
         )
         path = next(tmp_path.glob(f"*{number:08x}/job.json"))
         path.write_text(path.read_text().replace("macro_f1", "loss"))
-    (tmp_path / f"long-{1:08x}" / "config.yaml").write_text("seed: 17\n")
+    config = TrainConfig(seed=17, inspection=InspectionConfig(probes=["costs ${x}"]))
+    (tmp_path / f"long-{1:08x}" / "config.yaml").write_text(to_yaml(asdict(config)))
     rows = [line.split()[:2] for line in shown(tmp_path).splitlines() if line.strip()[:1].isdigit()]
     assert rows == [["2", "0.3000"], ["4", "0.5000"], ["1", "0.7000"]]
-    assert "seed: 17" in (tmp_path / "best.yaml").read_text()
+    best = (tmp_path / "best.yaml").read_text()
+    assert "seed: 17" in best
+    assert r"costs \${x}" in best
+
+
+def test_the_best_settings_resolve_nothing_of_this_machine(tmp_path: Path) -> None:
+    job(tmp_path, 0, {}, metrics=done())
+    path = next(tmp_path.glob("*/config.yaml"))
+    path.write_text(path.read_text().replace("font: null", r"font: \\${oc.env:HOME}"))
+    with pytest.warns(UserWarningMessage, match="best.yaml is not written: .* no interpolation"):
+        shown(tmp_path)
+    assert not (tmp_path / "best.yaml").exists()

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def push(config: PushConfig, console: Console | None = None) -> None:
         for file in FILES:
             if (run.folder / file).is_file():
                 shutil.copyfile(run.folder / file, folder / file)
-        write_text(folder / CONFIG, to_yaml(without_paths(run.config)))
+        write_text(folder / CONFIG, to_yaml(asdict(without_paths(run.config))))
         metrics = read_json(folder / METRICS, dict) if (folder / METRICS).exists() else {}
         write_text(folder / "README.md", model_card(name, without_paths(run.config), metrics))
         api = HfApi()

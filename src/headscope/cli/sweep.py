@@ -14,12 +14,12 @@ import statistics
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import hydra
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -37,12 +37,13 @@ from headscope.errors import (
     message_of,
     print_error,
     shown,
+    warn,
     warnings_as_notes,
 )
 from headscope.files import read_json, write_atomic, write_text
 from headscope.signals import end, signals_taken
 from headscope.training.resume import JOB
-from headscope.validation import check, validate
+from headscope.validation import check, to_yaml, validate
 
 FAILURE = "failure.json"
 METRICS = "metrics.json"
@@ -330,8 +331,12 @@ def averaged(group: Sequence[Row]) -> Row:
 
 def _write_best(folder: Path, job: str) -> None:
     """Write the best settings: `headscope train --config-dir FOLDER --config-name best`."""
-    settings = yaml.safe_load((folder / job / "config.yaml").read_text(encoding="utf-8"))
+    try:
+        settings = asdict(read_config(folder / job / "config.yaml"))
+    except RunError as error:
+        (folder / BEST).unlink(missing_ok=True)  # of another job
+        warn(f"{BEST} is not written: {error}")
+        return
     for key in ("name", "resume", "outputs_dir"):
-        settings.pop(key, None)
-    content = {"defaults": ["train", "_self_"], **settings}
-    write_text(folder / BEST, yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
+        del settings[key]
+    write_text(folder / BEST, to_yaml({"defaults": ["train", "_self_"], **settings}))
