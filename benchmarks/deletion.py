@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ def scaled_inputs(model: nn.Module, factor: float) -> Iterator[list[tuple[Tensor
         read.append((output.detach(), leaf))
         return leaf
 
-    modules = [model.embedding.token, getattr(model, "evidence", None)]
+    modules: list[Any] = [cast(Any, model).embedding.token, getattr(model, "evidence", None)]
     hooks = [module.register_forward_hook(scale) for module in modules if module is not None]
     try:
         yield read

@@ -9,7 +9,7 @@ from headscope.attention import MultiHeadAttention
 from headscope.data.batching import Batch
 from headscope.heads.answer import accuracy_change, answer
 from headscope.heads.measures import SpecialTokens
-from headscope.heads.sets import exact_gains, head_sets
+from headscope.heads.sets import HeadSets, exact_gains, head_sets
 from headscope.heads.study import Study, study
 from headscope.model.objective import ONE_CLASS
 
@@ -104,6 +104,9 @@ def test_of_many_heads_those_that_are_enough_are_told() -> None:
     assert found.answer.startswith(
         "1 of 4 heads is enough: with head 2 alone accuracy is 100.0 %, with all heads 100.0 %"
     )
+    assert found.details.startswith(
+        "240 validation texts, of which 120 chose the sets of heads; of the other 120, accuracy 100.0 %"
+    )
     assert found.sets is not None
     assert found.sets.order[0] == ("attention", 2)
     arrays = found.extra()
@@ -161,3 +164,15 @@ def test_signs_are_told_rightly(after: np.ndarray, words: str) -> None:
     assert words in sentence
     assert "inconclusive" not in sentence
     assert "200 validation texts" in details
+
+
+def test_of_many_heads_the_answer_speaks_of_one_set_of_texts() -> None:
+    """Those that did not choose the sets: the accuracy with all heads stands there once."""
+    whole = np.tile([0.0, 1.0, 1.0, 1.0], 60)
+    heads = [("attention", head) for head in range(3)]
+    correct = np.tile(whole[1::2], (4, 1))
+    sets = HeadSets(heads, correct, np.zeros(4), np.full(4, 0.5), {}, True)
+    sentence, details = answer(whole, dict.fromkeys(heads, whole), whole, sets)
+    assert "with all heads 100.0 %" in sentence
+    assert "accuracy is 100.0 % instead of 100.0 %" in sentence
+    assert "75.0" not in sentence + details

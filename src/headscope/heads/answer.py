@@ -77,25 +77,31 @@ def answer(
         are_alike: whether the model gives all texts the same class.
     """
     N = len(whole)
-    error = accuracy_change(np.zeros(N), whole)
+    counted = f"{N} validation texts"
+    has_sets = sets is not None and len(without) > MOST_SINGLE
+    if has_sets:  # all that is said is of the texts that did not choose the sets
+        whole = whole[1::2]
+        uniform = uniform[1::2]
+        M = len(whole)
+        counted += f", of which {N - M} chose the sets of heads; of the other {M}"
+    error = accuracy_change(np.zeros(len(whole)), whole)
     details = (
-        f"{N} validation texts; accuracy {_percent(error.after)} % (95 % interval"
+        f"{counted}{',' if has_sets else ';'} accuracy {_percent(error.after)} % (95 % interval"
         f" {_percent(max(0.0, error.low))} to {_percent(error.high)}); changes are paired over the"
         " texts, their intervals hold for all heads together"
     )
-    if sets is not None and len(without) > MOST_SINGLE:
-        chosen = N - sets.correct.shape[1]
-        details += f"; sets of heads were chosen on {chosen} of the texts, scored on the others"
     if are_alike:
         warning = (
             f"Warning: the model gives all {N} texts the same class, so no head can be seen to"
             " matter; compare the number of texts of each class, and train longer."
         )
         return warning, details
-    changes = {head: accuracy_change(whole, each, len(without)) for head, each in without.items()}
-    if sets is not None and len(changes) > MOST_SINGLE:
-        heads = _enough(sets, _names(list(changes)))
+    if sets is not None and len(without) > MOST_SINGLE:
+        heads = _enough(sets, _names(list(without)))
     else:
+        changes = {
+            head: accuracy_change(whole, each, len(without)) for head, each in without.items()
+        }
         heads = _single(changes, sets)
     return f"{heads} {_looking(accuracy_change(whole, uniform))}", details
 
@@ -191,7 +197,7 @@ def _percent(share: float) -> str:
 
 def _points(share: float) -> str:
     text = f"{100 * share:+.1f}"
-    return "0.0" if float(text) == 0 else text
+    return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
 def _names(heads: Sequence[Head]) -> dict[Head, str]:
