@@ -9,7 +9,7 @@ import transformers
 import bert_family
 
 # What looks into transformers' attention.
-pytest.importorskip("headscope.heads.transformers_models")
+pytest.importorskip("headscope.heads.integrations.transformers_models")
 
 NAMES = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
 SPECIAL = dict(zip(NAMES, ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"), strict=True))

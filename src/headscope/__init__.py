@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from headscope.errors import UserError as UserError
     from headscope.heads.ablation import ablate as ablate
     from headscope.heads.capture import capture as capture
-    from headscope.heads.lightning_callback import RecordHeads as RecordHeads
+    from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
+    from headscope.heads.integrations.trainer_callback import HeadsCallback as HeadsCallback
     from headscope.heads.show import HeadView as HeadView
     from headscope.heads.show import Shown as Shown
     from headscope.heads.show import show as show
-    from headscope.heads.trainer_callback import HeadsCallback as HeadsCallback
     from headscope.model.classifier import TextClassifier as TextClassifier
     from headscope.record.contributions import Explanation as Explanation
     from headscope.record.schema import Text as Text
@@ -48,9 +48,9 @@ _MODULES = {
     "model.classifier": ("TextClassifier",),
     "record.contributions": ("Explanation",),
     "run": ("Prediction", "Run", "load"),
-    "heads.lightning_callback": ("RecordHeads",),
+    "heads.integrations.lightning_callback": ("RecordHeads",),
     "heads.show": ("HeadView", "Shown", "show"),
-    "heads.trainer_callback": ("HeadsCallback",),
+    "heads.integrations.trainer_callback": ("HeadsCallback",),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 

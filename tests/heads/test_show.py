@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.errors import DataError
-from headscope.heads.sequence_classifier import SequenceClassifier
+from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.heads.study import study
 
 TEXT = "the film was not bad"

@@ -22,7 +22,7 @@ from headscope.errors import ConfigError, LivePageError, listed
 from headscope.heads.capture import readout_position
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
-from headscope.heads.lightning_callback import write_output
+from headscope.heads.integrations.lightning_callback import write_output
 from headscope.heads.measures import Summary
 from headscope.heads.report import (
     JOIN,

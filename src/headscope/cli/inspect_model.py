@@ -18,9 +18,13 @@ from headscope.data.columns import texts_among
 from headscope.data.corpus import class_names, label_lists, load_split
 from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, first_line, listed
+from headscope.heads.integrations.sequence_classifier import (
+    SequenceClassifier,
+    TextOrPair,
+    study_texts,
+)
 from headscope.heads.measures import role
 from headscope.heads.report import head_report, new_recorder, record_study
-from headscope.heads.sequence_classifier import SequenceClassifier, TextOrPair, study_texts
 from headscope.heads.show import head_view
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel

@@ -22,7 +22,10 @@ from torch import Tensor, nn
 from headscope.attention.functional import ALL, AttentionCall, ObservedAttention, Rows
 from headscope.attention.multi_head import HeadedAttention, Intervention, MultiHeadAttention
 from headscope.data.batching import Batch, moved
-from headscope.heads.transformers_models import observe_transformers, transformers_models
+from headscope.heads.integrations.transformers_models import (
+    observe_transformers,
+    transformers_models,
+)
 from headscope.model.pooling import Pooler, first_pooling
 
 LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name

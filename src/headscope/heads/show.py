@@ -24,6 +24,12 @@ from headscope.heads.capture import (
     headed_layers,
     logits_of,
 )
+from headscope.heads.integrations.sequence_classifier import (
+    SequenceClassifier,
+    TextOrPair,
+    named_as_captured,
+    study_texts,
+)
 from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.report import (
     Probe,
@@ -34,12 +40,6 @@ from headscope.heads.report import (
     study_arrays,
     text_numbers,
     text_summary,
-)
-from headscope.heads.sequence_classifier import (
-    SequenceClassifier,
-    TextOrPair,
-    named_as_captured,
-    study_texts,
 )
 from headscope.heads.study import Study
 from headscope.record.contributions import Explanation

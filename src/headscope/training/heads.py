@@ -17,7 +17,7 @@ from headscope.errors import RunError
 from headscope.heads.ablation import most_texts
 from headscope.heads.capture import readout_position
 from headscope.heads.contributions import has_contributions, mean_contributions
-from headscope.heads.lightning_callback import HeadLogger, ProbeSet
+from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.report import (
     JOIN,
     ProbeOutput,

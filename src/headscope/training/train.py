@@ -28,7 +28,7 @@ from headscope.config import ModelConfig, TrainConfig
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
-from headscope.heads.lightning_callback import HeadLogger
+from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.manifest import write_manifest
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, find_checkpoint

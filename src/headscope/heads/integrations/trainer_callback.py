@@ -11,14 +11,14 @@ import torch
 
 from headscope.config import InspectionConfig
 from headscope.heads.capture import eval_mode, logits_of
-from headscope.heads.lightning_callback import HeadStatsHook, ProbeSet, record_probes
-from headscope.heads.report import JOIN, new_recorder, record_study
-from headscope.heads.sequence_classifier import (
+from headscope.heads.integrations.lightning_callback import HeadStatsHook, ProbeSet, record_probes
+from headscope.heads.integrations.sequence_classifier import (
     FIRST_SAMPLE,
     SequenceClassifier,
     TextOrPair,
     study_texts,
 )
+from headscope.heads.report import JOIN, new_recorder, record_study
 from headscope.heads.study import Study
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
