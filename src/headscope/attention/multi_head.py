@@ -292,7 +292,8 @@ class MultiHeadAttention(HeadedAttention):
             is_causal: no position attends to a later one, whatever attn_mask has.
 
         Raises:
-            ValueError: if shapes or types of query, key, value and masks do not fit.
+            ValueError: if shapes or types of query, key, value and masks do not fit, where
+                torch.nn.MultiheadAttention raises a RuntimeError or an AssertionError.
         """
         if query.is_nested or key.is_nested or value.is_nested:
             options = (need_weights, attn_mask, average_attn_weights, is_causal)
