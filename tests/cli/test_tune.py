@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from headscope.command_settings import TuneConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError
 from headscope.training.resume import RunLock
+from headscope.validation import to_yaml
 from training_runs import configured, reviews, write
 
 RATE = {"optimizer.learning_rate": FloatDistribution(1e-4, 1e-2, log=True)}
@@ -142,7 +143,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         found.append(job.folder)
         score = float(next(iter(job.values.values())))
         metrics = {"validation": {"macro_f1": score}, "test": {}, "seconds": {"everything": 1}}
-        (job.folder / "config.yaml").write_text("name: a\n")
+        (job.folder / "config.yaml").write_text(to_yaml(asdict(TrainConfig(name="a"))))
         (job.folder / "metrics.json").write_text(json.dumps(metrics))
         return Outcome(score)
 
