@@ -117,7 +117,7 @@ def test_each_token_has_the_ngrams_that_are_written_out() -> None:
     assert all(numbers.values())  # a number stands for one n-gram wherever it is
 
 
-@pytest.mark.parametrize("text", ["ΟΔΟΣ", "İSTANBUL", "ẞ", "ΌΣΟΣ\u1c89"])
+@pytest.mark.parametrize("text", ["ΟΔΟΣ", "İSTANBUL", "ẞ", "ΌΣΟΣ\u1c89", "㋿\ua7f2"])
 def test_a_word_has_the_lower_case_that_the_tokenizer_gives_it(text: str) -> None:
     tokenizer = train_tokenizer(iter([text]), TokenizerConfig(vocab_size=300))
     units = Vocabulary()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 import torch.distributed
 from datasets import Dataset
 from lightning.pytorch import LightningDataModule
@@ -168,7 +169,8 @@ def encode(
     `with_words` adds the word that each token shows, for `headscope.data.evidence`.
     """
     columns = texts_among(dataset.column_names)
-    settings = f"{as_json(tokenizer)} {tokenizer.encode_special_tokens} {with_words}"
+    settings = f"{tokenizers.__version__} {as_json(tokenizer)} "
+    settings += f"{tokenizer.encode_special_tokens} {with_words}"
     key = content_key([settings, *columns, *column_digests(dataset, columns)])
     folder = cache / "encoded" / key
     if not folder.exists():

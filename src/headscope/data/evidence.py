@@ -21,7 +21,6 @@ encoding: Micci-Barreca 2001). That of other texts has all counts.
 Letters: N texts, W distinct words, n known n-grams, C classes, K folds, M n-grams of a batch.
 """
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -37,7 +36,7 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from headscope.data.tokenizer import is_character, lower_case
+from headscope.data.tokenizer import is_character, normal_form
 from headscope.files import check_is_file, reading, write_atomic
 
 CHARACTER_NGRAM_SIZES = (3, 4)  # within a word, its marked ends counted
@@ -86,7 +85,7 @@ class Vocabulary:
     def number(self, piece: str) -> int:
         """Return the number of the word in a piece of text: NFKC, lower case, stripped."""
         if piece not in self._pieces:
-            word = lower_case(unicodedata.normalize("NFKC", piece)).strip()
+            word = normal_form(piece).strip()
             new = len(self._words)
             self._pieces[piece] = self._words.setdefault(word, new) if word else NO_WORD
         return self._pieces[piece]

@@ -50,7 +50,7 @@ CHARACTERS = (
     "\U00020000-\U0003ffff"
 )
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
-LOWER_CASE = normalizers.Lowercase()
+NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 
 # The rest of a longer text would be truncated anyway, after minutes of work.
 MOST_CHARACTERS = 100_000
@@ -76,13 +76,14 @@ def is_character(word: str) -> bool:
     return re.fullmatch(f"[{CHARACTERS}]", word) is not None
 
 
-def lower_case(text: str) -> str:
-    """Return the lower case of each code point by itself, as tokens have it: ΟΔΟΣ becomes οδοσ.
+def normal_form(text: str) -> str:
+    """Return NFKC and the lower case of each code point by itself, as tokens have it.
 
-    Python's own reads the letters around a Σ, and changes with its version of Unicode.
+    Python's own reads the letters around a Σ (ΟΔΟΣ becomes οδοσ here), and both change with its
+    version of Unicode.
     """
-    lowered: str = LOWER_CASE.normalize_str(text)
-    return lowered
+    normal: str = NORMAL_FORM.normalize_str(text)
+    return normal
 
 
 def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:

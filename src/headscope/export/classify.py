@@ -16,7 +16,6 @@ import json
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b, sha256
 from itertools import islice
@@ -32,7 +31,8 @@ TOKENS_PER_BATCH = 2048  # padding included
 CONTRIBUTIONS = 5
 MOST_WORDS = 200_000  # in memory
 NO_KEY = np.uint64(0)
-LOWER_CASE = normalizers.Lowercase()  # of each code point alone, as in the vocabulary
+# By the tables of the tokenizer: Python's own follow its version of Unicode.
+NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 # Hiragana, Chinese characters and Hangul, of which three in a row are an n-gram.
 CHARACTER = re.compile(
     "[\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
@@ -180,7 +180,7 @@ class Classifier:
         known = self.words.get(piece)
         if known is not None:
             return known
-        word = LOWER_CASE.normalize_str(unicodedata.normalize("NFKC", piece)).strip()
+        word = NORMAL_FORM.normalize_str(piece).strip()
         marked = f"<{word}>"
         runs = {marked[at : at + n] for n in (3, 4) for at in range(len(marked) - n + 1)}
         names = [f"word {word}", *(f"run {run}" for run in runs - {marked})] if word else []

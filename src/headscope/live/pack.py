@@ -10,9 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
-from headscope.data.tokenizer import CHARACTERS, KATAKANA, lower_case
+from headscope.data.tokenizer import CHARACTERS, KATAKANA
 from headscope.errors import LivePageError
 from headscope.heads.capture import headed_layers
 from headscope.model.objective import MultiLabel
@@ -123,8 +123,9 @@ def _vocabulary(tokenizer: Tokenizer) -> list[str]:
 @cache
 def _lower_cases() -> list[str]:
     """Return each code point that has a lower case, followed by it: no browser's Unicode counts."""
+    normalizer = normalizers.Lowercase()
     characters = map(chr, CODES)
-    lowered = ((character, lower_case(character)) for character in characters)
+    lowered = ((character, normalizer.normalize_str(character)) for character in characters)
     return [character + lower for character, lower in lowered if lower != character]
 
 
