@@ -141,7 +141,7 @@ def test_attention_imports_torch_alone() -> None:
 
 @pytest.mark.parametrize(
     ("modules", "banned"),
-    [(LIGHT, HEAVY), (["headscope.cli.predict"], ["lightning", "datasets", "sklearn", "beartype"]),
+    [(LIGHT, HEAVY), (["headscope.cli.predict"], ["lightning", "datasets", "sklearn", "scipy.stats", "beartype"]),
      (["headscope.cli.export"], ["transformers"])],
 )  # fmt: skip
 def test_nothing_heavy_is_loaded_before_it_is_needed(modules: list[str], banned: list[str]) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -319,6 +320,13 @@ def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: P
     )
     torch.testing.assert_close(softened, (shares.log() / 2.5).softmax(dim=-1), rtol=0, atol=1e-4)
     assert (softened.max(dim=-1).values < shares.max(dim=-1).values).all()
+
+
+def test_a_small_network_is_loaded_without_torchs_compiler(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # an ImportError
+    assert label(run, written(tmp_path / "in.jsonl", [{"text": "a"}]), tmp_path / "out.jsonl") == 1
 
 
 def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:
