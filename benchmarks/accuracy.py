@@ -4,9 +4,10 @@
     python benchmarks/accuracy.py licenses reviews.csv --seeds 3 model=small trainer.max_epochs=8
     python benchmarks/accuracy.py reviews.csv experiment=minilm model.path=<checkpoint>
     python benchmarks/accuracy.py licenses control=uniform   # a row for averages in place of attention too
+    python benchmarks/accuracy.py licenses --also model.attention_readout=false   # a row for the same with that setting
 
-Prints a table for each data set: accuracy and macro-F1 in percent, the mean over seeds 0, 1, 2 ... and its standard
-deviation. Data sets are ready groups of configs/data, files, folders or Hub ids; arguments with an equals sign are
+Prints a table for each data set: accuracy and macro-F1 in percent, loss in nats and expected calibration error before
+temperature, the mean over seeds 0, 1, 2 ... and its standard deviation, and the range of the temperatures. Data sets are ready groups of configs/data, files, folders or Hub ids; arguments with an equals sign are
 overrides of `headscope train -m sweep=accuracy`, whose runs are kept, and gone on with, in --folder. What peers can be
 told (C; epochs and learning rate) is chosen by validation accuracy. fastText is left out where it is not installed
 (`pip install -c constraints.txt -e .[benchmark]`).
@@ -19,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import chain, product, starmap
@@ -38,9 +40,11 @@ from headscope.training.baseline import fitted, is_without_spaces
 from headscope.training.scores import Scores, scores
 from side_by_side import ROOT, count, parser_of, print_page, table
 
+SCORES = {"accuracy": 100.0, "macro_f1": 100.0, "loss": 1.0, "calibration_error": 1.0}  # factor
+SHOWN = [("test", score) for score in SCORES] + [("validation", "accuracy"), ("validation", "loss")]
 COLUMNS = (
-    "", "test accuracy", "test macro-F1", "validation accuracy", "validation macro-F1", "seeds", "seconds",
-    "chosen by validation",
+    "", "test accuracy", "macro-F1", "loss", "calibration error", "validation accuracy", "loss",
+    "T", "seeds", "seconds", "chosen by validation",
 )  # fmt: skip
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # of C, the inverse of the penalty
 EPOCHS, LEARNING_RATES = (5, 25, 50), (0.1, 0.5, 1.0)  # of fastText
@@ -55,6 +59,7 @@ class Result(NamedTuple):
     validation: Mapping[str, Any]
     seconds: float
     chosen: str
+    temperature: float | None = None
 
 
 def main() -> None:
@@ -65,6 +70,12 @@ def main() -> None:
     )
     parser.add_argument(
         "--skip-fasttext", action="store_true", help="leave its nine fits a data set out"
+    )
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        help="an override; a row for headscope with it, beside the one without (repeatable)",
     )
     parser.add_argument(
         "--folder",
@@ -82,24 +93,21 @@ def main() -> None:
     disable_progress_bars()
     with tempfile.TemporaryDirectory() as gone:
         folder = options.folder or Path(gone)
-        pages = [
-            page_of(folder, data, options.seeds, overrides, options.skip_fasttext) for data in sets
-        ]
+        pages = [page_of(folder, data, overrides, options) for data in sets]
     print_page(
         "Accuracy",
         torch.device("cpu"),
         *chain.from_iterable(pages),
-        f"headscope: as it comes{', ' if overrides else ''}{' '.join(overrides)}. Percent: mean over seeds ± "
+        f"headscope: as it comes{', ' if overrides else ''}{' '.join(overrides)}. Mean over seeds ± "
         "standard deviation over seeds (n - 1), which tells how far another seed may lie, not how far other texts "
         "would. The split is the same for all rows and seeds. Seconds: from the texts to the scores, of a peer without "
         "those of what was not chosen.",
     )
 
 
-def page_of(
-    folder: Path, data: str, seeds: int, overrides: list[str], skip_fasttext: bool
-) -> list[str]:
+def page_of(folder: Path, data: str, overrides: list[str], options: Namespace) -> list[str]:
     """Return the heading and the table of a data set."""
+    seeds: int = options.seeds
     runs = trained(folder / Path(data).stem, seeds, *source(data), *overrides)
     corpus = data_of(load_run(runs[0])).corpus  # the same for all: seeds leave the split alone
     found = {
@@ -108,7 +116,11 @@ def page_of(
     }
     if controls := [*filter(None, map(control, runs))]:
         found["headscope, averages in place of attention"] = controls
-    if not skip_fasttext and fasttext() is not None:
+    for override in options.also:
+        place = folder / f"{Path(data).stem}-{override.replace('=', '_')}"
+        others = trained(place, seeds, *source(data), *overrides, override)
+        found[f"headscope, `{override}`"] = [*map(ours, others)]
+    if not options.skip_fasttext and fasttext() is not None:
         found["fastText"] = fast_text(corpus, seeds)
     sizes = " / ".join(f"{len(corpus.splits[role]):,}" for role in ("train", "validation", "test"))
     heading = f"## {Path(data).stem}: {sizes} texts of train / validation / test, {len(corpus.labels)} classes"
@@ -161,7 +173,10 @@ def ours(folder: Path) -> Result:
             "error: data.multi_label=true: takes sets of one label a text, as the peers do"
         )
     kept = f"step {metrics['training']['kept step']} of {metrics['training']['steps']}"
-    return Result(metrics["test"], metrics["validation"], metrics["seconds"]["everything"], kept)
+    # Seconds of headscope alone: neither the peers' nor the control's.
+    seconds = metrics["seconds"]["everything"] - metrics["seconds"].get("control", 0.0)
+    temperature = metrics["calibration"]["temperature"]
+    return Result(metrics["test"], metrics["validation"], seconds, kept, temperature)
 
 
 def control(folder: Path) -> Result | None:
@@ -270,24 +285,37 @@ def row(name: str, results: list[Result]) -> tuple[str, ...]:
     """Return a classifier's line."""
     return (
         name,
-        *(
-            percent(getattr(result, split)[score] for result in results if getattr(result, split))
-            for split in ("test", "validation")
-            for score in ("accuracy", "macro_f1")
-        ),
+        *(mean([*values_of(results, split, score)], SCORES[score]) for split, score in SHOWN),
+        span([result.temperature for result in results if result.temperature is not None]),
         str(len(results)),
         f"{statistics.fmean(result.seconds for result in results):.0f}",
         "; ".join(dict.fromkeys(result.chosen for result in results)),
     )
 
 
-def percent(shares: Iterable[float]) -> str:
-    """Return the mean in percent, and the standard deviation where there are several."""
-    found = [100 * share for share in shares]
-    if not found:
+def values_of(results: list[Result], split: str, score: str) -> Iterator[float]:
+    """Yield a score of each seed that has it: a control is not scored on validation."""
+    for result in results:
+        values: Mapping[str, Any] = getattr(result, split)
+        if score in values:
+            yield values[score]
+
+
+def mean(values: list[float], factor: float) -> str:
+    """Return the mean times a factor, and the standard deviation where there are several."""
+    if not values:
         return ""
-    spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
-    return f"{statistics.fmean(found):.1f}{spread}"
+    digits = 1 if factor > 1 else 3
+    scaled = [factor * value for value in values]
+    spread = f" ± {statistics.stdev(scaled):.{digits}f}" if len(scaled) > 1 else ""
+    return f"{statistics.fmean(scaled):.{digits}f}{spread}"
+
+
+def span(temperatures: list[float]) -> str:
+    """Return the lowest and the highest temperature."""
+    if not temperatures:
+        return ""
+    return f"{min(temperatures):.2f} to {max(temperatures):.2f}"
 
 
 if __name__ == "__main__":

@@ -119,12 +119,16 @@ def test_recording_beside_not_recording(told_by_a_word: Path) -> None:
 @pytest.mark.slow
 def test_accuracy_of_a_file_over_seeds(told_by_a_word: Path, tmp_path: Path) -> None:
     options = ["--folder", str(tmp_path / "kept"), "--seeds", "2", "--skip-fasttext"]
+    options += ["--also", "model.attention_readout=false"]
     overrides = ["trainer.max_epochs=2", "data.tokens_per_batch=256"]
     page = run("accuracy", str(told_by_a_word), *options, *overrides)
-    ((_, counted, ours, *_),) = tables(page)
+    ((_, counted, ours, whole),) = tables(page)
     assert "## told by a word: 96 / 12 / 12 texts of train / validation / test, 2 classes" in page
-    assert (counted[1], counted[5]) == ("100.0", "1")
+    assert (counted[1], counted[8]) == ("100.0", "1")
     assert ours[1] == "100.0 ± 0.0"  # one word tells the class
-    assert ours[5] == "2"
-    assert re.fullmatch(r"C = [\d.]+", counted[7])
-    assert re.match(r"step \d+ of \d+", ours[7])
+    assert ours[8] == "2"
+    assert re.fullmatch(r"[\d.]+ to [\d.]+", ours[7])
+    assert re.fullmatch(r"C = [\d.]+", counted[10])
+    assert re.match(r"step \d+ of \d+", ours[10])
+    assert whole[0] == "headscope, `model.attention_readout=false`"
+    assert numbers(whole[3:4]) != numbers(ours[3:4])  # another network, another loss
