@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load, save
+from tokenizers import PreTokenizedString
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from headscope.cli.inspect import measure
@@ -19,6 +20,7 @@ from headscope.command_settings import InspectConfig
 from headscope.config import ModelConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
+from headscope.data.tokenizer import copied, load_tokenizer
 from headscope.errors import ConfigError, RunError, TrainingError, UserWarningMessage
 from headscope.heads.capture import capture, headed_layers
 from headscope.prediction import split_logits
@@ -339,10 +341,28 @@ def test_every_phase_of_a_run_has_its_name(
         assert bool(lines) == show
 
 
+class Characters:
+    """A segmenter into characters."""
+
+    def pre_tokenize(self, text: PreTokenizedString) -> None:
+        text.split(lambda _, piece: [piece[at : at + 1] for at in range(len(str(piece)))])
+
+
 def test_a_run_is_printed_whatever_its_tokenizer_is_made_of(plain: Trained) -> None:
     run = load_run(plain.folder)
     run.tokenizer.pre_tokenizer = PreTokenizer.custom(object())  # as Sudachi's words
     assert repr(run) == f"Run({str(plain.folder)!r}, classes: bad, good)"
+
+
+def test_a_tokenizer_with_a_segmenter_is_printed_and_stays_one(
+    plain: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    characters = PreTokenizer.custom(Characters())
+    monkeypatch.setattr("headscope.data.tokenizer._segmented", lambda: characters)
+    tokenizer = load_tokenizer(plain.folder / "tokenizer.json", "sudachi")
+    assert str(tokenizer).startswith("Tokenizer(")
+    assert str(copied(tokenizer)) == repr(tokenizer)
+    assert tokenizer.encode("a film").tokens == ["[CLS]", "a", *["[UNK]"] * 5, "[SEP]"]
 
 
 def test_without_inspection_no_mistakes_are_shown_and_nobody_advises_more_epochs(

@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,13 @@ def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:
         raise ValueError(f"{path}: is not a tokenizer.json: {error}") from error
     if segmenter is not None:
         tokenizer.pre_tokenizer = _segmented()
+        Tokenizer.__repr__ = Tokenizer.__str__ = _printed  # type: ignore[method-assign]
     return tokenizer
+
+
+def _printed(tokenizer: Tokenizer, library: Callable[[Tokenizer], str] = Tokenizer.__repr__) -> str:
+    """Return a tokenizer's printed form, which the library has for none with a segmenter."""
+    return library(Tokenizer.from_str(as_json(tokenizer)))
 
 
 def as_json(tokenizer: Tokenizer, pretty: bool = False) -> str:
