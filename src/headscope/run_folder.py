@@ -5,7 +5,7 @@
         tokenizer.json       the trained tokenizer, or the checkpoint's
         encoder.json         sizes of a pretrained encoder, with model.path
         labels.json          names of the classes, in the order of the logits
-        data.json            a digest of each split, by which changed data are noticed
+        data.json            the run's id, and a digest of each split, by which changes are noticed
         evidence.safetensors the known n-grams, with model.evidence
         model.safetensors    the best weights by validation loss
         thresholds.json      with data.multi_label: the probability from which a class is predicted

@@ -290,6 +290,57 @@ def test_a_run_resumes_from_its_last_checkpoint(plain: Trained, tmp_path: Path) 
         assert resume_point(tmp_path / "new") is None
 
 
+def test_a_changed_byte_of_a_checkpoint_is_noticed(plain: Trained, tmp_path: Path) -> None:
+    """torch reads it: of the weights alone, they would be others without a word."""
+    folder = plain.copy(tmp_path)
+    for path in (folder / LAST, folder / BEST):
+        whole = path.read_bytes()
+        content = torch.load(path, "cpu", weights_only=True)
+        name = max(content["state_dict"], key=lambda name: content["state_dict"][name].numel())
+        place = whole.index(content["state_dict"][name].numpy().tobytes())
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        torch.load(path, "cpu", weights_only=True)
+        with pytest.raises(RunError, match=rf"{path.name} is damaged: .* has another checksum"):
+            resume_point(folder)
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("place", [LAST, BEST])
+def test_a_checkpoint_of_another_run_is_named(
+    plain: Trained, small_config: Maker, tmp_path: Path, place: Path
+) -> None:
+    """Its shapes and its texts are the same."""
+    folder = plain.copy(tmp_path)
+    config = small_config("other", max_epochs=1)
+    config.inspection.enabled = False
+    other = train(config).folder
+    ids = [json.loads((each / "data.json").read_text())["run_id"] for each in (folder, other)]
+    (folder / place).write_bytes((other / place).read_bytes())
+    words = (
+        rf"{place}: expected a checkpoint of run {ids[0]}, as in data.json, got one of run {ids[1]}"
+    )
+    with pytest.raises(RunError, match=words):
+        resume_point(folder)
+
+
+def test_a_run_without_an_id_resumes(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    kept = json.loads((folder / "data.json").read_text())
+    (folder / "data.json").write_text(json.dumps(kept | {"run_id": None}))
+    with pytest.raises(RunError, match="expected a checkpoint of run without an id"):
+        resume_point(folder)
+    del kept["run_id"]
+    (folder / "data.json").write_text(json.dumps(kept))
+    for path in (folder / LAST, folder / BEST):
+        content = torch.load(path, weights_only=True)
+        del content["run_id"]
+        torch.save(content, path)
+    again = replace(load_run(folder).config, resume=str(folder))
+    longer = changed(again, "trainer.max_epochs", 5)
+    assert train(longer).facts_of_training["epochs"] == 5
+    assert "run_id" not in torch.load(folder / LAST, weights_only=True)
+
+
 def test_a_run_is_trained_by_one_process_at_a_time(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
     lock, again = RunLock(folder), replace(load_run(folder).config, resume=str(folder))

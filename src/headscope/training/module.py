@@ -26,7 +26,7 @@ from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Checkpoint, load_weights
 from headscope.run_folder import build_model, load_encoder, objective_of
 from headscope.training.distributed import all_gather
-from headscope.training.resume import Progress, check_weights, progress_of
+from headscope.training.resume import RUN_ID, Progress, check_weights, progress_of, run_id
 from headscope.training.scores import AtBestThresholds
 
 
@@ -67,6 +67,7 @@ class ClassifierModule(LightningModule):
         self.validation_metrics = validation_metrics(objective, num_classes)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
         self.random_state: Tensor | None = None
+        self.run_id: str | None = None
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
@@ -97,8 +98,10 @@ class ClassifierModule(LightningModule):
         self.validation_metrics.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save each process's random state: a resumed run draws what an unbroken one would."""
+        """Save the run's id, and each process's random state, from which a resumed run draws on."""
         checkpoint["random_state"] = torch.stack(all_gather(torch.get_rng_state()))  # [N, bytes]
+        if self.run_id is not None:
+            checkpoint[RUN_ID] = self.run_id
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore AdamW's moments with this run's learning rates, decays and betas.
@@ -106,6 +109,7 @@ class ClassifierModule(LightningModule):
         torch would silently restore those of the checkpoint too. One of weights alone has none.
         """
         self.random_state = checkpoint.get("random_state")
+        self.run_id = checkpoint.get(RUN_ID)  # data.json may be gone
         if "optimizer_states" not in checkpoint:
             return
         (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
@@ -225,6 +229,7 @@ def build_module(
     module = ClassifierModule(
         model, config.optimizer, len(labels), steps, weights, is_fused, objective
     )
+    module.run_id = run_id(folder)
     if resumed is not None:
         check_weights(resumed, module.state_dict())
     return module

@@ -4,6 +4,8 @@ Imported without torch, so that a mistake is reported at once.
 """
 
 import os
+import uuid
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from operator import attrgetter
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 from headscope.config import TrainConfig, absolute, is_local
 from headscope.errors import ConfigError, RunError, first_line, listed, warn
@@ -19,7 +22,8 @@ from headscope.manifest import check_manifest
 from headscope.validation import flatten
 
 JOB = "job.json"  # of a job of a sweep: its overrides, and those that all jobs share
-DATA = "data.json"  # digests of the splits that the run was trained on
+DATA = "data.json"  # digests of the splits that the run was trained on, and the run's id
+RUN_ID = "run_id"  # random, in data.json and in each checkpoint; older runs lack it
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder
 BEST = Path("checkpoints", "best.ckpt")
 NEW_RUN = "leave it out, or start a new run"
@@ -105,13 +109,13 @@ def resume_point(folder: Path) -> Path | None:
     """Return the checkpoint to resume from; None, with a note, if none was written.
 
     Raises:
-        RunError: if it cannot be read, or the best checkpoint that it names cannot.
+        RunError: if it, or the best checkpoint that it names, is damaged or another run's.
     """
     for path in (folder / LAST, folder / BEST):  # a kill may come between best and last
         if os.path.lexists(path):
-            callbacks = load_checkpoint(path)["callbacks"]
+            callbacks = _own_checkpoint(path)["callbacks"]
             if any(state.get("best_model_path") for state in callbacks.values()):
-                load_checkpoint(folder / BEST)
+                _own_checkpoint(folder / BEST)
             return path
     if os.path.lexists(folder / "model.safetensors"):
         raise RunError(f"resume={folder}: has no {LAST}; {PUT_BACK}")
@@ -119,19 +123,58 @@ def resume_point(folder: Path) -> Path | None:
     return None
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Return a checkpoint's content, read as needed; RunError if it is missing or damaged."""
+def with_run_id(digests: Digests) -> dict[str, Any]:
+    """Return what data.json of a new run has."""
+    return {RUN_ID: uuid.uuid4().hex, **digests}
+
+
+def run_id(folder: Path) -> str | None:
+    """Return the id in data.json; None for an older run."""
+    path = folder / DATA
+    identity = read_json(path, dict).get(RUN_ID) if path.exists() else None
+    with reading(path):
+        return TypeAdapter(str | None).validate_python(identity)
+
+
+def _own_checkpoint(path: Path) -> dict[str, Any]:
+    """Return a checkpoint's content; RunError too for a changed byte, or one of another run."""
+    content = load_checkpoint(path, test=True)
+    folder = path.parents[1]
+    expected = run_id(folder)
+    found = content.get(RUN_ID)
+    if found != expected and (folder / DATA).exists():
+        raise RunError(
+            f"resume={folder}: {path.parent.name}/{path.name}: expected a checkpoint of run "
+            f"{expected or 'without an id'}, as in {DATA}, got one of run "
+            f"{found or 'without an id'}; {PUT_BACK}"
+        )
+    return content
+
+
+def load_checkpoint(path: Path, test: bool = False) -> dict[str, Any]:
+    """Return a checkpoint's content, read as needed; RunError if it is missing or damaged.
+
+    With `test` all of its bytes are read: a checkpoint is a zip, which has a checksum of each part.
+    """
     import torch  # the rest is checked before anything heavy is imported
 
     name = f"resume={path.parents[1]}: {path.parent.name}/{path.name}"
     if not path.is_file():
         raise RunError(f"{name} is not a file; {PUT_BACK}")
     try:
+        if test:
+            _test_zip(path)
         content: dict[str, Any] = torch.load(path, "cpu", weights_only=True, mmap=True)
         _ = content["callbacks"], _progress(content)
     except Exception as error:  # whatever its bytes are
         raise RunError(f"{name} is damaged: {first_line(error)[:80]}; {PUT_BACK}") from error
     return content
+
+
+def _test_zip(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        if (part := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"{part} has another checksum than it was written with")
 
 
 class Progress(NamedTuple):

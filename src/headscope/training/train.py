@@ -92,6 +92,7 @@ from headscope.training.resume import (
     check_kept,
     check_progress,
     resume_point,
+    with_run_id,
 )
 from headscope.training.scores import best_thresholds, calibrate, scores, selective
 
@@ -102,15 +103,14 @@ def train(config: TrainConfig, console: Console | None = None) -> Report | None:
     """Train, keep the best checkpoint by validation loss, test it, and write the run folder.
 
     A closed standard output, such as that of `| head`, does not end it. With several devices this
-    starts a process for each and waits for them; the report is then in the folder alone, and None
-    is returned.
+    starts a process for each and waits for them; the report is in the folder, and None is returned.
 
     Raises:
         ConfigError, DataError, RunError, TrainingError: for what you can fix.
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
     check_devices(config.trainer)
-    # What the network is stands in config.yaml, whatever null will mean.
+    # config.yaml has what the network is, whatever null will mean.
     config.model.attention_readout = config.model.has_attention_readout
     if is_worker(config.trainer):
         with joined(config.trainer):
@@ -330,7 +330,7 @@ def _write_inputs(
         lock.take()
         create_run_folder(config)  # another run may have taken the name in the meantime
         save_config(folder, config)
-    save_json(folder / DATA, data.corpus.digests())
+    save_json(folder / DATA, with_run_id(data.corpus.digests()))
     save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.evidence)
     if checkpoint is not None:
         save_architecture(folder, checkpoint.architecture)
