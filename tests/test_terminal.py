@@ -72,7 +72,7 @@ def test_without_a_terminal_a_line_now_and_then_has_step_loss_and_time_left(
     with Bar(console, "training", total=1000) as bar:
         for step in range(1, 6):
             time.sleep(0.05)
-            bar.update(step, f"training, loss {step}.000")
+            bar.update(step, name=f"training, loss {step}.000")
     lines = shown.getvalue().splitlines()
     assert len(lines) >= 2
     line = r"training, loss \d\.000, step \d of 1000, \d+ s, about \d+ s left"

@@ -5,13 +5,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import Segment
 
 from headscope.errors import printable
 
 SECONDS_BETWEEN_LINES = 30.0
-PHASE = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+PHASE = (
+    TextColumn("{task.description}"),
+    BarColumn(20),
+    TimeElapsedColumn(),
+    TimeRemainingColumn(elapsed_when_finished=True),  # nothing where there is no total
+)
 
 
 def terminal(console: Console | None = None) -> Console:
@@ -68,9 +80,9 @@ class Bar:
         """Begin to count the time; `completed` were done before."""
         self._bar.reset(self._task, completed=completed)
 
-    def update(self, completed: int, name: str | None = None) -> None:
-        """Advance it, and perhaps rename it."""
-        self._bar.update(self._task, completed=completed, description=name)
+    def update(self, completed: int, total: int | None = None, name: str | None = None) -> None:
+        """Advance it, and perhaps give it a total or another name."""
+        self._bar.update(self._task, completed=completed, total=total, description=name)
 
     def stop(self) -> None:
         """Remove it."""

@@ -9,8 +9,8 @@ from headscope.attention import MultiHeadAttention
 from headscope.data.batching import Batch
 from headscope.heads.answer import accuracy_change, answer
 from headscope.heads.measures import SpecialTokens
-from headscope.heads.sets import HeadSets, exact_gains, head_sets
-from headscope.heads.study import Study, study
+from headscope.heads.sets import HeadSets, exact_gains, head_sets, stand_ins
+from headscope.heads.study import Study, study, study_plan
 from headscope.model.objective import ONE_CLASS
 
 N, T, VOCABULARY = 240, 7, 12
@@ -97,6 +97,39 @@ def test_two_equal_copies_stand_in_for_each_other() -> None:
     assert found.sets.accuracy.tolist()[1:] == [1.0, 1.0]
     means = found.numbers["attention"]["shapley_loss"][0]
     assert means[0] == pytest.approx(means[1], abs=1e-9)
+    (pair,) = found.sets.pairs
+    assert pair.heads == (("attention", 0), ("attention", 1))
+    assert pair.both > 0.3 > sum(pair.alone)
+    assert "; head 0 and head 1 stand in for each other: ablating both changes" in found.details
+    (fact,) = found.sets.facts()["pairs"]
+    assert fact["heads"] == [[0, 0], [0, 1]]
+
+
+def test_heads_that_add_up_do_not_stand_in_for_each_other() -> None:
+    """Over 1,000 draws of three pairs: by chance alone any does in at most 5 %."""
+    random = np.random.default_rng(0)
+    alarms = 0
+    members = (np.arange(8)[:, None] >> np.arange(3)) & 1
+    heads = [("attention", head) for head in range(3)]
+    for _ in range(1000):
+        gains = random.normal(0.1, 0.5, (3, 100))
+        noise = random.normal(0, 0.1, (8, 100))
+        alarms += bool(stand_ins(heads, noise - members @ gains))
+    assert alarms <= 65  # 50 are promised; three standard errors are 21
+
+
+def test_a_study_knows_beforehand_how_much_it_runs() -> None:
+    model = Planted({0: 2.0}, heads=3).eval()
+    samples = [texts(), texts()]
+    for shares in ((), (0.2, 0.5)):
+        seen: list[tuple[int, int]] = []
+        advance = lambda done, total, seen=seen: seen.append((done, total))  # noqa: E731
+        study(model, samples, SpecialTokens((), ()), shares, advance=advance)
+        plan = study_plan(model, samples, shares)
+        totals = {total for _, total in seen}
+        assert totals == {plan.runs}
+        assert 0.9 * plan.runs < seen[-1][0] <= plan.runs
+        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
 def test_of_many_heads_those_that_are_enough_are_told() -> None:
@@ -126,8 +159,8 @@ def test_shapley_values_sum_to_the_gain_and_samples_come_near() -> None:
     values = random.random((16, 5, 2))
     total = (values[-1] - values[0]) * [-1, 1]
     assert exact_gains(values).sum(axis=1) == pytest.approx(total)
-    exact = head_sets(model, texts(), ONE_CLASS, passes=16)
-    sampled = head_sets(model, texts(), ONE_CLASS, passes=12)
+    exact = head_sets(model, texts(), texts(), ONE_CLASS, passes=16)
+    sampled = head_sets(model, texts(), [], ONE_CLASS, passes=12)
     assert (exact.is_exact, sampled.is_exact) == (True, False)
     of_sample = sampled.shapley["attention"]
     for name, (means, _) in exact.shapley["attention"].items():

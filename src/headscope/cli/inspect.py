@@ -2,13 +2,11 @@
 
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
@@ -37,7 +35,7 @@ from headscope.heads.report import (
     text_numbers,
 )
 from headscope.heads.show import head_view
-from headscope.heads.study import Study, draw_samples, special_tokens, study
+from headscope.heads.study import Study, draw_samples, special_tokens, study, study_plan
 from headscope.live.page import live_html, recorded_step
 from headscope.prediction import best_device
 from headscope.record.reader import read_index
@@ -53,7 +51,7 @@ from headscope.run import Run, load_run
 from headscope.run_folder import HEADS, read_metric, save_json
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
-from headscope.terminal import terminal
+from headscope.terminal import Bar, terminal
 
 # Of a run's record: which heads matter. Older records lack some.
 KNOWN = {
@@ -171,14 +169,12 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     samples = draw_samples(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
-    # The time left is shown as soon as it is known, and the line is gone at the end.
-    bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn())
-    with Progress(*bar, console=console, transient=True) as progress:
-        count = sum(len(batch.labels) for batch in samples[0])
-        task = progress.add_task(f"measuring every head on {count} texts", total=None)
-        watch = partial(progress.track, task_id=task)
+    plan = study_plan(run.model, samples, BINS)
+    name = f"measuring every head on {plan.num_texts} texts, about {plan.seconds:.0f} s"
+    with Bar(console, name) as bar:
         special = special_tokens(run.tokenizer)
-        found = study(run.model, samples, special, BINS, run.objective, watch, run.temperature)
+        temperature = run.temperature
+        found = study(run.model, samples, special, BINS, run.objective, bar.update, temperature)
     path = run.folder / HEADS
     save_json(path, _content(found))
     is_recorded = _record_study(run, data, found)

@@ -57,8 +57,8 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     if config.data is not None:
         texts, labels = _labelled(config, config.data, classifier)
         shown = texts[:SHOWN_TEXTS]
-        with Bar(console, f"measuring every head on {len(texts)} texts"):
-            study = study_texts(classifier, texts, labels)
+        with Bar(console, f"measuring every head on {len(texts)} texts") as bar:
+            study = study_texts(classifier, texts, labels, bar.update)
     if config.text is not None:
         shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
     probes = [classifier.probe(text, config.label) for text in shown]

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from headscope.heads.sets import HeadSets
+from headscope.heads.sets import HeadPair, HeadSets
 
 Head = tuple[str, int]
 MARGIN = 0.01  # a change of accuracy within one point does not count
@@ -96,7 +96,9 @@ def answer(
             " matter; compare the number of texts of each class, and train longer."
         )
         return warning, details
-    if sets is not None and len(without) > MOST_SINGLE:
+    if sets is not None and sets.pairs:
+        details += f"; {_stand_in(sets.pairs[0], _names(list(without)))}"
+    if sets is not None and has_sets:
         heads = _enough(sets, _names(list(without)))
     else:
         changes = {
@@ -171,6 +173,16 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
     )
 
 
+def _stand_in(pair: HeadPair, names: Mapping[Head, str]) -> str:
+    """Tell two heads of which either can replace the other."""
+    one, other = (names[head] for head in pair.heads)
+    first, second = (f"{_signed(increase, 2)}" for increase in pair.alone)
+    return (
+        f"{one} and {other} stand in for each other: ablating both changes the loss by"
+        f" {_signed(pair.both, 2)} nats, either alone by {first} and {second}"
+    )
+
+
 def _looking(change: AccuracyChange) -> str:
     averages = "with plain averages put in place of every trained map"
     interval = f"(95 % interval of the change {change.interval()} points)"
@@ -196,8 +208,12 @@ def _percent(share: float) -> str:
 
 
 def _points(share: float) -> str:
-    text = f"{100 * share:+.1f}"
-    return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+    return _signed(100 * share, 1)
+
+
+def _signed(value: float, digits: int) -> str:
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
 def _names(heads: Sequence[Head]) -> dict[Head, str]:

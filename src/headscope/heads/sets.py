@@ -5,13 +5,17 @@ gain when it joins the heads before it, over all orders of the heads (Held and Y
 Head Pruning, section 3): the values of all heads sum to the gain of the whole model over no head
 at all. Up to 10 heads every set is run, if the budget allows; else orders are drawn.
 
+Two heads stand in for each other where ablating both costs more than ablating either and the other
+costs together: d_ij - d_i - d_j > 0, with d the loss increase (the pairwise interaction of Grabisch
+and Roubens 1999, with all other heads present).
+
 Shape letters: B texts of a batch, N texts in all, A heads of all layers, S sets.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import comb
 
 import numpy as np
@@ -20,16 +24,26 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
+from headscope.heads.ablation import MATTERS, ablation_effect
 from headscope.heads.capture import device_of, eval_mode, headed_layers, intervene_layers, logits_of
 from headscope.heads.measures import Summary
 from headscope.model.objective import Objective
 
 Head = tuple[str, int]
 MOST_EXACT = 10  # heads
-SECONDS = 10.0  # for all sets
+SECONDS = 10.0  # for sets that are chosen
+EXACT_SECONDS = 30.0  # for all sets there are
 SPEED = 9e10  # floating-point operations a second: of two cores, as the budget counts them
 SEED = 0
-Advance = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class HeadPair:
+    """Two heads that stand in for each other, with mean loss increases in nats."""
+
+    heads: tuple[Head, Head]
+    alone: tuple[float, float]  # with either ablated
+    both: float  # with both ablated
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,8 @@ class HeadSets:
         shapley: layer -> shapley_accuracy and shapley_loss: gains of accuracy, and of the loss in
             nats, where a positive one lowers it; with standard errors over the texts.
         is_exact: whether every set was run.
+        pairs: heads that stand in for each other beyond chance, the strongest first; known only
+            where every set was run.
     """
 
     order: list[Head]
@@ -54,6 +70,7 @@ class HeadSets:
     chosen: Float[np.ndarray, " sizes"]
     shapley: Summary
     is_exact: bool
+    pairs: list[HeadPair] = field(default_factory=list)
 
     @property
     def accuracy(self) -> Float[np.ndarray, " sizes"]:
@@ -63,11 +80,19 @@ class HeadSets:
     def facts(self) -> dict[str, object]:
         """Return what metrics.json has of the sets."""
         layers = list(self.shapley)
+
+        def numbered(heads: Sequence[Head]) -> list[list[int]]:
+            return [[layers.index(name), head] for name, head in heads]
+
         return {
-            "heads": [[layers.index(name), head] for name, head in self.order],
+            "heads": numbered(self.order),
             "accuracy": [None if np.isnan(each) else float(each) for each in self.accuracy],
             "texts": self.correct.shape[1],
             "exact": self.is_exact,
+            "pairs": [
+                {"heads": numbered(pair.heads), "loss alone": pair.alone, "loss both": pair.both}
+                for pair in self.pairs
+            ],
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -84,38 +109,58 @@ class HeadSets:
 
 def passes_allowed(model: nn.Module, batches: Sequence[Batch], seconds: float = SECONDS) -> int:
     """Return how many passes over the texts fit into a budget, by the network's size alone."""
+    return int(seconds / seconds_of_pass(model, batches))
+
+
+def seconds_of_pass(model: nn.Module, batches: Sequence[Batch]) -> float:
+    """Return how long a pass over the texts takes at SPEED, by the network's size alone."""
     network = getattr(model, "encoder", model)
     tables = {id(each.weight) for each in network.modules() if isinstance(each, nn.Embedding)}
     weights = sum(each.numel() for each in network.parameters() if id(each) not in tables)
     tokens = sum(batch.token_ids.numel() for batch in batches)
-    return int(seconds * SPEED / (2 * weights * tokens + 1))
+    return (2 * weights * tokens + 1) / SPEED
+
+
+def texts_for_all_sets(model: nn.Module, samples: Sequence[Sequence[Batch]]) -> list[Batch]:
+    """Return the texts of as many samples as allow every set to be run; none if not even one."""
+    A = sum(layer.num_heads for layer in headed_layers(model).values())
+    texts: list[Batch] = []
+    if A > MOST_EXACT:
+        return texts
+    for sample in samples:
+        budget = SECONDS if texts else EXACT_SECONDS
+        if passes_allowed(model, [*texts, *sample], budget) < 2**A:
+            break
+        texts += sample
+    return texts
 
 
 def head_sets(
     model: nn.Module,
     batches: Sequence[Batch],
+    for_all_sets: Sequence[Batch],
     objective: Objective,
     passes: int,
-    advance: Advance = lambda: None,
 ) -> HeadSets:
-    """Run sets of heads on the texts, in about as many passes; `advance` is called after each."""
+    """Run every set of heads on some texts, and with them or about so many passes sets on all."""
     heads = [
         (name, head)
         for name, layer in headed_layers(model).items()
         for head in range(layer.num_heads)
     ]
     A = len(heads)
-    run = partial(_outcomes, model, batches, objective, advance=advance)
+    run = partial(_outcomes, model, batches, objective)
     N = sum(len(batch.labels) for batch in batches)
     chooses = np.arange(N) % 2 == 0  # neighbours are of like length
-    is_exact = A <= MOST_EXACT and max(passes, 2**2) >= 2**A
-    if is_exact:
-        members = (np.arange(2**A)[:, None] >> np.arange(A)) & 1  # [S, A]
-        values = np.stack([run(np.tile(each > 0, (N, 1))) for each in members])  # [S, N, 2]
+    pairs: list[HeadPair] = []
+    if for_all_sets:
+        values = all_sets(model, for_all_sets, objective, A)  # [S, n, 2]
         gains = exact_gains(values)
-        sets = _forward_selection(values[:, chooses, 0].mean(axis=1), A)
+        pairs = stand_ins(heads, values[..., 0])
+        known = dict(enumerate(values)) if len(for_all_sets) == len(batches) else {}
+        sets = _forward_selection(run, known, chooses, A)
         sizes = list(range(A + 1))
-        nested = values[sets]
+        nested = np.stack([known[number] for number in sets])
         order = [int(new ^ old).bit_length() - 1 for old, new in pairwise(sets)]
     else:
         gains = _sampled_gains(run, N, A, max(2, passes // 2))
@@ -134,14 +179,49 @@ def head_sets(
     loss[sizes] = nested[:, ~chooses, 0].mean(axis=1)
     chosen[sizes] = nested[:, chooses, 1].mean(axis=1)
     ordered = [heads[head] for head in order]
-    return HeadSets(ordered, correct, loss, chosen, _summary(heads, gains), is_exact)
+    shapley = _summary(heads, gains)
+    return HeadSets(ordered, correct, loss, chosen, shapley, bool(for_all_sets), pairs)
+
+
+def all_sets(
+    model: nn.Module, batches: Sequence[Batch], objective: Objective, A: int
+) -> Float[np.ndarray, "S N 2"]:
+    """Return each text's loss and whether it is right with each set of heads alone.
+
+    The number of a set has bit h where head h is kept.
+    """
+    N = sum(len(batch.labels) for batch in batches)
+    run = partial(_outcomes, model, batches, objective)
+    return np.stack([run(_kept(number, N, A)) for number in range(2**A)])
+
+
+def _kept(number: int, N: int, A: int) -> Bool[np.ndarray, "N A"]:
+    return np.tile((number >> np.arange(A)) & 1 > 0, (N, 1))
+
+
+def stand_ins(heads: Sequence[Head], losses: Float[np.ndarray, "S N"]) -> list[HeadPair]:
+    """Return the pairs that stand in for each other beyond chance, the strongest first."""
+    A = len(heads)
+    whole = 2**A - 1
+    increases = losses - losses[whole]
+    found = []
+    for one, other in combinations(range(A), 2):
+        alone = increases[whole ^ 1 << one], increases[whole ^ 1 << other]
+        both = increases[whole ^ 1 << one ^ 1 << other]
+        interaction = both - alone[0] - alone[1]
+        effect = ablation_effect(interaction.tolist(), num_tests=comb(A, 2))
+        if effect.state == MATTERS and effect.loss_increase > 0:
+            means = float(alone[0].mean()), float(alone[1].mean())
+            pair = HeadPair((heads[one], heads[other]), means, float(both.mean()))
+            found.append((effect.loss_increase, pair))
+    found.sort(key=lambda each: -each[0])
+    return [pair for _, pair in found]
 
 
 def exact_gains(values: Float[np.ndarray, "S N 2"]) -> Float[np.ndarray, "N A 2"]:
     """Return each text's Shapley values of -loss and of being right, from all 2^A sets.
 
-    phi_h = sum over S without h of |S|! (A - |S| - 1)! / A! (v(S + h) - v(S)). The number of a set
-    has bit h where head h is kept.
+    phi_h = sum over S without h of |S|! (A - |S| - 1)! / A! (v(S + h) - v(S)).
     """
     A = len(values).bit_length() - 1
     numbers = np.arange(2**A)
@@ -155,12 +235,27 @@ def exact_gains(values: Float[np.ndarray, "S N 2"]) -> Float[np.ndarray, "N A 2"
     return np.stack(gains, axis=1)
 
 
-def _forward_selection(losses: Float[np.ndarray, " S"], A: int) -> list[int]:
-    """Return the numbers of the sets from none to all, each with the head that lowers it most."""
+def _forward_selection(
+    run: Callable[..., Float[np.ndarray, "N 2"]],
+    known: dict[int, Float[np.ndarray, "N 2"]],
+    chooses: Bool[np.ndarray, " N"],
+    A: int,
+) -> list[int]:
+    """Return the numbers of the sets from none to all, each with the head that lowers it most.
+
+    What is run is added to `known`, outcomes by the number of the set.
+    """
+
+    def loss(number: int) -> float:
+        if number not in known:
+            known[number] = run(_kept(number, len(chooses), A))
+        return float(known[number][chooses, 0].mean())
+
+    loss(0)
     sets = [0]
     for _ in range(A):
         larger = [sets[-1] | 1 << head for head in range(A) if not sets[-1] >> head & 1]
-        sets.append(min(larger, key=lambda number: losses[number]))
+        sets.append(min(larger, key=loss))
     return sets
 
 
@@ -214,7 +309,6 @@ def _outcomes(
     batches: Sequence[Batch],
     objective: Objective,
     kept: Bool[np.ndarray, "N A"],
-    advance: Advance,
 ) -> Float[np.ndarray, "N 2"]:
     """Return each text's loss, and 1 if its class is right, with the heads that it keeps alone."""
     parts = []
@@ -236,7 +330,6 @@ def _outcomes(
         loss = objective.losses(logits.double(), labels)
         is_correct = objective.correct(logits, labels).double()
         parts.append(torch.stack([loss, is_correct], dim=1).cpu().numpy())
-    advance()
     return np.concatenate(parts)
 
 

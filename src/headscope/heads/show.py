@@ -194,8 +194,8 @@ def show(
         )
     study = None
     if texts is not None and labels is not None:
-        with Bar(terminal(), f"measuring every head on {len(texts)} texts"):
-            study = study_texts(classifier, texts, labels)
+        with Bar(terminal(), f"measuring every head on {len(texts)} texts") as bar:
+            study = study_texts(classifier, texts, labels, bar.update)
     elif texts is not None or labels is not None:
         raise ValueError("texts, labels: expected both or neither, got one")
     shown = text if text_pair is None else (text, text_pair)

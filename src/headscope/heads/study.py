@@ -4,7 +4,8 @@ Shape letters: B texts, A heads of all layers together, L layers, H heads of eac
 positions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -28,7 +29,7 @@ from headscope.heads.capture import (
     read_at_first,
 )
 from headscope.heads.contributions import has_contributions, mean_contributions
-from headscope.heads.faithfulness import Faithfulness, faithfulness
+from headscope.heads.faithfulness import NUM_RANDOM, Faithfulness, faithfulness
 from headscope.heads.measures import (
     HeadStatistics,
     Padding,
@@ -38,13 +39,20 @@ from headscope.heads.measures import (
     mean_over_queries,
     row_entropy,
 )
-from headscope.heads.sets import HeadSets, head_sets, passes_allowed
+from headscope.heads.sets import (
+    HeadSets,
+    head_sets,
+    passes_allowed,
+    seconds_of_pass,
+    texts_for_all_sets,
+)
 from headscope.model.objective import ONE_CLASS, Objective
 
 MAX_SAMPLES = 4  # at most 8 times the first sample in all
 MIN_TEXTS = 8  # half of which choose sets of heads
 MIN_PASSES = 4  # over all texts, for sets
-Watch = Callable[[Sequence[Batch]], Iterable[Batch]]  # passes batches on, and may show progress
+NUM_CHOOSERS = NUM_RANDOM + 3  # of tokens, beside the heads
+Advance = Callable[[int, int], object]  # called with the passes of texts that are done, and all
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
@@ -92,13 +100,74 @@ class Study:
         return arrays | ablation.effect_arrays(self.effects) | measures.role_arrays(self.numbers)
 
 
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a study will run, from the sizes of network and texts alone."""
+
+    texts: list[Batch]  # on which heads are ablated, one by one and in sets
+    for_all_sets: list[Batch]  # on which every set of heads is run; none if there are too many
+    set_passes: int  # over the texts, for sets; 0 where budget or texts do not allow any
+    runs: int  # of the network on one text, in all
+    seconds: float  # on two cores, about
+
+    @property
+    def num_texts(self) -> int:
+        """On how many texts heads are ablated."""
+        return _count(self.texts)
+
+
+def study_plan(
+    model: nn.Module, samples: Sequence[Sequence[Batch]], shares: Sequence[float] = ()
+) -> StudyPlan:
+    """Plan a study: as many of the samples as the budget of sets allows, at least the first."""
+    first = samples[0]
+    A = sum(layer.num_heads for layer in headed_layers(model).values())
+    texts = _affordable(model, samples, A)
+    N = _count(texts)
+    passes = passes_allowed(model, texts)
+    if N < MIN_TEXTS or passes < MIN_PASSES:
+        passes = 0
+    for_all_sets = texts_for_all_sets(model, samples) if passes else []
+    runs = N * 4 + N * A * len(_ablations(shares)) + _count(first) * 4
+    if shares:
+        runs += N + _count(first) * 2 * (A + NUM_CHOOSERS) * len(shares)
+    if for_all_sets:
+        runs += 2**A * _count(for_all_sets)
+        if len(for_all_sets) < len(texts):
+            runs += N * (A * (A + 1) // 2 + 1)
+    else:
+        runs += N * passes
+    seconds = runs * seconds_of_pass(model, texts) / N
+    return StudyPlan(texts, for_all_sets, passes, runs, seconds)
+
+
+def _affordable(
+    model: nn.Module, samples: Sequence[Sequence[Batch]], num_heads: int
+) -> list[Batch]:
+    texts = list(samples[0])
+    passes = 5 * num_heads + 4  # each head alone in three ways, and about two orders for each text
+    for sample in samples[1:]:
+        if passes_allowed(model, [*texts, *sample]) < passes:
+            break
+        texts += sample
+    return texts
+
+
+def _ablations(shares: Sequence[float]) -> dict[str, Change]:
+    return ablation.ABLATIONS if shares else {"zeroed": ablation.ABLATIONS["zeroed"]}
+
+
+def _count(batches: Sequence[Batch]) -> int:
+    return sum(len(batch.labels) for batch in batches)
+
+
 def study(
     model: nn.Module,
     samples: Sequence[Sequence[Batch]],
     special: SpecialTokens,
     shares: Sequence[float] = (),
     objective: Objective = ONE_CLASS,
-    watch: Watch = iter,
+    advance: Advance | None = None,
     temperature: float = 1.0,
 ) -> Study:
     """Measure attention, ablation, gates, contributions and faithfulness of every head.
@@ -106,14 +175,44 @@ def study(
     No text of the samples comes twice. Heads are ablated, one by one and in sets, on as many of the
     samples as the budget allows; all else is measured on the first. `shares` are those of
     `faithfulness`: without any, attention, zero ablation, sets and gates alone are measured.
-    `watch` sees the batches pass by in `faithfulness`, by far the longest part. The
-    temperature is that of the contributions.
+    `advance` may show the progress. The temperature is that of the contributions.
     """
-    first, *more = samples
+    plan = study_plan(model, samples, shares)
+    with _counted_runs(model, plan.runs, advance):
+        return _study(model, samples[0], plan, special, shares, objective, temperature)
+
+
+@contextmanager
+def _counted_runs(model: nn.Module, total: int, advance: Advance | None) -> Iterator[None]:
+    """Call `advance` after each pass of the model, with the texts that it has run so far."""
+    if advance is None:
+        yield
+        return
+    done = 0
+
+    def count(module: nn.Module, inputs: object, logits: Tensor) -> None:
+        nonlocal done
+        done = min(done + len(logits), total)
+        advance(done, total)
+
+    handle = model.register_forward_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _study(
+    model: nn.Module,
+    first: Sequence[Batch],
+    plan: StudyPlan,
+    special: SpecialTokens,
+    shares: Sequence[float],
+    objective: Objective,
+    temperature: float,
+) -> Study:
     numbers, divergence = measure_attention(model, first, special)
-    ablations = ablation.ABLATIONS if shares else {"zeroed": ablation.ABLATIONS["zeroed"]}
-    texts = _affordable(model, first, more)
-    changes = ablation.ablation_changes(model, texts, objective, ablations)
+    changes = ablation.ablation_changes(model, plan.texts, objective, _ablations(shares))
     effects = ablation.ablation_effects(model, changes, (), objective)
     if shares:
         for name, measured in numbers.items():
@@ -127,31 +226,15 @@ def study(
             measured["nats"] = mean_and_error(values)
     faithful = None
     if shares:
-        faithful = faithfulness(model, watch(first), special.fixed, shares, objective)
+        faithful = faithfulness(model, first, special.fixed, shares, objective)
     if faithful is not None:
         _add(numbers, faithful.heads)
-    num_texts = ablation.most_texts(effects.values())
     sets = None
-    passes = passes_allowed(model, texts)
-    if num_texts >= MIN_TEXTS and passes >= MIN_PASSES:
-        sets = head_sets(model, texts, objective, passes)
+    if plan.set_passes:
+        sets = head_sets(model, plan.texts, plan.for_all_sets, objective, plan.set_passes)
         _add(numbers, sets.shapley)
-    words = _answer(model, texts, objective, changes, sets)
-    return Study(numbers, faithful, divergence, num_texts, effects, *words, sets)
-
-
-def _affordable(
-    model: nn.Module, first: Sequence[Batch], more: Sequence[Sequence[Batch]]
-) -> list[Batch]:
-    """Return the first sample and as many of the further ones as the budget of sets allows."""
-    texts = list(first)
-    A = sum(layer.num_heads for layer in headed_layers(model).values())
-    passes = 5 * A + 4  # each head alone in three ways, and about two orders for each text
-    for sample in more:
-        if passes_allowed(model, [*texts, *sample]) < passes:
-            break
-        texts += sample
-    return texts
+    words = _answer(model, plan.texts, objective, changes, sets)
+    return Study(numbers, faithful, divergence, plan.num_texts, effects, *words, sets)
 
 
 def _answer(

@@ -309,7 +309,7 @@ class RunProgress(Callback):
         name = None
         if trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
             name = f"training, loss {float(outputs['loss']):.3f}"
-        self.bar.update(trainer.global_step, name)
+        self.bar.update(trainer.global_step, name=name)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the metrics of this validation."""

@@ -32,11 +32,12 @@ from headscope.heads.report import (
     text_numbers,
     text_summary,
 )
-from headscope.heads.study import draw_samples, special_tokens, study
+from headscope.heads.study import draw_samples, special_tokens, study, study_plan
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import RecordError, label_text
 from headscope.run_folder import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
+from headscope.terminal import Bar
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
 
@@ -81,6 +82,7 @@ def study_heads(
     data: TextDataModule,
     logger: HeadLogger,
     report: Report,
+    bar: Bar,
 ) -> None:
     """Ablate each head of the best checkpoint on validation texts; add to record and report."""
     count = report.config.inspection.causes
@@ -94,7 +96,9 @@ def study_heads(
         return
     samples = _samples(report.config, data, count)
     special = logger.subjects.special
-    result = study(model, samples, special, QUICK_SHARES, objective, temperature=temperature)
+    plan = study_plan(model, samples, QUICK_SHARES)
+    bar.update(0, name=f"ablating heads on {plan.num_texts} texts, about {plan.seconds:.0f} s")
+    result = study(model, samples, special, QUICK_SHARES, objective, bar.update, temperature)
     record_study(logger.recorder, step, result, *best)
     report.facts_of_training |= {
         ABLATION: {"texts": most_texts(result.effects.values()), "heads": result.loss_increases()},

@@ -189,8 +189,8 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
     }
     if logger is not None:
         seconds["inspection (within training)"] = logger.seconds
-        with _timed(seconds, "causes (after training)"), phase("ablating heads"):
-            study_heads(trainer, module, data, logger, report)
+        with _timed(seconds, "causes (after training)"), phase("ablating heads") as bar:
+            study_heads(trainer, module, data, logger, report, bar)
     with _timed(seconds, "nats"), phase("contributions of heads"):
         add_contributions(module, data, report)
     with _timed(seconds, "most wrong"), phase("page of the most misclassified texts"):

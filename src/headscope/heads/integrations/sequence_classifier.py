@@ -24,7 +24,7 @@ from headscope.errors import DataError
 from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
-from headscope.heads.study import Study, doubling_samples, study
+from headscope.heads.study import Advance, Study, doubling_samples, study
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.schema import Text
 
@@ -249,17 +249,20 @@ def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
 
 
 def study_texts(
-    classifier: SequenceClassifier, texts: Sequence[TextOrPair], labels: Sequence[Any]
+    classifier: SequenceClassifier,
+    texts: Sequence[TextOrPair],
+    labels: Sequence[Any],
+    advance: Advance | None = None,
 ) -> Study:
-    """Return which heads matter over labelled texts: measures, ablation effects and gates.
+    """Return which heads matter over labelled texts: measures, ablation effects, sets and gates.
 
-    Every head is ablated on FIRST_SAMPLE of the texts, drawn always the same; heads whose effect is
-    inconclusive are ablated on further ones. `headscope.heads.study.study` also measures what takes
-    much longer.
+    Heads are ablated on FIRST_SAMPLE of the texts, drawn always the same, and on as many more as
+    the budget of `study` allows.
     """
     classifier.batches(texts, labels)  # raises its errors before anything is measured
     samples = [
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
         for rows in doubling_samples(len(texts), FIRST_SAMPLE, seed=0)
     ]
-    return study(classifier, samples, classifier.special, objective=classifier.objective)
+    special = classifier.special
+    return study(classifier, samples, special, (), classifier.objective, advance)
