@@ -199,6 +199,12 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     assert len(options) >= 3
     tab.locator(".choose-example").select_option("1")
     assert "true label" in tab.locator(".prediction h2").inner_text()
+    assert tab.title() == tab.locator("h1").inner_text()
+    assert tab.title().endswith(
+        f"run {trained.folder.name}: 6 heads, {len(load_run(trained.folder).labels)} classes"
+    )
+    tops = [tab.locator(part).bounding_box()["y"] for part in (".decision", ".answer", ".switches")]
+    assert tops == sorted(tops)
     folder = trained.copy(tmp_path)
     text = "a lovely film"
     config = InspectConfig(run=str(folder), text=text, output=str(tmp_path / "b.html"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from answered import HEADLINE, answered_run
-from heads_browser import Opener, Tab, expected_pixels
+from heads_browser import Opener, Tab, expected_pixels, pixels_of
 from heads_server import Step, maps_of, write_run
 
 from headscope.record.reader import read_members
@@ -54,15 +54,15 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
     tab.drawn(200)  # the best step of the newest run, and not its last
     tab.expect(".choose-run").to_have_value("b_newest")
     tab.shows(MATTERS, HEADLINE)
-    tab.shows(".head h2", "layer 1, head 1")
+    tab.says(".head h2", "layer 1, head 1")
     lists(tab, ranked(runs))
     for part in (".answer", ".text", ".sums", ".prediction"):
         box = tab.find(part).first.bounding_box()
         assert box["y"] + box["height"] <= 768, part  # in sight
     tab.find(".sums .head-name >> nth=1").click()
-    tab.expect(".head h2").not_to_have_text("layer 1, head 1")
+    tab.expect(".head h2").not_to_contain_text("layer 1, head 1")
     tab.find(f"{MATTERS} .head-name").click()
-    tab.shows(".head h2", "layer 1, head 1")
+    tab.says(".head h2", "layer 1, head 1")
     tab.press(".")
     tab.drawn(300)
     tab.says(MATTERS, ELSEWHERE)
@@ -139,14 +139,33 @@ def test_the_row_of_the_answer_is_marked(open_tab: Opener, tmp_path: Path) -> No
     count = 12
     words = ["a"] * (count - 2) + ["[SEP]", "[CLS]"]
     text = Text("t", words, "a", None, None, [count - 2, count - 1], count - 1)
-    write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 2, count)])])
+    early, late = (maps_of(seed, 2, 2, count) for seed in (0, 1))
+    write_run(tmp_path, "mine", [text], [Step(0, [early]), Step(9, [late])])
     tab = open_tab(tmp_path)
-    tab.drawn(0)
+    tab.drawn(9)
     for section, canvas in ((".head .cells", ".large"), (".grid .frame", "canvas")):
         map_, row = tab.boxes(f"{section} {canvas}", f"{section} .answer-row")
         assert row["y"] - map_["y"] == pytest.approx(map_["height"] * (count - 1) / count, abs=1)
         size = (map_["width"], map_["height"] / count)
         assert (row["width"], row["height"]) == pytest.approx(size, abs=1)
+    tops = [layer[head].max() for layer in late[:1] for head in range(2)]
+    tops += [late[1][head][-1].max() for head in range(2)]
+    tab.shows(".grid .end >> nth=1", f"largest of each, {min(tops):.3f} to {max(tops):.3f}")
+    # Of the last layer the other rows are read by nobody: it is this one row, small and large.
+    own = late[1][0][-1]
+    tab.looks(".grid .map canvas", expected_pixels(own[None]), 2)
+    assert tab.find(".grid .answer-row >> visible=true").count() == 2
+    tab.choose(1, 0)
+    tab.says(".head h2", "where [CLS] looks")
+    tab.compare("mine")
+    tab.find(".choose-compare-view").select_option("difference")
+    tab.says(".head .about", "weight: difference")
+    tab.expect(".head .large").to_be_hidden()
+    changes = own - early[1][0][-1]
+    assert tab.find(".head .tokens .less").count() == pytest.approx((changes < 0).sum(), abs=1)
+    assert pixels_of(tab, ".grid .map canvas", 2).shape == (1, count, 3)
+    tab.find(".head .choose-view").select_option("weight")
+    tab.expect(".head .large").to_be_visible()
 
 
 @pytest.mark.slow

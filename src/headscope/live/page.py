@@ -53,6 +53,7 @@ def live_html(
         "model": f"{len(heads)} layers, {', '.join(map(str, heads))} heads, width {model.d_model}",
         "weights": dtype,
     }
+    network = f"{sum(heads)} heads, {len(run.labels)} classes"
     if measures:
         notes["numbers"] = "of heads: over validation texts, as the run has recorded them"
     index = {
@@ -65,7 +66,7 @@ def live_html(
     if "verdicts" in extra or "answer" in extra:
         index["kept"] = 0
     content = live_page(
-        f"Type a text, see every head decide · {run.folder.name}",
+        f"Type a text, see every head decide · run {run.folder.name}: {network}",
         index,
         [] if shown is None else [shown],
         numbers={"measures": measures, "extra": extra},

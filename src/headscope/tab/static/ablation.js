@@ -111,7 +111,9 @@ export function legendOf(heads, study) {
     words = "beneath: change of the loss when ablated ± standard error, in nats; role";
   }
   if (words) nodes.push(element("span", {}, words));
-  nodes.push(element("span", "of-readout", "marked row: where the answer is read"));
+  const row = "last layer: the one row that is read, over the text";
+  nodes.push(element("span", "of-readout", row));
+  nodes.push(element("span", "of-readout of-map", "marked row: where the answer is read"));
   return nodes;
 }
 

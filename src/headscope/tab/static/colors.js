@@ -72,22 +72,18 @@ function paint(canvas, [width, height], colorOf) {
   canvas.getContext("2d").putImageData(canvas.image, 0, 0);
 }
 
-function sizeOf(cells) {
-  const side = Math.sqrt(cells.length);
-  return [side, side];
-}
-
-/* Draw the weights of a map, row after row. */
-export function drawWeights(canvas, cells, scale) {
+/* Draw the weights of a map, row after row; square, unless it has another number of rows. */
+export function drawWeights(canvas, cells, scale, rows = Math.sqrt(cells.length)) {
   const strength = strengthOn(scale, largest(cells));
   const colorOf = (cell) => WEIGHTS[Math.floor(255 * strength(cells[cell]) + 0.5)];
-  paint(canvas, sizeOf(cells), colorOf);
+  paint(canvas, [cells.length / rows, rows], colorOf);
 }
 
 /* Draw differences of weights: the square root of their size, up to 1 on either side. */
-export function drawDifferences(canvas, cells, theme) {
+export function drawDifferences(canvas, cells, theme, rows = Math.sqrt(cells.length)) {
   const place = (value) => 127.5 * (1 + Math.sign(value) * Math.sqrt(Math.min(1, Math.abs(value))));
-  paint(canvas, sizeOf(cells), (cell) => DIFFERENCES[theme][Math.round(place(cells[cell]))]);
+  const colorOf = (cell) => DIFFERENCES[theme][Math.round(place(cells[cell]))];
+  paint(canvas, [cells.length / rows, rows], colorOf);
 }
 
 /* The scale itself, from one end to the other. */

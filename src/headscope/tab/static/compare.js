@@ -1,6 +1,6 @@
 /* The map of a head in this run, in the run that it is compared with, or their difference. */
 
-import { drawDifferences, drawWeights } from "./colors.js";
+import { drawDifferences, drawWeights, largest } from "./colors.js";
 import { layerNames } from "./store.js";
 
 /* The maps that are compared with, or null. */
@@ -16,15 +16,28 @@ export function isDifference(store) {
 
 /* How a head is called on one side, "main" or "other". */
 export function captionOf(store, side, layer, head) {
-  const own = `${store.layerName(layer)}, head ${head}`;
+  const nameIn = (layers) => {
+    return layers.length === 1 ? `head ${head}` : `${layerNames(layers)[layer]}, head ${head}`;
+  };
+  const own = nameIn(store.index?.layers ?? []);
   if (side === "main") return isDifference(store) ? `${own} − the same head there` : own;
   const hasHead = otherMaps(store)?.has(layer, head) ?? false;
-  return hasHead ? `${layerNames(store.other.index.layers)[layer]}, head ${head}` : "none";
+  return hasHead ? nameIn(store.other.index.layers) : "none";
 }
 
-/* The map of a head on one side, or null if it has none there. */
+/* The map of a head on one side, or null if it has none there. Of the last layer `readout` is the
+   place whose row alone is read, where there is one. */
 export function headMap(store, side, layer, head) {
   const maps = side === "other" ? otherMaps(store) : store.maps;
+  const map = mapOf(store, side, maps, [layer, head]);
+  if (map === null) return null;
+  const other = side === "other" ? store.other : null;
+  const isLast = layer === (other ?? store).index.layers.length - 1;
+  map.readout = isLast ? ((other?.text ?? store.shownText).readout ?? null) : null;
+  return map;
+}
+
+function mapOf(store, side, maps, [layer, head]) {
   if (!maps?.has(layer, head)) return null;
   const map = new HeadMap(maps, [layer, head]);
   if (side === "other" || !isDifference(store)) return map;
@@ -66,9 +79,21 @@ class HeadMap {
     return this.read("column", key);
   }
 
-  draw(canvas, { scale, theme }, isSmall = false) {
-    const cells = this.read(isSmall ? "small" : "cells");
-    if (this.isDifference) drawDifferences(canvas, cells, theme);
-    else drawWeights(canvas, cells, scale);
+  draw(canvas, { scale, theme }) {
+    this.paint(canvas, this.cells(), scale, theme);
+  }
+
+  /* As a small map; where one row alone is read, that row. Returns the largest weight. */
+  drawSmall(canvas, { scale, theme }) {
+    const { readout } = this;
+    const isRow = readout !== null;
+    const cells = isRow ? this.read("smallRow", readout) : this.read("small");
+    this.paint(canvas, cells, scale, theme, isRow ? 1 : undefined);
+    return largest(cells);
+  }
+
+  paint(canvas, cells, scale, theme, rows = undefined) {
+    if (this.isDifference) drawDifferences(canvas, cells, theme, rows);
+    else drawWeights(canvas, cells, scale, rows);
   }
 }

@@ -55,7 +55,9 @@ export class Grid {
     if ((isAll || isNew) && !isFolded) {
       const [layer, head] = this.listed[0] ?? [0, 0];
       this.width = this.maps[layer]?.[head]?.firstChild.clientWidth ?? 0;
-      for (const place of this.listed) this.drawMap(...place);
+      const tops = this.listed.map((place) => this.drawMap(...place));
+      if (this.side === "main") this.store.set({ tops: tops.filter((top) => top > 0) });
+      this.root.classList.toggle("rows", this.grid.querySelector(".map:not(.row)") === null);
     }
     this.showLabels(heads);
     this.showChosen();
@@ -116,15 +118,17 @@ export class Grid {
     if (this.store.maps.has(layer, head)) this.store.chooseHead(layer, head);
   }
 
+  /* Draw a map and return its largest weight. */
   drawMap(layer, head) {
     const { store, side } = this;
     const map = headMap(store, side, layer, head);
     const node = this.maps[layer][head];
     node.classList.toggle("none", map === null);
-    if (map === null) return;
+    if (map === null) return 0;
+    node.classList.toggle("row", map.readout !== null);
     const canvas = node.firstChild.firstChild;
     canvas.classList.toggle("dense", map.side > this.width);
-    map.draw(canvas, store, true);
+    return map.drawSmall(canvas, store);
   }
 
   /* Beneath each map, what is known of its head; on the other side the heads are others. */
@@ -144,7 +148,8 @@ export class Grid {
       node.style.setProperty("--effect", String(share));
       node.title = [caption, ...label.lines].join("\n");
       node.setAttribute("aria-label", caption);
-      const name = this.flows ? `${layer}·${head}` : "";
+      const place = this.counts.length === 1 ? `head ${head}` : `${layer}·${head}`;
+      const name = this.flows ? place : "";
       const words = [`${label.mark} ${name}`.trim(), label.mean, label.error, label.role];
       [...node.lastChild.children].forEach((part, at) => (part.textContent = words[at]));
     }

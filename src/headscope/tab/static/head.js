@@ -180,11 +180,14 @@ export class HeadView {
     this.scroll.hidden = this.map === null || this.view === "lines" || isRow;
     this.read.hidden = this.map === null || !isRow;
     this.lines.root.hidden = this.map === null || this.view !== "lines";
-    choice.hidden = this.map === null || this.map.isDifference;
-    const isRead = this.isReadOut();
+    const isRead = this.map !== null && this.map.readout !== null;
+    const isDifference = this.map?.isDifference ?? false;
+    choice.hidden = this.map === null || (isDifference && !isRead);
     for (const option of choice.options) {
       const isUnknown = option.value.endsWith("value") && this.norms === null;
-      option.disabled = isUnknown || (option.value.startsWith("row") && !isRead);
+      const isOfRow = option.value.startsWith("row");
+      const isOfOne = option.value === "lines" && isDifference;
+      option.disabled = isUnknown || isOfOne || (isOfRow && !isRead);
     }
     choice.value = this.view;
     this.about.textContent = "";
@@ -193,7 +196,8 @@ export class HeadView {
     if (this.view === "lines") this.lines.draw(this.map, this.names(), this.classes(), caption);
     else if (this.map !== null && isRow) this.drawRow();
     else if (this.map !== null) this.drawMap(caption);
-    this.panel.title.replaceChildren(element("span", "caption", legible(caption, 200)));
+    const name = isRow ? `${caption}: where ${this.text.tokens[this.map.readout]} looks` : caption;
+    this.panel.title.replaceChildren(element("span", "caption", legible(name, 200)));
     this.showCell();
   }
 
@@ -205,28 +209,27 @@ export class HeadView {
 
   /* How the map is drawn: as the reader chose, where that can be. */
   viewOf() {
-    if (this.map === null || this.map.isDifference) return "weight";
+    if (this.map === null) return "weight";
     let { view } = this.store;
     if (view.endsWith("value") && this.norms === null) view = view === "value" ? "weight" : "row";
-    if (!view.startsWith("row") || this.isReadOut()) return view;
+    if (view === "lines" && this.map.isDifference) view = "weight";
+    if (!view.startsWith("row") || this.map.readout !== null) return view;
     return view === "row" ? "weight" : "value";
-  }
-
-  isReadOut() {
-    return this.map !== null && !this.map.isDifference && this.store.isReadOut(this.map.at[0]);
   }
 
   /* The weights of the one query that is read, as shades of the words. */
   drawRow() {
-    const { map, store, view } = this;
-    const { readout } = store;
+    const { map, view } = this;
+    const { readout } = map;
     const { tokens } = this.text;
     let row = map.row(readout);
     if (view === "row-value") row = row.map((weight, key) => weight * this.norms[key]);
     this.row.show(this.text);
     this.row.shade(row);
     const kind = view === "row" ? "weight" : "weight × value";
-    this.about.textContent = `${kind}: 0 to ${formatNumber(largest(row))}`;
+    const most = formatNumber(largest(row));
+    const range = map.isDifference ? `difference, −${most} to +${most}` : `0 to ${most}`;
+    this.about.textContent = `${kind}: ${range}`;
     const reader = isolated(tokens[readout]);
     const count = tokens.length - 1;
     const others = ` alone is read out: the other ${count} rows of the full map decide nothing.`;

@@ -78,7 +78,10 @@ export function layOut(store, { top = null, middle = [], keys = [] } = {}) {
   const grids = ["main", "other"].map((side) => {
     const grid = new Grid(store, side);
     const folded = fold("All heads as small maps", grid.root);
-    folded.addEventListener("toggle", () => grid.draw(true)); // sizes are measured
+    folded.addEventListener("toggle", () => {
+      for (const each of grids) each.open = folded.open;
+      grid.draw(true); // sizes are measured
+    });
     return folded;
   });
   const head = new HeadView(store, "main");
@@ -92,7 +95,7 @@ export function layOut(store, { top = null, middle = [], keys = [] } = {}) {
     fold("Checks and notes", new TrustView(store).root),
     fold("Texts that stand out", new ExamplesView(store).root),
   );
-  const beneath = top === null ? [] : [...middle, headline];
+  const beneath = top === null ? [] : [headline, ...middle];
   const views = [text, decision, ...beneath, head.root, otherHead, ...grids, folds];
   const above = [toolbar.root, toolbar.whole, top ?? headline];
   document.body.replaceChildren(...above, element("main", {}, ...views), footer(store, keys));

@@ -124,6 +124,16 @@ export class Maps {
     return small;
   }
 
+  /* One row drawn small: keys summed over stretches; of a long text the top keys alone. */
+  smallRow(layer, head, query) {
+    const { tokens } = this;
+    const small = new Float32Array(Math.min(SMALL, tokens));
+    this.row(layer, head, query).forEach((weight, key) => {
+      small[inStretch(key, tokens, small.length)] += weight || 0;
+    });
+    return small;
+  }
+
   /* The length || W_O v_k || of what each key adds per unit of weight; null if not known. */
   norms(layer, head) {
     const { value_norms: norms } = this.layers[layer];

@@ -73,11 +73,6 @@ class Store {
     return change === undefined ? name : `${name} (${change})`;
   }
 
-  /* Whether of a layer the row of the readout alone is read: of the last one. */
-  isReadOut(layer) {
-    return this.readout !== null && layer === (this.index?.layers.length ?? 0) - 1;
-  }
-
   /* Whether the run is a folder that headscope's commands take. */
   get isTrained() {
     return this.runs.find(({ run }) => run === this.run)?.trained ?? false;
@@ -165,6 +160,7 @@ const CHOSEN = {
 const FETCHED = {
   runs: [], logdir: "", index: null, series: null, maps: null, shown: null, numbers: null,
   bestNumbers: null, other: null, errors: {},
+  tops: [], // the largest weight of each small map that is drawn
   reference: null, // {name, probabilities} that those of the shown text are held against
 };
 

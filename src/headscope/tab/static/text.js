@@ -222,8 +222,8 @@ export class TextView {
     this.showBeside(other, parts[1], most);
     const { shown, against } = contributions;
     const question = contributions.isDifference ? ["What changes for ", ""] : ["Why ", "?"];
-    const of = only === null ? "a strip for each head under every word" : store.headName(...only);
-    const caption = element("span", "caption", ` ${of}`);
+    const of = only === null ? this.namesOfStrips(contributions) : store.headName(...only);
+    const caption = element("small", {}, of);
     this.panel.title.replaceChildren(question[0], className(store, shown), question[1], caption);
     const ticks = [-1, -0.25, 0, 0.25, 1].map((share) => {
       return element("span", {}, share === 0 ? "0" : formatSigned(share * most));
@@ -251,6 +251,14 @@ export class TextView {
     this.sum.replaceChildren(
       ...words, " = ", total, what, className(store, shown), " against ", ...toward, kind,
     );
+  }
+
+  /* Which strip is of which head. */
+  namesOfStrips({ ranked }) {
+    const names = this.strips.map((own) => this.store.headName(own[0], own[1]));
+    const others = ranked.length - names.length;
+    if (others > 0) names.push(`${others} others as one`);
+    return `a strip for each head under every word, from the top: ${names.join(", ")}`;
   }
 
   /* The heads of the word that is clicked, the largest first. */

@@ -4,7 +4,9 @@ import { headsOf, rankHeads } from "./ablation.js";
 import { askMaps, askPage, outcome, page } from "./api.js";
 import { SCALES, drawLegend } from "./colors.js";
 import { isDifference } from "./compare.js";
-import { button, chooser, download, element, fillSelect, legible, showError } from "./dom.js";
+import {
+  button, chooser, download, element, fillSelect, formatNumber, legible, showError,
+} from "./dom.js";
 import { isVisible } from "./store.js";
 
 const VIEWS = [
@@ -151,13 +153,13 @@ export class MapControls {
     this.high = element("span", "end");
     const legend = element("span", "scale", this.low, this.legend, this.high);
     this.nodes = [this.order, labelled("Colours", this.scale), legend];
-    const shown = ["scale", "theme", "compare", "other", "maps", "order", "numbers", "bestNumbers"];
+    const shown = ["scale", "theme", "compare", "other", "tops", "order", "numbers", "bestNumbers"];
     store.subscribe(shown, () => this.show());
     this.show();
   }
 
   show() {
-    const { scale, theme, order } = this.store;
+    const { scale, theme, order, tops } = this.store;
     const isSigned = isDifference(this.store);
     drawLegend(this.legend, isSigned, theme);
     this.order.value = order;
@@ -165,7 +167,9 @@ export class MapControls {
     this.scale.value = scale;
     this.scale.parentNode.hidden = isSigned;
     this.low.textContent = isSigned ? "−1" : "0";
-    this.high.textContent = scale === "fixed" ? "1" : "largest";
+    const ends = [Math.min(...tops), Math.max(...tops)].map(formatNumber);
+    const largest = ends[0] === ends[1] ? ends[0] : `largest of each, ${ends.join(" to ")}`;
+    this.high.textContent = scale === "fixed" || tops.length === 0 ? "1" : largest;
     if (isSigned) this.high.textContent = "+1";
   }
 }
