@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headscope.cli.main import main
-from headscope.terminal import Bar, terminal
+from headscope.cli.main import main, run
+from headscope.terminal import Bar, show_line, terminal
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31mred\r\x00\x7f"
 COMMANDS = set(HOSTILE) - set("]0;title[2J31mred")
@@ -61,6 +61,31 @@ def test_a_phase_has_its_name_and_a_bar_on_a_terminal_and_leaves_no_trace() -> N
     with Bar(Console(file=hidden, force_terminal=True), "counting", is_hidden=True):
         pass
     assert hidden.getvalue() == ""
+
+
+def test_lines_break_between_words_on_a_terminal_and_nowhere_else() -> None:
+    words = f"a line of words, {'long/' * 20}path and [bold]"
+    for is_terminal, width in ((True, 20), (False, 20)):
+        shown = io.StringIO()
+        console = Console(file=shown, force_terminal=is_terminal, width=width)
+        show_line(console, words)
+        assert shown.getvalue().split() == words.split()
+        assert len(shown.getvalue().splitlines()) == (1 + 2 * is_terminal)
+        show_line(console, "copy: ", "a command of several words")
+        assert len(shown.getvalue().splitlines()) == (2 + 2 * is_terminal)
+    shown = io.StringIO()
+    show_line(Console(file=shown, force_terminal=True, width=20), "a line of several words 言葉")
+    assert shown.getvalue() == "a line of several \nwords 言葉\n"
+
+
+def test_a_bar_is_shown_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pkgutil.resolve_name", lambda _: lambda _: None)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for words, is_shown in ((["trace"], True), (["train", "trainer.progress=false"], False)):
+        shown = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", shown)
+        assert run(words[0], words[1:]) == 0
+        assert ("starting" in shown.getvalue()) == is_shown
 
 
 def test_without_a_terminal_a_line_now_and_then_has_step_loss_and_time_left(

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
 from rich.progress import (
     BarColumn,
@@ -14,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.segment import Segment
+from rich.text import Text
 
 from headscope.errors import printable
 
@@ -31,6 +33,18 @@ def terminal(console: Console | None = None) -> Console:
     console = console or Console()
     console.push_render_hook(_PrintableAlone())
     return console
+
+
+def show_line(console: Console, words: str, command: str = "") -> None:
+    """Print words as they are. On a terminal lines break between words, but for a command's.
+
+    A longer word, such as a path, stays whole, so that it can be copied.
+    """
+    text = Text(words).append(command, style="bold")
+    if console.is_terminal and not command:
+        widest = max(map(cell_len, words.split()), default=0)
+        text = Text("\n").join(text.wrap(console, max(console.width, widest)))
+    console.print(text, soft_wrap=True)
 
 
 class _PrintableAlone(RenderHook):
@@ -91,7 +105,7 @@ class Bar:
 
     def _print_lines(self) -> None:
         while not self._is_over.wait(SECONDS_BETWEEN_LINES):
-            self._bar.console.print(self.line(), highlight=False, soft_wrap=True)
+            show_line(self._bar.console, self.line())
 
     def line(self) -> str:
         """Return its name, what is done and the time, of what is left too where it is known."""

@@ -298,7 +298,8 @@ def test_an_explanation_is_printed_words_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(3.14, "+3.1"), (-0.254, "-0.25"), (0.999, "+1.0"), (-0.001, "+0.00")]
+    ("value", "words"),
+    [(3.14, "+3.1"), (-0.254, "-0.25"), (0.999, "+1.0"), (-0.001, "0.00"), (0.004, "0.00")],
 )
 def test_nats_have_a_sign_and_two_digits(value: float, words: str) -> None:
     assert signed(value) == words

@@ -77,8 +77,8 @@ def test_each_map_has_its_effect_and_its_role(open_tab: Opener, runs: Path) -> N
     tab.drawn(200)
     tab.says(beneath("layer 1, head 1"), "+0.41±0.03")
     assert tab.text(beneath("layer 1, head 1")) == "● 1·1 +0.41 ±0.03 no clear pattern"
-    assert tab.text(beneath("layer 1, head 0")) == "○ 1·0 +0.000 ±0.001 no clear pattern"
-    sink = r"\? 0·0 \+0\.00 ±0\.01 first-token sink \d\.\d\d"
+    assert tab.text(beneath("layer 1, head 0")) == "○ 1·0 0.000 ±0.001 no clear pattern"
+    sink = r"\? 0·0 0\.00 ±0\.01 first-token sink \d\.\d\d"
     assert re.fullmatch(sink, tab.text(beneath("layer 0, head 0")))
     title = tab.find(".grid .map >> nth=0").get_attribute("title")
     assert re.search(

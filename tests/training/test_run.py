@@ -93,6 +93,9 @@ def test_the_kept_weights_are_those_of_the_lowest_validation_loss(plain: Trained
     assert facts["kept step"] == best.step + 1  # Lightning logs before it counts the step
     line = f"best checkpoint: epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
     assert line in plain.screen
+    validations = re.findall("^epoch .*", plain.screen, re.MULTILINE)
+    assert len(validations) == 4
+    assert max(map(len, validations)) <= 80
 
 
 @pytest.fixture(scope="module")

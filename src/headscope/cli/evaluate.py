@@ -19,7 +19,7 @@ from headscope.files import cache_folder, content_key
 from headscope.prediction import best_device, split_logits
 from headscope.run import Run, load_run
 from headscope.run_folder import read_metric, save_json
-from headscope.terminal import Bar, terminal
+from headscope.terminal import Bar, show_line, terminal
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
@@ -74,7 +74,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     except OSError as error:
         warn(f"these scores are not kept: {os_message(error)}")
     else:
-        console.print(f"kept in {kept}", highlight=False, markup=False, soft_wrap=True)
+        show_line(console, f"kept in {kept}")
     return found
 
 

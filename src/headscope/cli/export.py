@@ -16,7 +16,7 @@ from headscope.export.graph import check_installed, write_onnx
 from headscope.files import replacing_folder
 from headscope.run import Run, load_run
 from headscope.run_folder import save_tokenizer
-from headscope.terminal import terminal
+from headscope.terminal import show_line, terminal
 
 
 def export(config: ExportConfig, console: Console | None = None) -> Path:
@@ -39,7 +39,7 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
             lines = write_bert(run, output)
     except (OSError, SafetensorError) as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
-    terminal(console).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    show_line(terminal(console), "\n".join(lines))
     return output
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.cli.evaluate import data_of
-from headscope.cli.inspect_model import inspect_model, print_effects, print_next, say
+from headscope.cli.inspect_model import inspect_model, print_effects, print_next
 from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
@@ -51,7 +51,7 @@ from headscope.run import Run, load_run
 from headscope.run_folder import HEADS, read_metric, save_json
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
-from headscope.terminal import Bar, terminal
+from headscope.terminal import Bar, show_line, terminal
 
 # Of a run's record: which heads matter. Older records lack some.
 KNOWN = {
@@ -81,9 +81,10 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     readout = readout_position(run.model)
     probe = make_probe(run.tokenizer, texts, label, config.max_tokens, run.evidence, readout)
     run.model.to(best_device(config.accelerator))
-    output = run_probe(
-        run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
-    )
+    with Bar(console, "ablating heads"):
+        output = run_probe(
+            run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
+        )
     effects = recorded_step(run, KNOWN.intersection)
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     path = Path(config.output or f"{folder}.html")
@@ -95,7 +96,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     }
     view = head_view(output, None, notes, effects)
     try:
-        write_page(path, live_html(run, texts, shown=view.text))
+        with Bar(console, "writing the page"):
+            write_page(path, live_html(run, texts, shown=view.text))
         kind = "; type another text on it"
     except LivePageError as error:
         view.save(path)
@@ -109,7 +111,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     recorder.index.kept = 0 if effects else None
     recorder.write(0, head_report([output], view.numbers) | effects)
     _print_text(console, output, view.numbers)
-    say(console, f"page:       {path}{kind}")
+    show_line(console, f"page:       {path}{kind}")
     print_next(console, run.folder, "")
     return path
 
@@ -140,8 +142,8 @@ def _label(config: InspectConfig, run: Run) -> str | None:
 def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None:
     shares = sorted(output.probabilities.items(), key=lambda item: -item[1])[:5]
     likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
-    say(console, f"{len(output.text.tokens)} tokens; prediction: {likeliest}")
-    say(console, ONLY_FIRST if output.explanation is None else str(output.explanation))
+    show_line(console, f"{len(output.text.tokens)} tokens; prediction: {likeliest}")
+    show_line(console, ONLY_FIRST if output.explanation is None else str(output.explanation))
     numbers = text_numbers(output, summary)
     names = [name.split("/")[1] for name in numbers]
     if len(names) >= 10:  # more do not fit on a screen of 80 columns; the page has all
@@ -179,7 +181,8 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     save_json(path, _content(found))
     is_recorded = _record_study(run, data, found)
     print_effects(console, found)
-    say(console, f"kept in:    {path}{', and in the record of the run' if is_recorded else ''}")
+    also = ", and in the record of the run" if is_recorded else ""
+    show_line(console, f"kept in:    {path}{also}")
     print_next(console, run.folder)
     return path
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from headscope.command_settings import InspectConfig, OtherDataConfig
@@ -30,8 +29,9 @@ from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import download
 from headscope.prediction import best_device
+from headscope.record.contributions import signed
 from headscope.tab.summaries import write_marker
-from headscope.terminal import Bar, terminal
+from headscope.terminal import Bar, show_line, terminal
 
 NEEDED = "model: needs transformers, which is not installed: pip install 'transformers>=4.56'"
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
@@ -75,11 +75,11 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     write_marker(folder)
     shares = ", ".join(f"{name} {share:.3f}" for name, share in outputs[0].probabilities.items())
     cut = ", to which it was cut" if classifier.is_cut(shown[0]) else ""
-    say(console, f"{len(outputs[0].text.tokens)} tokens{cut}; prediction: {shares}")
+    show_line(console, f"{len(outputs[0].text.tokens)} tokens{cut}; prediction: {shares}")
     if study is not None:
         record_study(recorder, 0, study, classifier, probes, classifier.objective)
         print_effects(console, study)
-    say(console, f"page:       {path}")
+    show_line(console, f"page:       {path}")
     print_next(console, folder)
     return path
 
@@ -146,21 +146,15 @@ def _labelled(
     return texts, list(map(int, chosen["label"]))
 
 
-def say(console: Console, text: str) -> None:
-    """Print a line as it is, however long."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
 def print_next(console: Console, folder: Path, tab: str = ", tab Heads") -> None:
     """Print the command that shows a folder in TensorBoard."""
-    command = f"[bold]tensorboard --logdir {escape(str(folder))}[/]"
-    console.print(f"now look:   {command}{tab}", highlight=False, soft_wrap=True)
+    show_line(console, "now look:   ", f"tensorboard --logdir {folder}{tab}")
 
 
 def print_effects(console: Console, study: Study) -> None:
     """Print which heads matter and their roles, the largest effects first."""
-    say(console, study.answer)
-    say(console, study.details)
+    show_line(console, study.answer)
+    show_line(console, study.details)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("layer", "head", "loss without it", "error", "texts"):
         table.add_column(column, justify="right")
@@ -174,7 +168,7 @@ def print_effects(console: Console, study: Study) -> None:
         table.add_row(
             str(layers.index(layer)),
             str(head),
-            f"{effect.loss_increase:+.4f}",
+            signed(effect.loss_increase, 4),
             f"{effect.standard_error:.4f}",
             str(effect.num_texts),
             effect.state,
@@ -182,4 +176,4 @@ def print_effects(console: Console, study: Study) -> None:
         )
     console.print(table)
     if len(heads) > MOST_HEADS:
-        say(console, f"{len(heads) - MOST_HEADS} more heads: in the Heads tab")
+        show_line(console, f"{len(heads) - MOST_HEADS} more heads: in the Heads tab")

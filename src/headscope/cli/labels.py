@@ -28,7 +28,7 @@ from headscope.data.columns import numbers, texts_among, tuples
 from headscope.data.corpus import groups_of, row_keys
 from headscope.errors import ConfigError, printable
 from headscope.run import Run, load_run
-from headscope.terminal import Bar, terminal
+from headscope.terminal import Bar, show_line, terminal
 from headscope.training.train import train
 
 try:
@@ -84,7 +84,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
             "delete the rows whose label is right; then train without the others:",
             f"    headscope train ... data.drop_rows={path}",
         ]
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    show_line(console, "\n".join(lines))
     return found
 
 

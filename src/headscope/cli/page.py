@@ -7,7 +7,6 @@ import torch
 from rich.console import Console
 
 from headscope.cli.evaluate import data_of
-from headscope.cli.inspect_model import say
 from headscope.command_settings import PageConfig
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
@@ -17,7 +16,7 @@ from headscope.prediction import probabilities
 from headscope.record.schema import label_text
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
 from headscope.tab.page import write_page
-from headscope.terminal import terminal
+from headscope.terminal import Bar, show_line, terminal
 
 LONGEST = 600  # characters of an example, where there are such texts
 
@@ -37,18 +36,20 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
     examples: list[Example] = []
     if config.examples:
         try:
-            examples = choose_examples(run, data_of(run), config.examples)
+            with Bar(console, "choosing examples"):
+                examples = choose_examples(run, data_of(run), config.examples)
         except UserError as error:
-            say(console, f"no examples: {error}")
+            show_line(console, f"no examples: {error}")
     if not parts and examples:
         parts = tuple(examples[0].parts)
     try:
-        content = live_html(run, parts, config.dtype, config.max_mb, examples)
+        with Bar(console, "writing the page"):
+            content = live_html(run, parts, config.dtype, config.max_mb, examples)
     except LivePageError as error:
         raise RunError(f"run={run.folder}: cannot run inside a page: {error}") from None
     path = Path(config.output)
     write_page(path, content)
-    say(console, f"page:       {path} ({len(content) / MB:.1f} MB, {config.dtype})")
+    show_line(console, f"page:       {path} ({len(content) / MB:.1f} MB, {config.dtype})")
     return path
 
 

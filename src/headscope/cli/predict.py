@@ -42,7 +42,7 @@ from headscope.heads.contributions import ONLY_FIRST, has_contributions
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.prediction import best_device, probabilities
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
-from headscope.terminal import terminal
+from headscope.terminal import show_line, terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
@@ -88,7 +88,7 @@ def predict(config: PredictConfig) -> int:
     console = terminal(Console(stderr=True))
 
     def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        show_line(console, text)
 
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang

@@ -15,7 +15,7 @@ from headscope.files import read_json, write_text
 from headscope.hub import FILES, PREFIX, one_line
 from headscope.run import load_run
 from headscope.run_folder import CONFIG, METRICS
-from headscope.terminal import terminal
+from headscope.terminal import show_line, terminal
 from headscope.training.report import HEADLINE
 from headscope.training.scores import SCORES
 from headscope.validation import to_yaml
@@ -42,7 +42,7 @@ def push(config: PushConfig, console: Console | None = None) -> None:
         api = HfApi()
         api.create_repo(name, private=config.private, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="headscope push")
-    terminal(console).print(f"pushed; use it: run={PREFIX}{name}", highlight=False, soft_wrap=True)
+    show_line(terminal(console), f"pushed; use it: run={PREFIX}{name}")
 
 
 def without_paths(config: TrainConfig) -> TrainConfig:

@@ -33,7 +33,7 @@ from headscope.errors import ConfigError, RunError, UserError, first_line, messa
 from headscope.files import read_json, write_text
 from headscope.run_folder import CONFIG, VALIDATIONS, save_config
 from headscope.signals import Stopped
-from headscope.terminal import terminal
+from headscope.terminal import show_line, terminal
 from headscope.training.console import show_sweep
 from headscope.training.resume import RunLock
 from headscope.validation import check, flatten, message, override
@@ -86,24 +86,22 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
     check(trial_config(config, "a trial", one))  # keys exist, before anything is written
     folder.mkdir(parents=True, exist_ok=True)
     search = Search(config, folder, space)
-    console.print(
-        f"search in {folder}; the same command is another worker, or resumes it", soft_wrap=True
-    )
+    show_line(console, f"search in {folder}; the same command is another worker, or resumes it")
     with console.status(search.progress()) as line:
         while (job := search.claim()) is not None:
             report = search.finish(job, search.run(job))
             sweep.write_table(folder)
             line.update(search.progress())
-            console.print(report, soft_wrap=True, highlight=False)
+            show_line(console, report)
     rows = sweep.write_table(folder)
     done = [row for row in rows if row["status"] == "done"]
     best = [sweep.averaged(group) for group in sweep.by_configuration(done)]
     others = [row for row in rows if not row["status"].startswith(("done", "pruned"))]
     show_sweep(console, folder, best[:BEST_ROWS], others, sweep.RESULTS)
     counts = ", ".join(f"{count} {name}" for name, count in search.counts().items())
-    console.print(f"trials: {counts}", soft_wrap=True)
+    show_line(console, f"trials: {counts}")
     if (page := search.write_page()) is not None:
-        console.print(f"importance of each key: {page}", soft_wrap=True)
+        show_line(console, f"importance of each key: {page}")
 
 
 # What is searched.

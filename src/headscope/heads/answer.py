@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy.stats import norm
 
 from headscope.heads.sets import HeadPair, HeadSets
+from headscope.record.contributions import signed
 
 Head = tuple[str, int]
 MARGIN = 0.01  # a change of accuracy within one point does not count
@@ -42,7 +43,7 @@ class AccuracyChange:
 
     def interval(self) -> str:
         """Return the interval in points."""
-        return f"{_points(self.low)} to {_points(self.high)}"
+        return f"{points(self.low)} to {points(self.high)}"
 
 
 def accuracy_change(
@@ -176,7 +177,7 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
 def _stand_in(pair: HeadPair, names: Mapping[Head, str]) -> str:
     """Tell two heads of which either can replace the other."""
     one, other = (names[head] for head in pair.heads)
-    first, second = (f"{_signed(increase, 2)}" for increase in pair.alone)
+    first, second = (_signed(increase, 2) for increase in pair.alone)
     return (
         f"{one} and {other} stand in for each other: ablating both changes the loss by"
         f" {_signed(pair.both, 2)} nats, either alone by {first} and {second}"
@@ -207,13 +208,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def _points(share: float) -> str:
+def points(share: float) -> str:
+    """Return a difference of shares in percentage points, with the minus sign of a sentence."""
     return _signed(100 * share, 1)
 
 
 def _signed(value: float, digits: int) -> str:
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+    return signed(value, digits).replace("-", "\N{MINUS SIGN}")
 
 
 def _names(heads: Sequence[Head]) -> dict[Head, str]:

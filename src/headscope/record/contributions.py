@@ -131,8 +131,9 @@ class Explanation:
         return {f"contributions/{name}": array for name, array in arrays.items()}
 
 
-def signed(value: float) -> str:
-    """Return a number with its sign, to two digits where it is small: +3.1, -0.25."""
-    number = float(value)
-    digits = 1 if abs(number) >= 0.995 else 2
-    return f"{round(number, digits) + 0.0:+.{digits}f}"
+def signed(value: float, digits: int | None = None) -> str:
+    """Return a number with its sign, to two digits where it is small: +3.1, -0.25; 0.00."""
+    if digits is None:
+        digits = 1 if abs(value) >= 0.995 else 2
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]

@@ -21,6 +21,7 @@ from headscope.attention.multi_head import HeadedAttention
 from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
 from headscope.errors import first_line, warn
+from headscope.heads.answer import points
 from headscope.heads.capture import headed_layers
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
 from headscope.training.scores import SCORES, Scores, best_thresholds, scores
@@ -58,7 +59,7 @@ class Compared:
     def sentence(self) -> str:
         """Return the differences in percentage points."""
         parts = [
-            f"{SCORES[name]} {100 * mean:+.1f} (95 % interval {100 * low:+.1f} to {100 * top:+.1f})"
+            f"{SCORES[name]} {points(mean)} (95 % interval {points(low)} to {points(top)})"
             for name, (mean, low, top) in self.differences.items()
         ]
         return f"percentage points above {self.name}: {', '.join(parts)}"

@@ -27,7 +27,7 @@ from headscope.errors import TrainingError, warn
 from headscope.files import read_json, write_atomic
 from headscope.run_folder import VALIDATIONS, save_json
 from headscope.signals import Stopped, take_signals
-from headscope.terminal import Bar
+from headscope.terminal import Bar, show_line
 from headscope.training.distributed import all_reduce_max
 
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
@@ -314,14 +314,13 @@ class RunProgress(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the metrics of this validation."""
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self.console.print(
-            f"epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>6}  "
-            f"{time.perf_counter() - self.started:6.0f} s  "
-            f"validation loss {metrics['validation/loss']:.4f}  "
-            f"accuracy {metrics['validation/accuracy']:.4f}  "
-            f"macro-F1 {metrics['validation/macro_f1']:.4f}",
-            highlight=False,
-            soft_wrap=True,
+        show_line(  # of 80 columns
+            self.console,
+            f"epoch {trainer.current_epoch + 1:>2}  step {trainer.global_step:>4} "
+            f"{time.perf_counter() - self.started:4.0f} s  "
+            f"validation loss {metrics['validation/loss']:.4f} "
+            f"accuracy {metrics['validation/accuracy']:.3f} "
+            f"macro-F1 {metrics['validation/macro_f1']:.3f}",
         )
 
     def on_train_end(self, *_: object, **__: object) -> None:

@@ -13,11 +13,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from headscope.abstaining import selective_line
 from headscope.errors import listed
 from headscope.record.contributions import signed
+from headscope.terminal import show_line
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
 from headscope.training.scores import SCORES, MultiLabelScores, Scores
 
@@ -82,9 +82,9 @@ def errors_once() -> Iterator[None]:
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
     """Print the run folder and the facts about the texts."""
-    _line(console, "", str(folder))
+    show_line(console, "", str(folder))
     for name, value in facts.items():
-        _line(console, f"  {name}: {_readable(value)}")
+        show_line(console, f"  {name}: {_readable(value)}")
 
 
 def _readable(value: object) -> str:
@@ -100,7 +100,7 @@ def show_report(console: Console, report: Report) -> None:
     facts = report.facts_of_training
     if (best := facts.get("best validation loss")) is not None:
         when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
-        _line(console, f"best checkpoint: {when}, validation loss {best:.4f}")
+        show_line(console, f"best checkpoint: {when}, validation loss {best:.4f}")
     rows = {"headscope": report.test}
     if report.calibration is not None and report.temperature != 1:
         rows |= report.calibration.row("test")
@@ -109,23 +109,23 @@ def show_report(console: Console, report: Report) -> None:
     title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
     for other in report.compared.values():
-        _line(console, other.sentence())
+        show_line(console, other.sentence())
     if report.calibration is not None and report.temperature == 1:
-        _line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
+        show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
     if report.selective is not None:
-        _line(console, selective_line(report.selective))
+        show_line(console, selective_line(report.selective))
     show_confusion(console, report.labels, report.test)
     if ABLATION in facts:
-        _line(console, facts[HEADLINE])
-        _line(console, facts[DETAILS])
+        show_line(console, facts[HEADLINE])
+        show_line(console, facts[DETAILS])
         _show_heads(console, facts)
     seconds = report.seconds.items()
     parts = [f"{SECONDS.get(name, name)} {value:.0f} s" for name, value in seconds]
-    _line(console, "  ".join(parts))
-    _line(console, f"run folder: {report.folder}")
+    show_line(console, "  ".join(parts))
+    show_line(console, f"run folder: {report.folder}")
     if report.most_wrong is not None:
-        _line(console, f"most wrong: {report.most_wrong}")
-    _line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
+        show_line(console, f"most wrong: {report.most_wrong}")
+    show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
 
 
 def _show_heads(console: Console, facts: Mapping[str, Any]) -> None:
@@ -137,14 +137,14 @@ def _show_heads(console: Console, facts: Mapping[str, Any]) -> None:
             for head, value in enumerate(of_heads):
                 contributions[f"layer {layer} head {head}"] = signed(value)
     rows = [
-        [name, f"{increase:+.4f} ± {error:.4f}", contributions.get(name, "")]
+        [name, f"{signed(increase, 4)} ± {error:.4f}", contributions.get(name, "")]
         for name, (increase, error) in increases.items()
     ]
     rows.sort(key=lambda row: -increases[row[0]][0])
     numbers = ["loss without it", "contribution"][: 2 if contributions else 1]
     console.print(_table([""], numbers, rows[:MOST_HEADS]))
     if len(rows) > MOST_HEADS:
-        _line(console, f"{len(rows) - MOST_HEADS} more heads: in the Heads tab")
+        show_line(console, f"{len(rows) - MOST_HEADS} more heads: in the Heads tab")
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
@@ -154,11 +154,11 @@ def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
         [model, *(f"{getattr(scores, name):.4f}" for name in known)]
         for model, scores in rows.items()
     ]
-    _line(console, title)
+    show_line(console, title)
     table, left_out = _fitting(console, [""], [SCORES[name] for name in known], cells)
     console.print(table)
     if left_out:
-        _line(console, f"no room here for {', '.join(left_out)}")
+        show_line(console, f"no room here for {', '.join(left_out)}")
 
 
 def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
@@ -177,9 +177,9 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
     )
     width = console.measure(table, options=console.options.update(width=UNBOUNDED)).maximum
     if headings is labels and width > console.width:
-        _line(console, f"the confusion matrix needs {width} columns; TensorBoard has it")
+        show_line(console, f"the confusion matrix needs {width} columns; TensorBoard has it")
         return
-    _line(console, title)
+    show_line(console, title)
     console.print(table)
 
 
@@ -232,11 +232,6 @@ def _table(texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable
     return table
 
 
-def _line(console: Console, words: str, bold: str = "") -> None:
-    """Print a line that is neither wrapped nor read as markup."""
-    console.print(Text(words).append(bold, style="bold"), soft_wrap=True)
-
-
 def show_sweep(
     console: Console, folder: Path, rows: list[Row], jobs: list[Row], results: Sequence[str]
 ) -> None:
@@ -255,10 +250,11 @@ def show_sweep(
     }
     for name, words in lines.items():
         if words:
-            _line(console, f"{name}: {words}")
+            show_line(console, f"{name}: {words}")
     if (folder / "best.yaml").exists():
-        _line(console, f"best again: headscope train --config-dir {folder} --config-name best")
-    _line(console, "now look:   ", f"tensorboard --logdir {folder}")
+        command = f"headscope train --config-dir {folder} --config-name best"
+        show_line(console, "best again: ", command)
+    show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
 
 
 def _heading(result: str) -> str:

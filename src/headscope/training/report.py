@@ -23,7 +23,7 @@ from headscope.tab.pictures import (
 )
 from headscope.tab.summaries import add_summary
 from headscope.training.baseline import Compared, differences
-from headscope.training.scores import CHANGED, SCORES, Calibration, Scores
+from headscope.training.scores import SCORES, Calibration, Scores
 from headscope.validation import flatten
 
 # Keys of facts_of_training, as metrics.json has them.
@@ -157,12 +157,9 @@ def write_summaries(writer: SummaryWriter, report: Report) -> None:
 def _write_calibration(
     writer: SummaryWriter, report: Report, calibration: Calibration, step: int
 ) -> None:
-    """Write the temperature, the test scores with it, and reliability diagrams."""
+    """Write reliability diagrams, at temperature 1 and at the run's."""
     before, after = calibration.splits["test"]
     temperature = calibration.temperature
-    writer.add_scalar("test/temperature", temperature, step)
-    for name in CHANGED:
-        writer.add_scalar(f"test/calibrated/{name}", getattr(after, name), step)
     panels = {}
     for when, scores, divisor in (
         ("before", before, 1.0),

@@ -48,7 +48,7 @@ from headscope.run_folder import (
     save_weights,
 )
 from headscope.signals import Stopped, signals_taken
-from headscope.terminal import Bar, terminal
+from headscope.terminal import Bar, show_line, terminal
 from headscope.training.baseline import Compared, average_in_place_of_attention, baseline_scores
 from headscope.training.callbacks import (
     AtomicCheckpointIO,
@@ -486,7 +486,7 @@ def _control(
 ) -> Compared:
     """Train the network once more, with averages in place of attention, and score it on test."""
     name = "averages in place of attention"
-    console.print(f"control=uniform: the same network, with {name}", highlight=False)
+    show_line(console, f"control=uniform: the same network, with {name}")
     pl.seed_everything(config.seed, verbose=False)
     module = build_module(config, folder, data, checkpoint, None)
     average_in_place_of_attention(module.model)

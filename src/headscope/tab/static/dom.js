@@ -73,10 +73,11 @@ export function formatNumber(value) {
   return sign + size.toFixed(digits);
 }
 
-/* A number with its sign, to two digits where it is small: +3.1, −0.25. */
+/* A number with its sign, to two digits where it is small: +3.1, −0.25; 0.00 has none. */
 export function formatSigned(value, digits = Math.abs(value) >= 0.995 ? 1 : 2) {
   const text = Math.abs(value).toFixed(digits);
-  return (value < 0 && Number(text) !== 0 ? "−" : "+") + text;
+  if (Number(text) === 0) return text;
+  return (value < 0 ? "−" : "+") + text;
 }
 
 /* A mean and its standard error, with a third digit where the error is small. */
