@@ -142,7 +142,7 @@ def head_sets(
     objective: Objective,
     passes: int,
 ) -> HeadSets:
-    """Run every set of heads on some texts, and with them or about so many passes sets on all."""
+    """Run every set of heads on some texts, and sets on all, with as many passes or fewer."""
     heads = [
         (name, head)
         for name, layer in headed_layers(model).items()
