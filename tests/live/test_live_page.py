@@ -231,6 +231,16 @@ def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
     shows(tab, words)
     for name, share in expected(run, box.input_value()).items():
         assert shares(tab)[name] == pytest.approx(share, abs=6e-4)
+    # The nodes of words and strips stay, those that are new apart.
+    nodes = "[...document.querySelectorAll('.text .token, .text .token i')]"
+    tab.evaluate(f"{nodes}.forEach(node => (node.isFormer = true))")
+    tab.keyboard.type(" so")
+    shows(tab, [*words[:-1], "so", "[SEP]"])
+    strips = len(headed_layers(run.model)) * 3
+    fresh = f"{nodes}.filter(node => !node.isFormer).length"
+    assert tab.evaluate(fresh) == 1 + min(strips, 6)
+    for _ in " so":
+        box.press("Backspace")
     box.evaluate("node => node.dispatchEvent(new CompositionEvent('compositionstart'))")
     tab.evaluate(TYPE, "にほ")
     tab.wait_for_timeout(100)

@@ -41,22 +41,32 @@ export class TokenRow {
   /* One button for each token; or for each word, where `unit` says so. */
   show(shownText, unit = "token") {
     if (shownText === this.shown && unit === this.unit) return;
+    const former = this.units;
     Object.assign(this, { shown: shownText, unit, units: unitsOf(shownText, unit) });
     const { tokens: texts, text, special, segments } = shownText;
     this.root.dir = segments ? "ltr" : directionOf(text); // a pair has one for each block
     this.root.lang = languageOf(text);
-    this.tokens = this.units.map(({ word, isGlued }) => {
-      const attributes = { class: isGlued ? "token glued" : "token", type: "button" };
-      return element("button", attributes, isolated(word));
-    });
     const resting = new Set(special ?? []);
-    this.units.forEach(({ start }, at) => {
-      this.tokens[at].classList.toggle("special", resting.has(start));
+    this.tokens = this.units.map(({ word, isGlued, start }, at) => {
+      const token = this.tokens[at] ?? element("button", { type: "button" }, element("bdi"));
+      if (word !== former[at]?.word) token.firstChild.replaceWith(isolated(word));
+      token.className = isGlued ? "token glued" : "token";
+      token.classList.toggle("special", resting.has(start));
+      return token;
     });
     const words = this.units.map(({ start }) => texts[start]);
     const owners = segments ? this.units.map(({ start }) => segments[start]) : null;
-    this.root.replaceChildren(...blocksOf(this.tokens, words, owners));
+    this.place(blocksOf(this.tokens, words, owners));
     this.mark();
+  }
+
+  /* What stands in the row; nodes that stand there already stay: most keystrokes change one. */
+  place(nodes) {
+    const { children } = this.root;
+    nodes.forEach((node, at) => {
+      if (children[at] !== node) this.root.insertBefore(node, children[at] ?? null);
+    });
+    while (children.length > nodes.length) this.root.lastChild.remove();
   }
 
   /* The button that a token is in. */
@@ -96,7 +106,7 @@ export class TokenRow {
       const isKnown = !Number.isNaN(weight);
       const words = isKnown ? `weight ${formatNumber(weight)}` : "not among the top keys";
       token.title = `token ${index}, ${words}`;
-      token.replaceChildren(token.firstChild);
+      if (token.children.length > 1) token.replaceChildren(token.firstChild);
     });
   }
 
@@ -110,12 +120,14 @@ export class TokenRow {
       const lines = strips.map(([name, values]) => `${name}: ${formatSigned(values[index], 2)}`);
       const word = legible(this.units[index].word);
       token.title = [`${word}: ${formatSigned(value, 2)} nats`, ...lines].join("\n");
-      const parts = strips.map(([, values], at) => {
-        return tint(element("i", { "data-strip": String(at) }), values[index], most);
-      });
+      if (token.children.length !== strips.length + 2) {
+        const parts = strips.map((_, at) => element("i", { "data-strip": String(at) }));
+        token.replaceChildren(token.firstChild, ...parts, element("small"));
+      }
+      strips.forEach(([, values], at) => tint(token.children[at + 1], values[index], most));
       const isLarge = Math.abs(value) >= Math.max(0.005, NUMBERED * most);
-      const number = element("small", {}, isLarge ? formatSigned(value) : "");
-      token.replaceChildren(token.firstChild, ...parts, number);
+      const number = isLarge ? formatSigned(value) : "";
+      if (token.lastChild.textContent !== number) token.lastChild.textContent = number;
     });
   }
 
