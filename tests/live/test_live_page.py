@@ -284,7 +284,8 @@ def test_a_text_is_kept_and_compared_with_one_of_other_words(open_page: Opener, 
     tab.locator("h1").click()
     tab.keyboard.press("k")
     tab.evaluate(TYPE, "it was a very very awful day")
-    kept = tab.locator(".beside .token bdi")
+    tab.locator(".pair-of >> text=awful").wait_for()
+    kept = tab.locator(".pair-of > :nth-child(2) bdi")
     assert kept.all_inner_texts() == ["[CLS]", "it", "was", "a", "lovely", "day", "[SEP]"]
     tab.locator(".prediction .change.more, .prediction .change.less").first.wait_for()
     tab.locator(".box .choose-compare-view").select_option("difference")

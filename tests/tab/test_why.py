@@ -51,13 +51,13 @@ def explained(
 
 @pytest.fixture
 def open_why(browser: Any, tmp_path: Path) -> Any:
-    """Open a page of one text, which may fetch nothing and complain about nothing."""
+    """Open a page of texts, which may fetch nothing and complain about nothing."""
     contexts, requests, complaints = [], [], []
     path = tmp_path / "page.html"
 
-    def opener(text: PageText, width: int = 1366, **options: Any) -> Any:
-        layers = [f"layer {at}" for at in range(text.arrays["contributions/tokens"].shape[0])]
-        write_page(path, page("Why", layers, CLASSES, [text]))
+    def opener(*texts: PageText, width: int = 1366, **options: Any) -> Any:
+        count = len(texts[0].arrays["contributions/tokens"])
+        write_page(path, page("Why", [f"layer {at}" for at in range(count)], CLASSES, texts))
         context = browser.new_context(viewport={"width": width, "height": 768}, **options)
         contexts.append(context)
         tab = context.new_page()
@@ -122,6 +122,7 @@ def test_one_of_several_labels_is_against_its_absence(open_why: Any) -> None:
     assert total[-1] == pytest.approx(np.log(likeliest / (1 - likeliest)), abs=0.006)
     assert tab.locator(STRIPS).count() == 7  # six heads, and the others as one
     tab.locator(".matrix summary").click()
+    tab.locator(".cells-table tr").first.wait_for()
     assert tab.locator(".cells-table tr").count() == 1 + len(WORDS)
     assert tab.locator(".cells-table tr >> nth=1 >> td").count() == 1 + 12
 
@@ -136,7 +137,7 @@ def test_a_text_reads_as_it_is_written(
 ) -> None:
     pieces = [*sentence] if lang == "ja" else sentence.split()
     text, _ = explained(["[CLS]", *pieces, "[SEP]"], sentence)
-    tab = open_why(text, 390)
+    tab = open_why(text, width=390)
     row = tab.locator(".text .tokens >> nth=0")
     assert (row.get_attribute("lang"), row.get_attribute("dir")) == (lang, direction)
     words = row.locator("bdi").all_text_contents()[1:-1]
@@ -147,6 +148,39 @@ def test_a_text_reads_as_it_is_written(
     assert tab.evaluate("document.documentElement.lang") == "en"
     assert tab.locator(".head .keys").get_attribute("lang") == lang
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+COLUMNS = """all => all.map(column => [...column.childNodes].map(node => {
+  return node.matches?.(".token") ? node.firstChild.textContent : null;
+}))"""
+
+
+@pytest.mark.slow
+def test_two_texts_stand_beside_each_other_word_by_word(open_why: Any) -> None:
+    words = [
+        ["[CLS]", *sentence.split(), "[SEP]"] for sentence in ("a good film", "a very bad film")
+    ]
+    texts = [explained(each, " ".join(each[1:-1]), layers=2)[0] for each in words]
+    shown, against = texts[0].arrays["contributions/shown"]
+    odds = [np.log(text.arrays["probabilities"][[shown, against]]) @ [1, -1] for text in texts]
+    tab = open_why(*texts)
+    tab.locator(".choose-other").select_option("text")
+    tab.locator(".pair-of").first.wait_for()
+    same = [[word, word] for word in words[0]]
+    expected = [*same[:2], ["good", "very"], [None, "bad"], *same[3:]]
+    assert tab.locator(".pair-of").evaluate_all(COLUMNS) == expected
+    assert numbers(tab.locator(".beside h3").inner_text())[-1] == pytest.approx(odds[1], abs=0.006)
+    change = numbers(tab.locator(".prediction .change").first.inner_text())[0]
+    shares = [text.arrays["probabilities"][shown] for text in texts]
+    assert change == pytest.approx(shares[0] - shares[1], abs=0.001)
+    tab.locator(".choose-compare-view").select_option("difference")
+    tab.locator(".text h2 >> text=What changes for").wait_for()
+    total = numbers(tab.locator(".text .sum").inner_text())[-1]
+    assert total == pytest.approx(odds[0] - odds[1], abs=0.02)
+    assert tab.locator(".pair-of").count() == 0
+    tab.locator(".choose-other").select_option("")
+    tab.locator(".text h2 >> text=Why").wait_for()
+    assert tab.locator(".text .token bdi").all_text_contents() == words[0]
 
 
 @pytest.mark.slow
@@ -161,3 +195,9 @@ def test_steps_are_compared_by_what_their_words_add(open_tab: Opener, tmp_path: 
     tab.find(".choose-compare-view").select_option("difference")
     tab.says(".text .sum", "change of the log-odds")
     assert numbers(tab.text(".text .sum"))[-1] == pytest.approx(own - there, abs=0.02)
+    tab.find(".choose-other").select_option("text")
+    tab.find(".choose-compare-view").select_option("beside")
+    tab.says(".text .beside h3", "Beneath, probe_1:")
+    tab.has(lambda: "as=beside&p.heads.with=1" in tab.page.url, True)
+    tab.reload(200)
+    tab.says(".text .beside h3", "Beneath, probe_1:")

@@ -132,7 +132,9 @@ export async function render() {
   };
   const keep = (kept) => {
     store.set({
-      kept, ...live.compared(kept), compare: kept && { run: "", step: 0, view: "beside" },
+      kept,
+      ...live.compared(kept),
+      compare: kept && { run: "", step: 0, view: "beside", text: null },
     });
   };
   box.onText = read;

@@ -185,9 +185,8 @@ export class HeadView {
     choice.hidden = this.map === null || (isDifference && !isRead);
     for (const option of choice.options) {
       const isUnknown = option.value.endsWith("value") && this.norms === null;
-      const isOfRow = option.value.startsWith("row");
-      const isOfOne = option.value === "lines" && isDifference;
-      option.disabled = isUnknown || isOfOne || (isOfRow && !isRead);
+      const isOther = option.value === "lines" ? isDifference : !isRead;
+      option.disabled = isUnknown || (isOther && /^(row|lines)/.test(option.value));
     }
     choice.value = this.view;
     this.about.textContent = "";

@@ -2,6 +2,7 @@
 
 import { headsOf, rankHeads } from "./ablation.js";
 import { Latest, askJson, askMaps, askNumbers, outcome } from "./api.js";
+import { alignedTo } from "./align.js";
 import { nearest } from "./store.js";
 
 const NOTHING = {
@@ -170,17 +171,33 @@ export class Loader {
     const { compare, run, tokens } = store;
     if (!compare || !store.index) {
       this.otherRequests.abort();
-      store.set({ other: null });
+      store.set({ other: null, reference: null });
       store.setError("other", null);
       return;
     }
-    const load = (signal) => this.askOther(compare, tokens, signal);
+    const isText = compare.text !== null;
+    const load = (signal) => {
+      return isText ? this.askText(compare, signal) : this.askOther(compare, tokens, signal);
+    };
     const show = (other, failure) => {
       if (store.compare === null || tokens !== store.tokens) return;
-      store.set({ other });
+      const probabilities = other?.text && other.maps.values("probabilities");
+      store.set({ other, reference: probabilities ? { name: other.run, probabilities } : null });
       store.setError("other", failure);
     };
-    this.otherRequests.ask(`${compare.run}\0${run}\0${store.text}`, load, show);
+    const group = [compare.run, compare.text, run, store.text].join("\0");
+    this.otherRequests.ask(group, load, show);
+  }
+
+  /* Another text of the shown run, at the shown step. */
+  async askText({ text: place, view }, signal) {
+    const { index, run, steps, place: at, tokens, page } = this.store;
+    const text = index.texts[place];
+    if (!text) throw new Error(`this run has recorded no text ${place + 1}`);
+    const maps = await askMaps(run, steps[at], place, signal);
+    const aligned = view === "difference" ? alignedTo(maps, text.tokens, tokens) : null;
+    const name = page ? `text ${place + 1}` : text.name;
+    return { run: name, index, step: steps[at].step, text, maps, aligned };
   }
 
   async askOther({ run, step: wish }, tokens, signal) {

@@ -246,7 +246,7 @@ export function readLink() {
     const isNamed = ["best", "first", "last"].includes(read("at"));
     const step = whole("at") ?? (isNamed ? read("at") : "nearest");
     const view = read("as") === "difference" ? "difference" : "beside";
-    link.compare = { run: read("compare"), step, view };
+    link.compare = { run: read("compare"), step, view, text: whole("with") };
   }
   return link;
 }
@@ -257,6 +257,7 @@ function linkOf(store) {
   const values = { run, text: shownText?.name ?? "", step, layer, head };
   if (query > 0) values.query = query;
   if (compare) Object.assign(values, { compare: compare.run, at: compare.step, as: compare.view });
+  if (compare && compare.text !== null) values.with = compare.text;
   for (const [name, known] of Object.entries(LINKED)) {
     if (store[name] !== known[0]) values[name] = store[name];
   }

@@ -2,6 +2,7 @@
    contributions are known, the attention of a query. */
 
 import { largest } from "./colors.js";
+import { pairsOf } from "./align.js";
 import { captionOf, headMap } from "./compare.js";
 import { contributionsOf, otherContributions, sumOf } from "./contributions.js";
 import {
@@ -34,8 +35,8 @@ export class TokenRow {
   }
 
   onToken(event, act) {
-    const token = event.target.closest(".token");
-    if (token) act(this.units[this.tokens.indexOf(token)].start, event);
+    const place = this.tokens.indexOf(event.target.closest(".token"));
+    if (place >= 0) act(this.units[place].start, event);
   }
 
   /* One button for each token; or for each word, where `unit` says so. */
@@ -56,7 +57,8 @@ export class TokenRow {
     });
     const words = this.units.map(({ start }) => texts[start]);
     const owners = segments ? this.units.map(({ start }) => segments[start]) : null;
-    this.place(blocksOf(this.tokens, words, owners));
+    this.nodes = blocksOf(this.tokens, words, owners);
+    this.place(this.nodes);
     this.mark();
   }
 
@@ -76,9 +78,9 @@ export class TokenRow {
   }
 
   mark() {
-    const { lock } = this.store;
+    const { lock, shownText } = this.store;
     const [query, key, word] = ["query", "key", "word"].map((name) => {
-      return this.placeOf(this.store[name]);
+      return this.placeOf(this.shown === shownText ? this.store[name] : null); // else of another
     });
     const focused = this.tokens.indexOf(document.activeElement);
     const stop = focused >= 0 ? focused : Math.max(0, query); // of the Tab key
@@ -210,7 +212,7 @@ export class TextView {
       this.explain(contributions, otherContributions(store));
       return;
     }
-    this.beside.hidden = true;
+    this.showBeside(null);
     this.showAttention();
   }
 
@@ -292,17 +294,35 @@ export class TextView {
     this.word.replaceChildren(isolated(name, "name"), ...named);
   }
 
-  /* The same text in the step or the run beside, with strips of the same heads. */
+  /* What is compared with, strips of the same heads: each word beneath the one that it stands for;
+     of pairs of texts as a whole beneath the other. */
   showBeside(other, parts, most) {
     const { store } = this;
     this.beside.hidden = other === null;
+    const isAligned = other !== null && store.segments === null;
+    this.row.root.classList.toggle("aligned", isAligned);
+    if (!isAligned) this.row.place(this.row.nodes);
     if (other === null) return;
     this.other.show(store.other.text ?? store.shownText, store.unit);
     this.other.explain(parts, most);
+    if (isAligned) this.row.place(this.columns());
     const total = formatSigned(other.total, 2);
     const name = isolated(store.other.run, "name");
     const step = store.other.text ? "" : ` step ${store.other.step}`;
-    this.otherTitle.replaceChildren(name, `${step}: ${total} log-odds`);
+    const where = isAligned ? "Beneath, " : "";
+    this.otherTitle.replaceChildren(where, name, `${step}: ${total} log-odds`);
+  }
+
+  /* Each word of the text over the one of the other that stands for it. */
+  columns() {
+    const { row, other } = this;
+    const [own, others] = [row, other].map(({ units }) => units.map(({ word }) => word));
+    return pairsOf(own, others).map(([place, there]) => {
+      const below = other.tokens[there] ?? "";
+      const gap = { class: "gap", "aria-hidden": "true" };
+      const above = row.tokens[place] ?? element("span", gap, below.cloneNode(true));
+      return element("span", "pair-of", above, below);
+    });
   }
 
   /* What the query attends to; or of a key, what attends to it. */

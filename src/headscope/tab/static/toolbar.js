@@ -36,7 +36,6 @@ function shortNames(runs) {
   return new Map(runs.map((run, at) => [run, areApart ? cuts[at] : names[at]]));
 }
 
-
 function labelled(text, control) {
   return element("label", {}, element("span", {}, text), control);
 }
@@ -44,7 +43,7 @@ function labelled(text, control) {
 /* The choice of run, text, and what it is compared with. */
 export class Toolbar {
   constructor(store) {
-    this.store = store;
+    Object.assign(this, { store, texts: [] });
     this.run = chooser("run", "Run", (run) => {
       store.set({ run, step: null, stepChosen: false, follow: true, lock: null, key: null });
     });
@@ -52,15 +51,19 @@ export class Toolbar {
       store.set({ text: Number(text), query: 0, key: null, lock: null });
     });
     this.other = chooser("other", "Compare with", (run) => this.chooseOther(run));
+    this.otherText = chooser("other-text", "Text that is compared with", (text) => {
+      this.change({ text: Number(text) });
+    });
     this.otherStep = chooser("other-step", "Step that is compared with", (step) => {
       this.change({ step: /^\d+$/.test(step) ? Number(step) : step });
     });
     this.view = chooser("compare-view", "View", (view) => this.change({ view }), VIEWS);
     const text = labelled("Text", this.text);
     text.hidden = page !== null && page.texts.length < 2;
-    const ofTab = [labelled("Run", this.run), text, labelled("Compare with", this.other)];
-    const ofPage = [element("h1", { dir: "auto" }, page?.title ?? ""), text];
-    const choices = page ? ofPage : [...ofTab, this.otherStep, this.view];
+    const first = page ? element("h1", { dir: "auto" }, page.title) : labelled("Run", this.run);
+    const other = labelled("Compare with", this.other);
+    const compare = [other, this.otherText, this.otherStep, this.view];
+    const choices = [first, text, ...(text.hidden ? [] : compare)];
     this.error = element("p", { class: "error", role: "alert", hidden: true });
     const attributes = { class: "toolbar", "aria-label": "What is shown" };
     this.root = element("header", attributes, element("div", "line", ...choices), this.error);
@@ -74,12 +77,17 @@ export class Toolbar {
 
   chooseOther(value) {
     const { store } = this;
-    const run = value.slice(1); // after "=", since a run may have no name
     const view = store.compare?.view ?? "beside";
+    if (value === "text") {
+      const text = store.text === 0 ? 1 : 0;
+      store.set({ compare: { run: store.run, step: "nearest", view, text } });
+      return;
+    }
+    const run = value.slice(1); // after "=", since a run may have no name
     const isBest = store.steps[store.place]?.step === store.index?.kept;
     const near = isBest ? "best" : "nearest"; // the best step with the best of the other run
     const step = run === store.run ? "first" : near;
-    store.set({ compare: value === "" ? null : { run, step, view } });
+    store.set({ compare: value === "" ? null : { run, step, view, text: null } });
   }
 
   change(changes) {
@@ -96,7 +104,8 @@ export class Toolbar {
       const named = page ? `${place + 1}${this.predictions?.[place] ?? ""}` : each.name;
       return [String(place), `${named}: ${legible(each.text, 40)}`];
     };
-    fillSelect(this.text, (index?.texts ?? []).map(words), String(text));
+    this.texts = (index?.texts ?? []).map(words);
+    fillSelect(this.text, this.texts, String(text));
     this.text.title = legible(shownText?.text ?? "", 400);
   }
 
@@ -115,12 +124,18 @@ export class Toolbar {
     const { runs, run, compare, other, steps } = this.store;
     const others = runs.filter((each) => each.run !== run && !each.error);
     const names = shortNames(runs.map((each) => each.run));
-    const options = [["", "nothing"], [`=${run}`, "this run, another step"]];
+    const options = [["", "nothing"]];
+    if (this.texts.length > 1) options.push(["text", "another text"]);
+    if (!page) options.push([`=${run}`, "this run, another step"]);
     options.push(...others.map((each) => [`=${each.run}`, names.get(each.run)]));
-    fillSelect(this.other, options, compare ? `=${compare.run}` : "");
-    this.otherStep.hidden = compare === null;
+    const isText = compare !== null && compare.text !== null;
+    const chosen = compare === null ? "" : `=${compare.run}`;
+    fillSelect(this.other, options, isText ? "text" : chosen);
+    this.otherText.hidden = !isText;
+    this.otherStep.hidden = compare === null || isText;
     this.view.hidden = compare === null;
     if (compare === null) return;
+    if (isText) fillSelect(this.otherText, this.texts, String(compare.text));
     const there = compare.run === run ? steps : (other?.index.steps ?? []);
     const numbers = new Set(there.map(({ step }) => step));
     if (typeof compare.step === "number") numbers.add(compare.step);
