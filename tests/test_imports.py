@@ -43,7 +43,7 @@ MAY_IMPORT = {
         "abstaining",
         "live",
     },
-    "live": {"model", "data", "heads", "record", "tab", "run", "run_folder"},
+    "live": {"model", "data", "heads", "record", "tab", "run", "run_folder", "manifest"},
     "export": {"model", "data", "heads", "run", "run_folder"},
     "training": {
         "attention",
@@ -60,6 +60,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "abstaining",
+        "manifest",
         "export",
         "attention",
         "model",

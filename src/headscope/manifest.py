@@ -1,16 +1,18 @@
 """manifest.json: what decides a run's answers, by which a part of another run is noticed.
 
-It has the sha256 digest of each file, the values of the settings, and the temperature and the
-thresholds, which you may edit: then a note names them. Text files may change their line ends, and
-the folder its place. Runs of before have none.
+It has the sha256 digest of each file and of what metrics.json has for abstaining, the values of the
+settings, and the temperature and the thresholds, which you may edit: then a note names them. Text
+files may change their line ends, and the folder its place. Runs of before have none.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from headscope.config import TrainConfig
 from headscope.errors import RunError, shown, warn
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from headscope.model.objective import Objective
 
 MANIFEST = "manifest.json"
+METRICS = "metrics.json"
+DATA = "data.json"  # digests of the splits that the run was trained on, and the run's id
+RUN_ID = "run_id"  # random, in data.json and in each checkpoint; older runs lack it
 PARTS = (
     "model.safetensors",
     "tokenizer.json",
@@ -28,15 +33,16 @@ PARTS = (
     "evidence.safetensors",
     "encoder.json",
 )
-SETTINGS = (
-    "data.max_length",
-    "data.text_column",
-    "data.text_pair_column",
-    "data.label_separator",
-    "data.multi_label",
-)
-# Of training alone; or names, on this machine or the Hub, of what the folder has by itself.
+SETTINGS = ("data.", "model.", "tokenizer.", "seed", "optimizer.layer_decay")  # or whole groups
+# Of training alone; or names, on this machine or the Hub, of what the folder has by itself, or of
+# texts, which data.json knows.
 FREE = (
+    "data.path",
+    "data.validation_path",
+    "data.test_path",
+    "data.drop_rows",
+    "data.cache_dir",
+    "data.tokens_per_batch",
     "model.dropout",
     "model.attention_dropout",
     "model.evidence_dropout",
@@ -47,7 +53,7 @@ FREE = (
 PUT_BACK = "put the run's own back, or train again"
 
 
-Manifest = dict[str, Any]  # files, settings, temperature, thresholds (None for one class)
+Manifest = dict[str, Any]  # files, metrics, settings, temperature, thresholds (None: one class)
 
 
 def write_manifest(
@@ -56,10 +62,12 @@ def write_manifest(
     labels: Sequence[str],
     objective: "Objective",
     temperature: float,
+    metrics: Mapping[str, Any],
 ) -> None:
-    """Write manifest.json of a run whose other parts are written."""
+    """Write manifest.json of a run whose parts are written, but for `metrics` of metrics.json."""
     content: Manifest = {
         "files": {name: _digest(folder / name) for name in PARTS if (folder / name).exists()},
+        "metrics": {key: _digest_of(value) for key, value in metrics.items()},
         "settings": _settings(config),
         "temperature": temperature,
         "thresholds": _thresholds(labels, objective),
@@ -75,22 +83,39 @@ def check_manifest(folder: Path, config: TrainConfig) -> Manifest | None:
     with reading(folder / MANIFEST):
         settings = dict(manifest["settings"])
         files = dict(manifest["files"])
+        metrics = dict(manifest.get("metrics", {}))  # older ones lack it
         float(manifest["temperature"])
         dict(manifest["thresholds"] or {})
     now = _settings(config)
     for key, value in settings.items():
         if key in now and now[key] != value:
             raise RunError(
-                f"run={folder}: config.yaml: {key}: expected {literal(value)}, with which the run "
-                f"was trained, got {literal(now[key])}; {PUT_BACK}"
+                f"run={folder}: config.yaml: {key}: expected {literal(value)}, as in {MANIFEST}, "
+                f"got {literal(now[key])}; {PUT_BACK}"
             )
-    for name in PARTS:
-        if name in files and (folder / name).exists() and files[name] != _digest(folder / name):
-            raise RunError(
-                f"run={folder}: {name} is not the run's own: it has changed since training, or is "
-                f"another run's; {PUT_BACK}"
-            )
+    changed = [
+        name
+        for name in PARTS
+        if (folder / name).exists() and files.get(name) != _digest(folder / name)
+    ]
+    if metrics and (folder / METRICS).exists():
+        content = read_json(folder / METRICS, dict)
+        if any(_digest_of(content.get(key)) != value for key, value in metrics.items()):
+            changed.append(METRICS)
+    if changed:
+        raise RunError(
+            f"run={folder}: {changed[0]} is not the run's own, by {MANIFEST}: it has changed since "
+            f"training, or is another run's; {PUT_BACK}"
+        )
     return manifest
+
+
+def run_id(folder: Path) -> str | None:
+    """Return the id in data.json; None for an older run."""
+    path = folder / DATA
+    identity = read_json(path, dict).get(RUN_ID) if path.exists() else None
+    with reading(path):
+        return TypeAdapter(str | None).validate_python(identity)
 
 
 def note_edits(
@@ -102,7 +127,7 @@ def note_edits(
 ) -> None:
     """Warn of a temperature or thresholds that are not those of training, or of no manifest."""
     if manifest is None:
-        if (folder / "metrics.json").exists():  # training has ended
+        if (folder / METRICS).exists():  # training has ended
             warn(
                 f"run={folder}: has no {MANIFEST}, as older runs; whether its files belong "
                 "together is unknown"
@@ -131,10 +156,12 @@ def _thresholds(labels: Sequence[str], objective: "Objective") -> dict[str, floa
 def _settings(config: TrainConfig) -> dict[str, Any]:
     flat = flatten(asdict(config))
     return {
-        key: value
-        for key, value in flat.items()
-        if key in SETTINGS or (key.startswith(("model.", "tokenizer.")) and key not in FREE)
+        key: value for key, value in flat.items() if key.startswith(SETTINGS) and key not in FREE
     }
+
+
+def _digest_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

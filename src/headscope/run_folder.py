@@ -41,7 +41,7 @@ from headscope.data.tokenizer import as_json, load_tokenizer
 from headscope.errors import ConfigError, RunError, listed, warn
 from headscope.extension import check_allowed
 from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
-from headscope.manifest import MANIFEST
+from headscope.manifest import MANIFEST, METRICS
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
@@ -56,8 +56,6 @@ EVIDENCE = "evidence.safetensors"
 WEIGHTS = "model.safetensors"
 THRESHOLDS = "thresholds.json"
 CALIBRATION = "calibration.json"
-METRICS = "metrics.json"
-VALIDATIONS = "validations.json"
 MOST_WRONG = "most_wrong.html"
 HEADS = "heads.json"
 # Made from the weights:

@@ -199,7 +199,7 @@ def _import_all() -> None:
     for name in (
         "headscope.cli.main", "headscope.training.train", "headscope.cli.evaluate", "headscope.cli.predict",
         "headscope.cli.inspect", "headscope.cli.export", "headscope.proof.verify", "headscope.proof.trace",
-        "datasets", "pyarrow.parquet", "sklearn.linear_model", "sklearn.feature_extraction.text",
+        "onnxscript", "torch.onnx._internal.exporter._core", "datasets", "pyarrow.parquet", "sklearn.linear_model", "sklearn.feature_extraction.text",
     ):  # fmt: skip
         importlib.import_module(name)
     gc.collect()

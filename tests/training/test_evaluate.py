@@ -137,7 +137,7 @@ def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
             )
     with pytest.raises(
         RunError,
-        match=r"has changed: .*test \(rows, texts, labels\), so the model may have learned these",
+        match=r"has changed, by data.json: .*test \(rows, texts, labels\), so the model may have learned these",
     ):
         score(cut)
     score(given)  # its test is a file of its own
@@ -148,7 +148,7 @@ def as_trained(folder: Path) -> None:
     """Let a run folder that a test changed be whole."""
     config, labels = load_config(folder), load_labels(folder)
     objective, temperature = load_objective(folder, config, labels), load_temperature(folder)
-    write_manifest(folder, config, labels, objective, temperature)
+    write_manifest(folder, config, labels, objective, temperature, {})
 
 
 def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(

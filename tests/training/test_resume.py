@@ -169,7 +169,7 @@ def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None
         train(again)
     texts.write_text(texts.read_text().replace(",splendid", ",good").replace(" film ", " movie "))
     with pytest.raises(
-        RunError, match=r"its data have changed: .*test \(texts\).*give it the data that it had"
+        RunError, match=r"its data have changed, by data.json: .*test \(texts\).*give it the data"
     ):
         train(again)
     assert contents(folder) == before
@@ -180,6 +180,11 @@ def with_a_pipe_for_metrics(folder: Path) -> None:
     os.mkfifo(folder / "metrics.json")
 
 
+def with_cut_validations(folder: Path) -> None:
+    path = folder / "validations.json"
+    path.write_text(path.read_text()[:-20])
+
+
 def of_another_width(folder: Path) -> None:
     kept = folder / "config.yaml"
     kept.write_text(re.sub(r"feedforward_size: \d+", "feedforward_size: 21", kept.read_text()))
@@ -188,10 +193,11 @@ def of_another_width(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (with_a_pipe_for_metrics, "metrics.json is not a file; remove it"),
+        (with_a_pipe_for_metrics, "metrics.json is damaged: not a regular file"),
+        (with_cut_validations, "validations.json is damaged: "),
         (
             of_another_width,
-            r"config\.yaml: model\.feedforward_size: expected 24, with which .* got 21; put",
+            r"config\.yaml: model\.feedforward_size: expected 24, as in .* got 21; put",
         ),
     ],
 )

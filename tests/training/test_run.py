@@ -23,6 +23,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import copied, load_tokenizer
 from headscope.errors import ConfigError, RunError, TrainingError, UserWarningMessage
 from headscope.heads.capture import capture, headed_layers
+from headscope.live.page import recorded_step
 from headscope.prediction import split_logits
 from headscope.run import load_run
 from headscope.run_folder import load_config, read_metric, save_config
@@ -455,6 +456,11 @@ def _without(part: str) -> Callable[[Path], object]:
     return change
 
 
+def _without_familiar_texts(folder: Path) -> None:
+    path = folder / "metrics.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"familiar texts": None}))
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "labels.json is not": _swapped_labels,
     "model.safetensors is not": _other_weights,
@@ -465,6 +471,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "config.yaml: model.window: expected null, ": _yaml("window", "2"),
     "config.yaml does not fit .* model.pooling=pooler": _yaml("pooling", "pooler"),
     "config.yaml: data.max_length: expected 32, ": _yaml("max_length", "8"),
+    "config.yaml: data.split_seed: expected 0, ": _yaml("split_seed", "7"),
+    "config.yaml: optimizer.layer_decay: expected 1.0, as in manifest": _yaml("layer_decay", "0.5"),
+    "metrics.json is not the run's own, by manifest.json": _without_familiar_texts,
 }
 
 
@@ -488,6 +497,18 @@ def test_a_run_that_was_moved_and_has_other_line_ends_is_whole(
     texts = ["the film was lovely", "dark"]
     assert load_run(folder).predict(texts) == load_run(plain.folder).predict(texts)
     assert not [warning for warning in recwarn if "run=" in str(warning.message)]
+
+
+def test_the_record_of_another_run_is_left_out_with_a_note(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    run = load_run(folder)
+    assert recorded_step(run, lambda names: names)
+    index = folder / "heads" / "index.json"
+    own = json.loads((folder / "data.json").read_text())["run_id"]
+    assert own in index.read_text()
+    index.write_text(index.read_text().replace(own, "0" * 32))
+    with pytest.warns(UserWarningMessage, match=r"heads/index.json: expected the record of run"):
+        assert recorded_step(run, lambda names: names) == {}
 
 
 def test_an_edited_temperature_is_noted_and_so_is_a_run_of_before(

@@ -16,6 +16,7 @@ from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_sp
 from headscope.data.datamodule import TextDataModule, encode
 from headscope.errors import ConfigError, DataError, RunError, listed, os_message, warn
 from headscope.files import cache_folder, content_key
+from headscope.manifest import DATA
 from headscope.prediction import best_device, split_logits
 from headscope.run import Run, load_run
 from headscope.run_folder import read_metric, save_json
@@ -156,7 +157,7 @@ def _check_own(corpus: Corpus, run: Run, roles: Sequence[str]) -> None:
     digests = {role: digests_of_split(corpus.splits[role]) for role in roles}
     if changed := changed_splits(run.folder, digests):
         raise RunError(
-            f"run={run.folder}: {path} has changed: {'; '.join(changed)}, so the model may have "
-            "learned these texts; give it the data that it had, or score a file of other texts: "
-            "data.path=..."
+            f"run={run.folder}: {path} has changed, by {DATA}: {'; '.join(changed)}, so the model "
+            "may have learned these texts; give it the data that it had, or score a file of other "
+            "texts: data.path=..."
         )

@@ -36,7 +36,7 @@ from headscope.heads.report import (
 )
 from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study, study_plan
-from headscope.live.page import live_html, recorded_step
+from headscope.live.page import live_html, own_index, recorded_step
 from headscope.prediction import best_device
 from headscope.record.reader import read_index
 from headscope.record.schema import (
@@ -195,7 +195,7 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
     step = _best_step(run)
     inspection = run.config.inspection
     try:
-        index = read_index(run.folder / FOLDER)
+        index = own_index(run.folder)
         probes = [_probe_of(text, run) for text in index.texts]
         recorder = HeadRecorder(
             run.folder, index.texts, index.classes, index.budget, notes=index.notes

@@ -31,7 +31,7 @@ from headscope.command_settings import TuneConfig
 from headscope.config import LESS_IS_BETTER, TrainConfig
 from headscope.errors import ConfigError, RunError, UserError, first_line, message_of, shown
 from headscope.files import read_json, write_text
-from headscope.run_folder import CONFIG, VALIDATIONS, save_config
+from headscope.run_folder import CONFIG, save_config
 from headscope.signals import Stopped
 from headscope.terminal import show_line, terminal
 from headscope.training.console import show_sweep

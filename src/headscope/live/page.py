@@ -2,13 +2,23 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from headscope.errors import LivePageError
+from headscope.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
 from headscope.live.pack import live_content
+from headscope.manifest import DATA, run_id
 from headscope.record.reader import read_index, read_members, split_measures
-from headscope.record.schema import FOLDER, Arrays, MemberCheck, RecordError
+from headscope.record.schema import (
+    FOLDER,
+    INDEX,
+    RUN_NOTE,
+    Arrays,
+    Index,
+    MemberCheck,
+    RecordError,
+)
 from headscope.tab.page import PageText, live_page
 
 if TYPE_CHECKING:
@@ -85,16 +95,32 @@ def live_html(
 
 
 def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str]]) -> Arrays:
-    """Return chosen arrays of the best step of a run's record; {} if there is none."""
+    """Return chosen arrays of the best step of a run's record; {} if there is none.
+
+    A record that is there and cannot be read, or is another run's, is a note.
+    """
     try:
-        index = read_index(run.folder / FOLDER)
+        index = own_index(run.folder)
         check = MemberCheck(index.heads, len(run.labels)).check
         for step in index.steps:
             if step.step == index.kept:
                 return read_members(run.folder / FOLDER / step.file, choose, check)
-    except RecordError:
-        pass
+    except RecordError as error:
+        if (run.folder / FOLDER).is_dir():
+            warn(f"run={run.folder}: heads/{error}; what it has of the heads is left out")
     return {}
+
+
+def own_index(folder: Path) -> Index:
+    """Return the index of a run's record; RecordError if there is none, or another run's."""
+    index = read_index(folder / FOLDER)
+    expected = run_id(folder)
+    found = index.notes.get(RUN_NOTE)
+    if expected is not None and found is not None and found != expected:
+        raise RecordError(
+            f"{INDEX}: expected the record of run {expected}, as in {DATA}, got that of {found}"
+        )
+    return index
 
 
 def _of_heads(names: Iterable[str]) -> list[str]:

@@ -15,6 +15,7 @@ from headscope.record.schema import (
     INDEX,
     INDEX_ADAPTER,
     MAX_STEPS,
+    RUN_NOTE,
     Arrays,
     Index,
     Step,
@@ -73,11 +74,12 @@ class HeadRecorder:
             self._resume(read_index(self.folder))
 
     def _resume(self, before: Index) -> None:
-        """Continue the record of a resumed run; the first step replaces one of other texts."""
+        """Continue the record of a resumed run; the first step replaces another record."""
 
-        def told(index: Index) -> list[tuple[object, ...]]:
+        def told(index: Index) -> list[object]:
             # Older records lack the positions of special tokens.
-            return [(text.name, text.tokens, text.text, text.label) for text in index.texts]
+            texts = [(text.name, text.tokens, text.text, text.label) for text in index.texts]
+            return [index.notes.get(RUN_NOTE), *texts]
 
         if told(self.index) != told(before):
             self._replaced = {step.file for step in before.steps}

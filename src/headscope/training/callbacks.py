@@ -24,11 +24,12 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from headscope.config import VALIDATION_SCORES
 from headscope.errors import TrainingError, warn
-from headscope.files import read_json, write_atomic
-from headscope.run_folder import VALIDATIONS, save_json
+from headscope.files import write_atomic
+from headscope.run_folder import save_json
 from headscope.signals import Stopped, take_signals
 from headscope.terminal import Bar, show_line
 from headscope.training.distributed import all_reduce_max
+from headscope.training.resume import VALIDATIONS, load_validations
 
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
 STEPS_BETWEEN_LOSSES = 20  # on the progress bar
@@ -277,9 +278,8 @@ class ValidationLog(Callback):
             name: float(trainer.callback_metrics[f"validation/{name}"])
             for name in VALIDATION_SCORES
         }
-        entries = read_json(self.path, list) if self.path.exists() else []
         step = trainer.global_step
-        before = [entry for entry in entries if entry["step"] < step]
+        before = [entry for entry in load_validations(self.path) if entry["step"] < step]
         save_json(
             self.path, [*before, {"epoch": trainer.current_epoch + 1, "step": step, **scores}]
         )

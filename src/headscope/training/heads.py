@@ -34,7 +34,7 @@ from headscope.heads.report import (
 )
 from headscope.heads.study import draw_samples, special_tokens, study, study_plan
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.record.schema import RecordError, label_text
+from headscope.record.schema import RUN_NOTE, RecordError, label_text
 from headscope.run_folder import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
 from headscope.terminal import Bar
@@ -61,6 +61,8 @@ def head_logger(
         "dropout": "off",
         "trained in": chosen_precision(config.trainer),
     }
+    if module.run_id is not None:
+        notes[RUN_NOTE] = module.run_id
     try:
         recorder = new_recorder(folder, probes, labels, config.inspection, notes)
     except RecordError as error:

@@ -21,12 +21,13 @@ from headscope.config import OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
+from headscope.manifest import RUN_ID, run_id
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Checkpoint, load_weights
 from headscope.run_folder import build_model, load_encoder, objective_of
 from headscope.training.distributed import all_gather
-from headscope.training.resume import RUN_ID, Progress, check_weights, progress_of, run_id
+from headscope.training.resume import Progress, check_weights, progress_of
 from headscope.training.scores import AtBestThresholds
 
 

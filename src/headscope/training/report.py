@@ -14,6 +14,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.abstaining import FAMILIAR, SELECTIVE, Limits
 from headscope.config import TrainConfig
+from headscope.manifest import write_manifest
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.run_folder import METRICS, save_json
 from headscope.tab.pictures import (
@@ -89,7 +90,7 @@ class Report:
         self.compared[name] = other
 
     def save(self) -> None:
-        """Write metrics.json."""
+        """Write manifest.json, and metrics.json last, which tells that the run has finished."""
         validation = asdict(self.validation).items()
         compared = {name: other.content(self.labels) for name, other in self.compared.items()}
         versions = {name: version(name) for name in PACKAGES}
@@ -109,6 +110,14 @@ class Report:
             "peak_memory_gib": peak_memory(),
             "versions": {**versions, "python": platform.python_version()},
         }
+        write_manifest(
+            self.folder,
+            self.config,
+            self.labels,
+            self.objective,
+            self.temperature,
+            {key: content[key] for key in (SELECTIVE, FAMILIAR)},
+        )
         save_json(self.folder / METRICS, content)
 
 

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
-from pydantic import TypeAdapter
 
 from headscope.config import TrainConfig, absolute, is_local
 from headscope.errors import ConfigError, RunError, first_line, listed, warn
 from headscope.files import PARTIAL, read_json, reading
-from headscope.manifest import check_manifest
+from headscope.manifest import DATA, RUN_ID, check_manifest, run_id
 from headscope.validation import flatten
 
 JOB = "job.json"  # of a job of a sweep: its overrides, and those that all jobs share
-DATA = "data.json"  # digests of the splits that the run was trained on, and the run's id
-RUN_ID = "run_id"  # random, in data.json and in each checkpoint; older runs lack it
+VALIDATIONS = "validations.json"
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder
 BEST = Path("checkpoints", "best.ckpt")
 NEW_RUN = "leave it out, or start a new run"
@@ -128,14 +126,6 @@ def with_run_id(digests: Digests) -> dict[str, Any]:
     return {RUN_ID: uuid.uuid4().hex, **digests}
 
 
-def run_id(folder: Path) -> str | None:
-    """Return the id in data.json; None for an older run."""
-    path = folder / DATA
-    identity = read_json(path, dict).get(RUN_ID) if path.exists() else None
-    with reading(path):
-        return TypeAdapter(str | None).validate_python(identity)
-
-
 def _own_checkpoint(path: Path) -> dict[str, Any]:
     """Return a checkpoint's content; RunError too for a changed byte, or one of another run."""
     content = load_checkpoint(path, test=True)
@@ -198,10 +188,21 @@ def progress_of(resumed: Path) -> Progress:
 
 
 def check_files(folder: Path, names: tuple[str, ...]) -> None:
-    """Raise a RunError for a folder or pipe where the run will write a file."""
+    """Raise a RunError for a folder or pipe where the run will write a file, or damaged scores."""
     for path in (folder / name for name in names):
         if os.path.lexists(path) and not path.is_file():
             raise RunError(f"resume={folder}: {path.name} is not a file; remove it")
+    load_validations(folder / VALIDATIONS)
+
+
+def load_validations(path: Path) -> list[dict[str, int | float]]:
+    """Return the scores of the validations before; [] before the first."""
+    if not os.path.lexists(path):
+        return []
+    entries: list[dict[str, int | float]] = read_json(path, list[dict[str, int | float]])
+    with reading(path):
+        _ = [entry["step"] for entry in entries]
+    return entries
 
 
 def check_data(folder: Path, labels: list[str], digests: Digests) -> None:
@@ -211,7 +212,7 @@ def check_data(folder: Path, labels: list[str], digests: Digests) -> None:
             f"was trained on the labels {listed(kept)}, and its data now have {listed(labels)}"
         )
     elif changes := changed_splits(folder, digests):
-        problem = f"its data have changed: {'; '.join(changes)}"
+        problem = f"its data have changed, by {DATA}: {'; '.join(changes)}"
     else:
         return
     raise RunError(f"resume={folder}: {problem}; give it the data that it had, or start a new run")

@@ -29,7 +29,7 @@ from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError
 from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.manifest import write_manifest
+from headscope.manifest import DATA
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import Checkpoint, find_checkpoint
 from headscope.prediction import split_logits
@@ -84,7 +84,6 @@ from headscope.training.heads import (
 from headscope.training.module import ClassifierModule, build_module, chosen_precision
 from headscope.training.report import Report, write_summaries
 from headscope.training.resume import (
-    DATA,
     LAST,
     RunLock,
     check_data,
@@ -204,7 +203,6 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
         with _timed(seconds, "control"):
             report.compare("control", _control(config, folder, data, origin, console))
     seconds["everything"] = time.perf_counter() - start
-    write_manifest(folder, config, report.labels, report.objective, report.temperature)
     report.save()  # last: metrics.json tells that the run has finished
     writer = trainer.logger.experiment  # type: ignore[union-attr]
     with phase("pictures for TensorBoard"):
