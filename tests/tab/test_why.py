@@ -94,6 +94,7 @@ def test_the_words_the_heads_and_the_sum_are_those_of_the_prediction(open_why: A
     own = toward[:, 2:4].sum(axis=1)
     assert title == pytest.approx([own.sum(), *own], abs=0.006)
     assert tab.locator(STRIPS).count() == 2
+    assert tab.locator(".text h2 small").inner_text().endswith("from the top: head 0, 1")
     tab.locator(".choose-unit").select_option("token")
     assert tokens.locator("bdi").all_text_contents() == WORDS
     tokens.nth(2).locator("bdi").click()
@@ -121,6 +122,9 @@ def test_one_of_several_labels_is_against_its_absence(open_why: Any) -> None:
     total = numbers(tab.locator(".text .sum").inner_text())
     assert total[-1] == pytest.approx(np.log(likeliest / (1 - likeliest)), abs=0.006)
     assert tab.locator(STRIPS).count() == 7  # six heads, and the others as one
+    named = tab.locator(".text h2 small").inner_text()
+    assert named.split("layer·head ")[1].count("·") == 6
+    assert named.endswith(", 6 others as one")
     tab.locator(".matrix summary").click()
     tab.locator(".cells-table tr").first.wait_for()
     assert tab.locator(".cells-table tr").count() == 1 + len(WORDS)

@@ -6,7 +6,7 @@ import { barLine, button, element, formatSigned, isolated, panel } from "./dom.j
 import { unitsOf } from "./words.js";
 
 const WORDS = 4; // named for each head
-const HEADS = 8; // in sight; the others in one line
+const HEADS = 6; // in sight, as strips are; the others in one line
 const CLASSES = 8; // of the prediction
 
 export class SumsView {

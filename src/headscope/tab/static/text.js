@@ -269,10 +269,12 @@ export class TextView {
 
   /* Which strip is of which head. */
   namesOfStrips({ ranked }) {
-    const names = this.strips.map((own) => this.store.headName(own[0], own[1]));
+    const isOne = this.store.index.layers.length === 1;
+    const names = this.strips.map(([layer, head]) => (isOne ? head : `${layer}·${head}`));
     const others = ranked.length - names.length;
     if (others > 0) names.push(`${others} others as one`);
-    return `a strip for each head under every word, from the top: ${names.join(", ")}`;
+    const kind = isOne ? "head" : "layer·head";
+    return `a strip for each head under every word, from the top: ${kind} ${names.join(", ")}`;
   }
 
   /* The heads of the word that is clicked, the largest first. */
