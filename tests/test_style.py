@@ -41,7 +41,7 @@ WORDS: dict[str, tuple[int, str]] = {
     r"\bnat more\b": (0, "+1 nat multiplies the odds by 2.7"),
     r"what a head decided": (0, "head contributions"),
     r"on show\b": (0, "probe texts"),
-    r"kept step|weights (that )?(are|were) kept": (5, "best step, best checkpoint"),
+    r"kept step|weights (that )?(are|were) kept": (6, "best step, best checkpoint"),
     r"go(es)? on with|gone on with|going on with|went on with": (0, "resume; the layer's output"),
     r"\bbegun\b": (0, "started"),
     r"\bso many\b": (0, "number of X, N X"),

@@ -115,6 +115,7 @@ class DataConfig(Settings):
     drop_empty: bool = Field(
         default=False, description="drop rows with an empty text or label instead of an error"
     )
+    train_on_validation: bool = Field(default=False, description="also on validation; with final")
     max_length: Integer = Field(
         default=256, ge=4, le=1_000_000, description="maximum tokens; longer texts are truncated"
     )
@@ -400,9 +401,7 @@ class InspectionConfig(Settings):
 class SweepConfig(Settings):
     """How the jobs of a sweep, or the trials of a search, are compared."""
 
-    metric: Metric = Field(
-        default="macro_f1", description="validation score that ranks configurations"
-    )
+    metric: Metric = Field(default="macro_f1", description="validation score that ranks settings")
 
 
 @dataclass(config=STRICT)
@@ -415,6 +414,9 @@ class TrainConfig(Settings):
     outputs_dir: str = Field(default="outputs", description="parent of the run folders")
     resume: str | None = Field(
         default=None, description="run folder to resume, with its settings but for keys given"
+    )
+    final: str | None = Field(
+        default=None, description="finished run: train as it was, on its validation texts too"
     )
     seed: Seed = Field(default=0, description="seed of weights, dropout and the order of batches")
     baseline: bool = Field(default=True, description="score TF-IDF + logistic regression too")
@@ -434,6 +436,8 @@ class TrainConfig(Settings):
         """Yield values that exclude each other."""
         if self.control is not None and self.trainer.devices * self.trainer.num_nodes > 1:
             yield "control", "null with several devices", "run it again on one: trainer.devices=1"
+        if self.data.train_on_validation and self.final is None:
+            yield "final", "a finished run with data.train_on_validation=true"
         if self.name is None:
             return
         path = Path(self.name)
@@ -456,9 +460,8 @@ class TrainConfig(Settings):
             value = attrgetter(key)(self)
             package = re.split("[.:]", value)[0]
             if is_import_path(value, separators) and find_spec(package) is None:
-                yield message(
-                    key, f"an installed module {package}", value, "or put it on PYTHONPATH"
-                )
+                expected = f"an installed module {package}"
+                yield message(key, expected, value, "or put it on PYTHONPATH")
 
 
 def choice_conflicts(group: Settings, key: str) -> Conflicts:

@@ -35,7 +35,7 @@ from headscope.run_folder import (
     save_vocabulary,
     save_weights,
 )
-from headscope.training.train import starting_point
+from headscope.training.module import starting_point
 
 LABELS = ["bad", "so-so", "Größe 東"]
 LENGTH = 24

@@ -207,37 +207,60 @@ def _read_group(line: CommandLine, group: str, name: str) -> Any:
 
 
 def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Override]) -> Any:
-    """Return the settings, checked; those of a resumed run come from its folder."""
-    is_resumed = content.get("resume") is not None
-    config = _resumed(content, overrides) if is_resumed else validate(schema, content)
+    """Return the settings, checked; those of `resume` and `final` come from the run's folder."""
+    run = next((key for key in ("resume", "final") if content.get(key) is not None), None)
+    config = _of_run(run, content, overrides) if run else validate(schema, content)
     check(config)
     if getattr(config, "data", None) is not None and (lines := [*missing_columns(config.data)]):
         raise ConfigError("\n".join(lines))
     return config
 
 
-def _resumed(content: Mapping[str, Any], overrides: Iterable[Override]) -> TrainConfig:
-    """Return the settings of the run to resume, with the keys on the command line changed.
+def _of_run(run: str, content: Mapping[str, Any], overrides: Iterable[Override]) -> TrainConfig:
+    """Return the settings of the run that `run` names, with the keys on the command line changed.
 
-    Whole groups (model=small) and keys that the run's weights depend on cannot be changed.
+    Whole groups (model=small) and keys that a resumed run's weights depend on cannot be changed.
     """
-    path = Path(str(content["resume"]), "config.yaml")
+    path = Path(str(content[run]), "config.yaml")
     if not path.is_file():
-        folder = str(content["resume"])
-        raise ConfigError(message("resume", "a run folder", folder, existing_runs(folder)))
+        folder = str(content[run])
+        raise ConfigError(message(run, "a run folder", folder, existing_runs(folder)))
     before = read_config(path)
     values = flatten(content)
     given = {entry.key_or_group: entry for entry in overrides if not entry.is_delete()}
     for key, entry in given.items():
         if INTERPOLATION.search(str(entry.input_line)):
             # Hydra has resolved it by the defaults, not by the settings of the run.
-            raise ConfigError(f"{key}: expected no interpolation with resume=..., got one")
+            raise ConfigError(f"{key}: expected no interpolation with {run}=..., got one")
         if key not in values:
             example = "change single keys, such as trainer.max_epochs=20"
-            raise ConfigError(f"{key}: expected no group with resume=..., got one; {example}")
+            raise ConfigError(f"{key}: expected no group with {run}=..., got one; {example}")
+    if run == "final":
+        return _final(before, path.parent.absolute(), given.keys(), values)
     config = override(before, {key: values[key] for key in given})
     check_kept(config, before)
     return config
+
+
+def _final(
+    before: TrainConfig, run: Path, given: Iterable[str], values: Mapping[str, Any]
+) -> TrainConfig:
+    """Return the settings that train the network of a finished run on its validation texts too."""
+    if other := {*given} - {"final", "name", "outputs_dir", "trainer.progress"}:
+        raise ConfigError(f"{min(other)}: expected the setting of final={run}; leave it out")
+    if before.final or not (run / "metrics.json").is_file():
+        raise ConfigError(message("final", "a finished run, itself without final", str(run)))
+    changed = {
+        "name": values["name"] or f"{run.name}-final",
+        "outputs_dir": values["outputs_dir"],
+        "trainer.progress": values["trainer.progress"],
+        "final": str(run),
+        "data.train_on_validation": True,
+        "baseline": False,
+        "control": None,
+        "inspection.enabled": False,  # no texts are left on which to measure heads
+    }
+    return override(before, changed)
 
 
 def unknown_choice(group: str, name: str, known: Sequence[str]) -> str:

@@ -56,7 +56,8 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         shown |= calibration.row(split)
     is_file = config.data is not None and config.split is None and Path(data.path).is_file()
     name = Path(data.path).stem + ("" if is_file else f"-{split}")  # all of a file is no split
-    is_learned = config.data is None and split == "train"
+    learned_splits = ("train", "validation") if run.config.data.train_on_validation else ("train",)
+    is_learned = config.data is None and split in learned_splits
     learned = ", which it was trained on" if is_learned else ""
     show_scores(console, f"{name}, {len(dataset)} texts{learned}", shown)
     show_confusion(console, run.labels, found)
@@ -121,6 +122,8 @@ def data_of(run: Run) -> TextDataModule:
         config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False
     )
     _check_own(data.corpus, run, [*data.corpus.splits])
+    if run.config.final is not None:
+        warn(f"run={run.folder}: was trained on its validation texts too; see run={config.final}")
     return data
 
 

@@ -125,6 +125,7 @@ def quiet(config: TrainConfig, folder: Path) -> TrainConfig:
         resume=None,
         baseline=False,
         control=None,
+        final=None,
         inspection=replace(config.inspection, enabled=False),
         trainer=replace(config.trainer, progress=False),
     )

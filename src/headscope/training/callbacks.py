@@ -162,6 +162,11 @@ class ResumeCheckpoint(Checkpoint):
         """Save the checkpoint."""
         self._save(trainer)
 
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the checkpoint where nothing is validated."""
+        if not trainer.enable_validation:
+            self._save(trainer)
+
     def is_asked_to_stop(self) -> bool:
         """Tell whether any process has received a signal."""
         self.received = all_reduce_max(self.received or 0) or None

@@ -7,7 +7,7 @@ import math
 import re
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,18 +17,24 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from headscope.config import OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.abstaining import Limits
+from headscope.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
+from headscope.errors import ConfigError
 from headscope.manifest import RUN_ID, run_id
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.pretrained import Checkpoint, load_weights
-from headscope.run_folder import build_model, load_encoder, objective_of
+from headscope.model.pretrained import Checkpoint, find_checkpoint, load_weights
+from headscope.prediction import split_logits
+from headscope.run import load_run
+from headscope.run_folder import build_model, load_encoder, objective_of, read_metric
 from headscope.training.distributed import all_gather
-from headscope.training.resume import Progress, check_weights, progress_of
+from headscope.training.resume import Progress, check_data, check_weights, progress_of
 from headscope.training.scores import AtBestThresholds
+
+SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
 
 
 class ClassifierModule(LightningModule):
@@ -246,6 +252,62 @@ def total_steps(
     per_epoch = -(-num_batches // settings.accumulate)
     steps = steps_done + (settings.max_epochs - epochs_done) * per_epoch
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+
+def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoint | None:
+    """Return the pretrained checkpoint that a run starts from; None without one, or if it resumes.
+
+    Its sizes are put into the settings, so that config.yaml has what is trained. ConfigError for a
+    checkpoint that cannot be used, or a key that contradicts it.
+    """
+    if config.model.path is None or resumed is not None:
+        return None
+    checkpoint = find_checkpoint(config.model.path, config.model.revision)
+    model = config.model
+    for key in SIZES:
+        size = getattr(checkpoint.architecture, key)
+        # A key that has its default may not have been given, so it contradicts nothing.
+        if getattr(model, key) not in (size, getattr(ModelConfig(), key)):
+            raise ConfigError(
+                f"model.{key}: expected {size}, as in the checkpoint of model.path, "
+                f"got {getattr(model, key)}; leave it out"
+            )
+        setattr(model, key, size)
+    model.positions = "learned"
+    if model.frozen_layers is not None and model.frozen_layers > model.num_layers:
+        raise ConfigError(
+            f"model.frozen_layers: expected at most {model.num_layers}, the layers of the "
+            f"checkpoint, got {model.frozen_layers}"
+        )
+    config.data.max_length = min(config.data.max_length, checkpoint.architecture.max_positions)
+    return checkpoint
+
+
+class Chosen(NamedTuple):
+    """What a finished run chose by its validation texts: steps, their logits and labels, limits."""
+
+    steps: int
+    validation: tuple[Tensor, Tensor]
+    limits: Limits | None
+
+
+def chosen_by(folder: Path, num_texts: int) -> Chosen:
+    """Return what a finished run chose; steps are scaled to a number of training texts."""
+    run = load_run(folder)
+    settings = run.config.data, run.config.tokenizer, run.config.seed
+    data = TextDataModule(*settings, run.tokenizer, run.evidence or False)
+    check_data(folder, data.corpus.labels, data.corpus.digests())
+    steps = round(read_metric(folder, "kept step") * num_texts / len(data.corpus.splits["train"]))
+    validation = split_logits(run.model, data.loader("validation"), run.device)
+    return Chosen(steps, validation, run.familiarity and run.familiarity.limits)
+
+
+def validation_logits(
+    module: ClassifierModule, data: TextDataModule, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return logits and labels of the validation texts, those of the run that chose if one did."""
+    logits_and_labels: tuple[Tensor, Tensor] | None = data.chosen and data.chosen.validation
+    return logits_and_labels or split_logits(module.model, data.loader("validation"), device)
 
 
 # Parameter groups, layer-wise learning rates and frozen layers.

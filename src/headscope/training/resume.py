@@ -27,7 +27,7 @@ BEST = Path("checkpoints", "best.ckpt")
 NEW_RUN = "leave it out, or start a new run"
 PUT_BACK = "put it back, or start a new run"
 # Keys that decide what the network is, what it reads or which texts it has seen; or whole groups.
-KEPT = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.")
+KEPT = ("name", "final", "outputs_dir", "seed", "data.", "tokenizer.", "model.")
 FREE = (
     "data.tokens_per_batch",
     "data.cache_dir",
@@ -215,7 +215,7 @@ def check_data(folder: Path, labels: list[str], digests: Digests) -> None:
         problem = f"its data have changed, by {DATA}: {'; '.join(changes)}"
     else:
         return
-    raise RunError(f"resume={folder}: {problem}; give it the data that it had, or start a new run")
+    raise RunError(f"{folder}: {problem}; give it the data that it had, or start a new run")
 
 
 def changed_splits(folder: Path, digests: Digests) -> list[str]:

@@ -24,14 +24,14 @@ from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
 from headscope.abstaining import limits_of
-from headscope.config import ModelConfig, TrainConfig
+from headscope.config import TrainConfig
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
-from headscope.errors import ConfigError, RunError
+from headscope.errors import RunError
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.manifest import DATA
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import Checkpoint, find_checkpoint
+from headscope.model.pretrained import Checkpoint
 from headscope.prediction import split_logits
 from headscope.run_folder import (
     CONFIG,
@@ -81,7 +81,14 @@ from headscope.training.heads import (
     study_heads,
     write_most_wrong,
 )
-from headscope.training.module import ClassifierModule, build_module, chosen_precision
+from headscope.training.module import (
+    ClassifierModule,
+    build_module,
+    chosen_by,
+    chosen_precision,
+    starting_point,
+    validation_logits,
+)
 from headscope.training.report import Report, write_summaries
 from headscope.training.resume import (
     LAST,
@@ -94,8 +101,6 @@ from headscope.training.resume import (
     with_run_id,
 )
 from headscope.training.scores import best_thresholds, calibrate, scores, selective
-
-SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
 
 
 def train(config: TrainConfig, console: Console | None = None) -> Report | None:
@@ -160,7 +165,10 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
         logger = None
         if config.inspection.enabled and is_rank_zero():
             logger = head_logger(config, folder, data, module)
-    trainer = build_trainer(config, folder, module.total_steps, console, logger)
+    steps = module.total_steps
+    if data.chosen:
+        steps = min(steps, data.chosen.steps)
+    trainer = build_trainer(config, folder, steps, console, logger)
     if config.resume is not None and is_rank_zero():  # now that it fits the run's weights
         save_config(folder, replace(config, resume=None))
     origin = checkpoint or (starting_point(config) if config.control is not None else None)
@@ -259,35 +267,6 @@ def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Path | None:
     return resumed
 
 
-def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoint | None:
-    """Return the pretrained checkpoint that a run starts from; None without one, or if it resumes.
-
-    Its sizes are put into the settings, so that config.yaml has what is trained. ConfigError for a
-    checkpoint that cannot be used, or a key that contradicts it.
-    """
-    if config.model.path is None or resumed is not None:
-        return None
-    checkpoint = find_checkpoint(config.model.path, config.model.revision)
-    model = config.model
-    for key in SIZES:
-        size = getattr(checkpoint.architecture, key)
-        # A key that has its default may not have been given, so it contradicts nothing.
-        if getattr(model, key) not in (size, getattr(ModelConfig(), key)):
-            raise ConfigError(
-                f"model.{key}: expected {size}, as in the checkpoint of model.path, "
-                f"got {getattr(model, key)}; leave it out"
-            )
-        setattr(model, key, size)
-    model.positions = "learned"
-    if model.frozen_layers is not None and model.frozen_layers > model.num_layers:
-        raise ConfigError(
-            f"model.frozen_layers: expected at most {model.num_layers}, the layers of the "
-            f"checkpoint, got {model.frozen_layers}"
-        )
-    config.data.max_length = min(config.data.max_length, checkpoint.architecture.max_positions)
-    return checkpoint
-
-
 def _load_data(
     config: TrainConfig,
     folder: Path,
@@ -309,6 +288,8 @@ def _load_data(
     data = TextDataModule(
         config.data, config.tokenizer, config.seed, tokenizer, evidence or False, phase
     )
+    if config.final is not None:
+        data.chosen = chosen_by(Path(config.final), len(data.corpus.splits["train"]))
     data.accumulate = config.trainer.accumulate
     check_memory(config, data.tokenizer, data.corpus.labels, architecture, data.evidence)
     if resumed is not None:
@@ -379,6 +360,7 @@ def build_trainer(
         gradient_clip_val=config.optimizer.gradient_clip or None,
         logger=TensorBoardLogger(folder, name="", version="", default_hp_metric=False),
         callbacks=callbacks,
+        limit_val_batches=float(config.final is None),
         num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -429,7 +411,7 @@ def _load_best(
     save_weights(folder, module.model)
     if isinstance(module.objective, MultiLabel):
         device = trainer.strategy.root_device
-        validation = split_logits(module.model, data.loader("validation"), device)
+        validation = validation_logits(module, data, device)
         thresholds = best_thresholds(*validation)
         module.objective = MultiLabel(thresholds)
         save_thresholds(folder, data.corpus.labels, thresholds)
@@ -454,7 +436,7 @@ def _evaluate(
     device = trainer.strategy.root_device
     with _timed(seconds, "testing"):
         logits, targets = split_logits(module.model, data.loader("test"), device)
-        validation = split_logits(module.model, data.loader("validation"), device)
+        validation = validation_logits(module, data, device)
         report = Report(
             folder=folder,
             config=config,
@@ -471,7 +453,8 @@ def _evaluate(
             calibration = calibrate(folder, *validation)
             report.calibration = calibration.with_split("test", logits, targets)
         report.selective = selective((logits, targets), validation, report.temperature)
-    report.familiar = limits_of(data.tokenizer, data.encoded["validation"])
+    encoded = data.encoded["validation"]
+    report.familiar = data.chosen.limits if data.chosen else limits_of(data.tokenizer, encoded)
     return report
 
 
