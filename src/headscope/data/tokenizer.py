@@ -340,9 +340,12 @@ def _sign(character: str) -> str:
         return VISIBLE[character]
     if ord(character) < 0x20:
         return chr(0x2400 + ord(character))  # the control pictures: U+0000 is shown as U+2400
-    if unicodedata.category(character) in ("Cf", "Cc", "Cs", "Zl", "Zp"):
-        return f"<U+{ord(character):04X}>"  # such as the override that reverses a line
-    return character
+    return f"<U+{ord(character):04X}>" if is_hidden(character) else character
+
+
+def is_hidden(character: str) -> bool:
+    """Tell whether a character is no picture, such as the override that reverses a line."""
+    return unicodedata.category(character) in ("Cf", "Cc", "Cs", "Zl", "Zp")
 
 
 def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...]) -> list[str]:

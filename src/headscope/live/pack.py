@@ -6,13 +6,15 @@ by name: LivePageError.
 
 import base64
 import gzip
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from headscope.data.tokenizer import CHARACTERS, KATAKANA
+from headscope.config import TokenizerConfig
+from headscope.data.tokenizer import CHARACTERS, KATAKANA, as_json, is_hidden
 from headscope.errors import LivePageError
 from headscope.heads.capture import headed_layers
 from headscope.model.objective import MultiLabel
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
 # Code points that may be letters: in no other plane has Unicode any. Surrogates are none.
 CODES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
-AT_ONCE = 20_000  # code points
+PRIVATE = range(0xF0000, 0x110000)
+# What stands beside a character in GPT-2's expression for words: a letter, a digit, a sign.
+BYTE_LEVEL_PROBES = {"letter": "a{}", "digit": "1{}", "sign": "!{}"}
 
 
 def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -> dict[str, Any]:
@@ -61,15 +65,10 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         "heads": config.num_heads,
         "key_heads": config.num_kv_heads or config.num_heads,
         "rotary": config.positions == "rotary",
-        "tokenizer": {
-            "vocabulary": _vocabulary(run.tokenizer),
-            "lowercase": run.config.tokenizer.lowercase,
-            "lower": _lower_cases(),
-            "max_length": run.config.data.max_length,
-            "characters": CHARACTERS,
-            "katakana": KATAKANA,
-            "letters": letter_ranges(run.tokenizer),
-        },
+        "window": config.window,
+        "tokenizer": tokenizer_content(
+            run.tokenizer, run.config.tokenizer, run.config.data.max_length
+        ),
         "arrays": places,
         **blob,
     }
@@ -83,11 +82,9 @@ def _check(run: "Run") -> None:
         "model.path": (model.path, (None,)),
         "model.attention": (model.attention, ("multi_head",)),
         "model.pooling": (model.pooling, ("first",)),
-        "model.window": (model.window, (None,)),
         "model.causal": (model.causal, (False,)),
         "tokenizer.segmenter": (tokenizer.segmenter, (None,)),
-        "tokenizer.kind": (tokenizer.kind, ("words",)),
-        "data.text_pair_column": (run.config.data.text_pair_column, (None,)),
+        "tokenizer.kind": (tokenizer.kind, ("words", "bpe", "wordpiece", "unigram")),
     }
     for key, (value, known) in able.items():
         if value not in known:
@@ -129,21 +126,91 @@ def _lower_cases() -> list[str]:
     return [character + lower for character, lower in lowered if lower != character]
 
 
-def letter_ranges(tokenizer: Tokenizer) -> list[int]:
-    """Return first, last, first, last, ... of the code points that the tokenizer joins to words."""
-    return _letter_ranges(tokenizer.to_str())
+def tokenizer_content(
+    tokenizer: Tokenizer, config: TokenizerConfig, max_length: int
+) -> dict[str, Any]:
+    """Return what the page needs to cut a text into the same tokens."""
+    content: dict[str, Any] = {
+        "kind": config.kind,
+        "vocabulary": _vocabulary(tokenizer),
+        "lowercase": config.lowercase,
+        "lower": _lower_cases(),
+        "max_length": max_length,
+        "characters": CHARACTERS,
+        "katakana": KATAKANA,
+        "letters": [],
+        "hidden": _hidden(),
+        "decomposed": _decomposed(),
+    }
+    model = json.loads(as_json(tokenizer))["model"]
+    if config.kind == "words":
+        content["letters"] = character_classes(tokenizer, {"letter": "a{}"})["letter"]
+    elif config.kind == "bpe":
+        content["merges"] = [" ".join(pair) for pair in model["merges"]]
+        content["classes"] = character_classes(tokenizer, BYTE_LEVEL_PROBES)
+    elif config.kind == "wordpiece":
+        content["classes"] = _bert_classes()
+    else:
+        content["scores"] = [score for _, score in model["vocab"]]
+    return content
+
+
+def character_classes(tokenizer: Tokenizer, probes: dict[str, str]) -> dict[str, list[int]]:
+    """Return the code points that a tokenizer does not cut from what stands beside them.
+
+    A probe is a text with {} for the character; the first that is one piece has it. Returned are
+    first, last, first, last, ... of each class, and those of no class as "space".
+    """
+    return _character_classes(as_json(tokenizer), tuple(probes.items()))
 
 
 @cache
-def _letter_ranges(content: str) -> list[int]:
+def _character_classes(content: str, probes: tuple[tuple[str, str], ...]) -> dict[str, list[int]]:
     pre_tokenizer = Tokenizer.from_str(content).pre_tokenizer
-    letters: list[int] = []
-    for start in range(0, len(CODES), AT_ONCE):
-        text = " ".join(f"a{chr(code)}" for code in CODES[start : start + AT_ONCE])
-        pieces = pre_tokenizer.pre_tokenize_str(text)
-        letters += [ord(piece[1]) for piece, _ in pieces if len(piece) == 2]
+    names = [*(name for name, _ in probes), "space"]
+    classes: dict[str, list[int]] = {name: [] for name in names}
+    for code in CODES:
+        for name, probe in probes:
+            text = probe.format(chr(code))
+            if [span for _, span in pre_tokenizer.pre_tokenize_str(text)] == [(0, len(text))]:
+                classes[name].append(code)
+                break
+        else:
+            classes["space"].append(code)
+    return {name: _ranges(codes) for name, codes in classes.items()}
+
+
+@cache
+def _hidden() -> list[int]:
+    """Return the code points that are shown by number: no browser's Unicode counts."""
+    return _ranges([code for code in CODES if is_hidden(chr(code))])
+
+
+@cache
+def _decomposed() -> list[int]:
+    """Return the code points that the tokenizer's NFKD changes: a browser's may be newer."""
+    normalizer = normalizers.NFKD()
+    return _ranges([code for code in CODES if normalizer.normalize_str(chr(code)) != chr(code)])
+
+
+@cache
+def _bert_classes() -> dict[str, list[int]]:
+    """Return the code points that BERT drops, cuts at, and makes words of their own."""
+    clean = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
+    cut = pre_tokenizers.BertPreTokenizer()
+    classes: dict[str, list[int]] = {"dropped": [], "space": [], "apart": []}
+    for code in [*CODES, *PRIVATE]:
+        pieces = [piece for piece, _ in cut.pre_tokenize_str(clean.normalize_str(f"a{chr(code)}a"))]
+        if pieces == ["aa"]:
+            classes["dropped"].append(code)
+        elif len(pieces) > 1:
+            classes["space" if len(pieces) == 2 else "apart"].append(code)
+    return {name: _ranges(codes) for name, codes in classes.items()}
+
+
+def _ranges(codes: list[int]) -> list[int]:
     ranges: list[int] = []
-    for code in sorted(letters):
+    for code in codes:
         if ranges and code == ranges[-1] + 1:
             ranges[-1] = code
         else:

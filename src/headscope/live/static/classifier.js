@@ -120,11 +120,10 @@ export class Classifier {
     }
   }
 
-  /* Read a text, [text], in pieces; ablations: "layer,head" -> "zero" or "uniform". */
+  /* Read a text, [text], or a pair, in pieces; ablations: "layer,head" -> "zero" or "uniform". */
   *steps(parts, { ablations = new Map() } = {}) {
     const { d, layers, arrays } = this;
-    const [text] = parts;
-    const { ids, tokens, pieces, special } = this.tokenizer.encode(text);
+    const { ids, tokens, pieces, segments, special } = this.tokenizer.encode(parts);
     yield;
     const evidence = this.evidence?.ofTokens(pieces) ?? null;
     yield;
@@ -134,6 +133,10 @@ export class Classifier {
     ids.forEach((id, t) => x.set(table.subarray(id * d, (id + 1) * d), t * d));
     const position = arrays.get("embedding.position");
     if (position) x = x.map((value, at) => value + position[at]);
+    const segment = arrays.get("embedding.segment.weight");
+    if (segment) {
+      x = x.map((value, at) => value + segment[segments[Math.floor(at / d)] * d + (at % d)]);
+    }
     this.addEvidence(x, evidence, arrays.get("embedding.evidence.weight"));
     const start = x.slice(0, d);
     const passed = [];
@@ -170,9 +173,11 @@ export class Classifier {
     if (answer.given) this.put(found, "given", [this.classes], answer.given);
     yield;
     yield* this.explain(found, passed, start, sigma, logits, answer, T);
-    const shown = parts.join(JOIN);
+    const text = { name: "text", tokens, text: parts.join(JOIN), special, readout: 0, label: null };
+    // Special tokens are of neither text.
+    const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
     return {
-      text: { name: "text", tokens, text: shown, segments: null, special, readout: 0, label: null },
+      text: { ...text, segments: parts.length > 1 ? ofTexts : null },
       arrays: found,
       logits,
       ...answer,
@@ -201,6 +206,7 @@ export class Classifier {
       rotate(key, keyHeads, E);
     }
     const T = normed.length / d;
+    const reach = this.content.window ?? T; // keys further away are masked
     const weights = new Float32Array(heads * T * T);
     const outputs = new Float32Array(T * d);
     const norms = new Float32Array(heads * T);
@@ -209,11 +215,14 @@ export class Classifier {
       const shared = Math.floor((h * keyHeads) / heads) * E; // the head's keys and values
       for (let q = 0; q < T; q += 1) {
         const start = (h * T + q) * T;
-        if (ablation === "uniform") weights.fill(1 / T, start, start + T);
-        else attentionRow(query, key, q * d + h * E, shared, E, kv, weights, start, T);
+        const first = Math.max(0, q - reach);
+        const last = Math.min(T, q + reach + 1);
+        const row = weights.subarray(start + first, start + last);
+        if (ablation === "uniform") row.fill(1 / row.length);
+        else attentionRow(query, key, q * d + h * E, shared + first * kv, E, kv, row);
         if (ablation === "zero") continue;
         const output = q * d + h * E;
-        for (let k = 0; k < T; k += 1) {
+        for (let k = first; k < last; k += 1) {
           const share = weights[start + k];
           for (let e = 0; e < E; e += 1) outputs[output + e] += share * value[k * kv + shared + e];
         }

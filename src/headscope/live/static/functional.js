@@ -66,22 +66,23 @@ export function rotate(x, heads, width) {
   }
 }
 
-/* softmax(q k^T / sqrt(E)) of one query: the weights of a row. */
-export function attentionRow(query, keys, q, k, width, stride, weights, start, count) {
+/* softmax(q k^T / sqrt(E)) of one query: the weights of a row, as many as there are keys. */
+export function attentionRow(query, keys, q, k, width, stride, weights) {
+  const count = weights.length;
   let most = -Infinity;
   for (let key = 0; key < count; key += 1) {
     let score = 0;
     for (let e = 0; e < width; e += 1) score += query[q + e] * keys[k + key * stride + e];
     score /= Math.sqrt(width);
-    weights[start + key] = score;
+    weights[key] = score;
     if (score > most) most = score;
   }
   let sum = 0;
   for (let key = 0; key < count; key += 1) {
-    weights[start + key] = Math.exp(weights[start + key] - most);
-    sum += weights[start + key];
+    weights[key] = Math.exp(weights[key] - most);
+    sum += weights[key];
   }
-  for (let key = 0; key < count; key += 1) weights[start + key] /= sum;
+  for (let key = 0; key < count; key += 1) weights[key] /= sum;
 }
 
 /* The error function within 1.2e-7 (Numerical Recipes, erfcc). */

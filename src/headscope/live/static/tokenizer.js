@@ -1,18 +1,23 @@
-/* The tokenizer of words and signs (data/tokenizer.py): NFKC, lower case, one character of Chinese,
-   Japanese or Korean at a time, runs of Katakana, runs of letters, any other sign alone. */
+/* The tokenizers of data/tokenizer.py: NFKC and lower case, then words and signs (one character of
+   Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, any other sign alone) or
+   subwords. */
+
+import { BytePairs, Unigrams, WORD_START, WordPieces, inside } from "./subwords.js";
 
 const [UNKNOWN, CLASS, SEPARATOR] = [1, 2, 3];
+const SUBWORDS = { bpe: BytePairs, wordpiece: WordPieces, unigram: Unigrams };
+const MOST_CHARACTERS = 100_000; // that are read of a text
+const CHARACTERS_PER_TOKEN = 64;
 const SPACE = /^[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]$/u;
 const SIGNS = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡" };
-const HIDDEN = /^[\p{Cf}\p{Cc}\p{Cs}\p{Zl}\p{Zp}]$/u;
 
 /* A text with signs for whitespace and control characters. */
-function visible(text) {
+function visible(text, hidden) {
   return Array.from(text, (character) => {
     if (SIGNS[character]) return SIGNS[character];
     const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    if (!HIDDEN.test(character)) return character;
+    if (!hidden.test(character)) return character;
     return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
   }).join("");
 }
@@ -22,33 +27,90 @@ export function lowerCase(text, lower) {
   return Array.from(text, (character) => lower.get(character) ?? character).join("");
 }
 
-/* The normal form of a text, with the piece of the text that each character comes from: [character,
-   start, end]. Characters that combine are normalized together, all others alone. */
-function normalized(text, lower) {
-  const characters = [];
-  const put = (piece, start) => {
-    for (const character of piece.normalize("NFKC")) {
-      const written = lower ? lowerCase(character, lower) : character;
-      for (const each of written) characters.push([each, start, start + piece.length]);
-    }
-  };
-  for (const { 0: piece, index } of text.matchAll(/(?:[\u1100-\u11ff]+|\P{M}|^)\p{M}*/gsu)) {
-    const own = Array.from(piece);
-    const isApart = own.map((each) => each.normalize("NFKC")).join("") === piece.normalize("NFKC");
-    let start = index;
-    for (const each of isApart ? own : [piece]) {
-      put(each, start);
-      start += each.length;
-    }
+/* Characters that may change one another: a base with its marks, or a run of Hangul. */
+const JAMO = "\\u1100-\\u11ff\\u3131-\\u318e\\u3200-\\u321e\\u3260-\\u327e\\uffa0-\\uffdc";
+const CLUSTERS = new RegExp(`(?:[${JAMO}\\uac00-\\ud7a3]+|\\P{M}|^)[\\p{M}\\uff9e\\uff9f]*`, "gsu");
+const isOrdered = (marks) => marks.normalize("NFD") === marks;
+const isStarter = (character) => character !== "\u0345" && isOrdered(`\u0345${character}`);
+
+/* NFKC, with the piece of the text that each character comes from. A browser may know a newer
+   Unicode than the tokenizer: characters that the tokenizer does not decompose stay as they are. */
+class NormalForm {
+  constructor(decomposed, lower) {
+    this.decomposed = new RegExp(`^[${inside(decomposed)}]$`, "u");
+    this.lower = lower;
   }
-  return characters;
+
+  alone(character, form) {
+    return this.decomposed.test(character) ? character.normalize(form) : character;
+  }
+
+  /* Two characters as one; null where there is none. */
+  together(first, second) {
+    const both = (first + second).normalize("NFC");
+    return Array.from(both).length === 1 && this.decomposed.test(both) ? both : null;
+  }
+
+  /* NFKC of a cluster, step by step: [character, its place in the cluster], of characters that are
+     composed the first one's. */
+  composed(cluster) {
+    const found = []; // decomposed, with how many characters each is more than the text has
+    for (const character of cluster) {
+      Array.from(this.alone(character, "NFKD")).forEach((part, at) => {
+        let to = found.length; // marks are put in their canonical order
+        if (!isStarter(part)) while (to > 0 && !isOrdered(found[to - 1][0] + part)) to -= 1;
+        found.splice(to, 0, [part, at === 0 ? 0 : 1]);
+      });
+    }
+    const result = [];
+    let starter = -1;
+    let last = null; // the mark before, since the starter
+    for (const [part, more] of found) {
+      const isBlocked = last !== null && isOrdered(part + last) && isOrdered(last + part);
+      const both = starter < 0 || isBlocked ? null : this.together(result[starter][0], part);
+      if (both !== null) {
+        result[starter] = [both, result[starter][1] + more - 1];
+        continue;
+      }
+      last = isStarter(part) ? null : part;
+      if (last === null) starter = result.length;
+      result.push([part, more]);
+    }
+    let next = 0; // the character of the cluster that is not used yet
+    return result.map(([character, more]) => {
+      if (more > 0) return [character, Math.max(0, next - 1)];
+      const place = next;
+      next += 1 - more;
+      return [character, place];
+    });
+  }
+
+  /* [character, start, end] of a whole text. */
+  of(text) {
+    const characters = [];
+    for (const { 0: cluster, index } of text.matchAll(CLUSTERS)) {
+      const own = Array.from(cluster);
+      const alone = own.map((each) => this.alone(each, "NFKC"));
+      let parts = alone.flatMap((each, at) => Array.from(each, (character) => [character, at]));
+      if (alone.join("") !== cluster.normalize("NFKC")) parts = this.composed(cluster);
+      const starts = [];
+      own.reduce((start, each) => (starts.push(start), start + each.length), index);
+      for (const [character, at] of parts) {
+        const written = this.lower ? lowerCase(character, this.lower) : character;
+        const end = starts[at] + own[at].length;
+        for (const each of written) characters.push([each, starts[at], end]);
+      }
+    }
+    return characters;
+  }
 }
 
 /* Tokens that are parts of one character are numbered: ½ is 1₁ ⁄₂ 2₃ of it. */
 function numbered(words, tokens) {
   let repeats = 1;
   return tokens.map((token, at) => {
-    const isSame = (other) => other?.start === words[at].start && other.end === words[at].end;
+    const { start, end } = words[at];
+    const isSame = (other) => end > start && other?.start === start && other.end === end;
     repeats = isSame(words[at - 1]) ? repeats + 1 : 1;
     const isOne = repeats === 1 && !isSame(words[at + 1]);
     const number = String(repeats).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
@@ -56,13 +118,29 @@ function numbered(words, tokens) {
   });
 }
 
+/* Of two texts the longer is cut first, as tokenizers' LongestFirst does. */
+function truncated(texts, limit) {
+  if (texts.length === 1) return [texts[0].slice(0, limit)];
+  const [shorter, longer] = texts.map(({ length }) => length).sort((a, b) => a - b);
+  let most = [shorter, Math.max(shorter, limit - shorter)];
+  if (shorter + most[1] > limit) most = [limit >> 1, limit - (limit >> 1)];
+  if (shorter + longer <= limit) return texts;
+  if (texts[0].length > texts[1].length) most.reverse();
+  return texts.map((words, at) => words.slice(0, most[at]));
+}
+
 export class Tokenizer {
-  constructor({ vocabulary, lowercase, lower, max_length: limit, letters, ...classes }) {
-    Object.assign(this, { vocabulary, lowercase, limit, letters });
+  constructor({ vocabulary, lowercase, lower, max_length: limit, kind, ...content }) {
+    const { letters, characters, katakana } = content;
+    Object.assign(this, { vocabulary, limit, letters });
     this.lower = new Map(lower.map(([upper, ...written]) => [upper, written.join("")]));
     this.ids = new Map(vocabulary.map((token, id) => [token, id]));
-    this.character = new RegExp(`^[${classes.characters}]$`, "u");
-    this.katakana = new RegExp(`^[${classes.katakana}]$`, "u");
+    this.character = new RegExp(`^[${characters}]$`, "u");
+    this.katakana = new RegExp(`^[${katakana}]$`, "u");
+    this.normalForm = new NormalForm(content.decomposed, lowercase ? this.lower : null);
+    this.hidden = new RegExp(`^[${inside(content.hidden)}]$`, "u");
+    const Subwords = SUBWORDS[kind];
+    this.subwords = Subwords && new Subwords({ vocabulary, ...content }, vocabulary[UNKNOWN]);
   }
 
   /* What a character joins with: letters with letters, Katakana with Katakana, no other. */
@@ -85,11 +163,10 @@ export class Tokenizer {
     return low < letters.length / 2 && letters[2 * low] <= code;
   }
 
-  /* {ids, tokens, pieces, special}: pieces of the text itself, null for special tokens. */
-  encode(text) {
+  wordsOf(characters) {
     const found = [];
     let last = null;
-    for (const [character, start, end] of normalized(text, this.lowercase ? this.lower : null)) {
+    for (const [character, start, end] of characters) {
       const kind = this.kindOf(character);
       const joins = last === kind && (kind === "letter" || kind === "katakana");
       last = kind;
@@ -102,15 +179,43 @@ export class Tokenizer {
         found.push({ token: character, start, end });
       }
     }
-    const words = found.slice(0, this.limit - 2);
-    const pieces = words.map(({ start, end }) => text.slice(start, end));
-    const ids = words.map(({ token }) => this.ids.get(token) ?? UNKNOWN);
-    const named = [CLASS, SEPARATOR].map((id) => this.vocabulary[id]);
-    return {
-      ids: [CLASS, ...ids, SEPARATOR],
-      tokens: [named[0], ...numbered(words, pieces.map(visible)), named[1]],
-      pieces: [null, ...pieces, null],
-      special: [0, ids.length + 1],
-    };
+    return found;
+  }
+
+  /* A text, a very long one cut after a word, if it has spaces. */
+  beginning(text) {
+    const most = Math.max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * this.limit);
+    if (text.length <= most) return text;
+    const characters = Array.from(text);
+    if (characters.length <= most) return text;
+    const cut = characters.slice(0, most).join("");
+    const words = cut.match(/^(.*\S)\s+\S+\s*$/su)?.[1];
+    return words !== undefined && Array.from(words).length > most >> 1 ? words : cut;
+  }
+
+  /* Of [text] or two texts {ids, tokens, pieces, segments, special}: pieces of the texts, null for
+     special tokens; segments says which text each token is of, null where there is one. */
+  encode(parts) {
+    const read = parts.map((part) => this.beginning(part));
+    const all = read.map((part) => {
+      const characters = this.normalForm.of(part);
+      return this.subwords ? this.subwords.tokensOf(characters) : this.wordsOf(characters);
+    });
+    const texts = truncated(all, this.limit - parts.length - 1);
+    const [first, last] = [CLASS, SEPARATOR].map((id) => this.vocabulary[id]);
+    const result = { ids: [CLASS], tokens: [first], pieces: [null], segments: [0], special: [0] };
+    texts.forEach((words, at) => {
+      const pieces = words.map(({ start, end }) => read[at].slice(start, end));
+      const isStart = ({ token }) => token === WORD_START && this.ids.has(token);
+      const shown = pieces.map((piece, place) =>
+        isStart(words[place]) ? "␣" : visible(piece || words[place].token, this.hidden));
+      const spans = words.map((word) => (isStart(word) ? { ...word, end: word.start } : word));
+      result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? UNKNOWN), SEPARATOR);
+      result.tokens.push(...numbered(spans, shown), last);
+      result.pieces.push(...pieces, null);
+      result.segments.push(...words.map(() => at), at);
+      result.special.push(result.ids.length - 1);
+    });
+    return result;
   }
 }
