@@ -166,6 +166,7 @@ def test_the_row_of_the_answer_is_marked(open_tab: Opener, tmp_path: Path) -> No
     assert pixels_of(tab, ".grid .map canvas", 2).shape == (1, count, 3)
     tab.find(".head .choose-view").select_option("weight")
     tab.expect(".head .large").to_be_visible()
+    tab.says(".row-note", f"other {count - 1} rows of the full map decide nothing")
 
 
 @pytest.mark.slow

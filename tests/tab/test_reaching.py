@@ -89,6 +89,8 @@ def test_labels_do_not_overlap_and_every_token_of_an_axis_can_be_pointed_at(
             tab.find(".head h2").hover()
             tab.expect(f".head .{axis} .label").to_have_count(stretches)
             shown = boxes(tab, axis)
+            is_sparse = tab.find(".head h2 ~ .about >> text=has room").count() == 1
+            assert is_sparse == (len(shown) < stretches)  # no label is left out silently
             assert len(shown) >= min(stretches, 20) - 1
             assert all(a[1] <= b[0] + 0.1 for a, b in pairwise(shown)), (name, axis)
             for place in {1, stretches // 3, stretches - 2}:

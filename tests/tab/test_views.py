@@ -81,6 +81,11 @@ def test_weight_times_value_is_drawn_and_a_cell_says_both(open_tab: Opener, runs
     assert said is not None
     wanted = [weights[query, key], norms[key], valued[query, key]]
     assert [float(number) for number in said.groups()] == pytest.approx(wanted, rel=0.01)
+    tab.find(VIEW).select_option("row-value")  # of the row that is read, over the words
+    titles = "all => all.map(token => Number(token.title.split('weight ')[1]))"
+    row = tab.find(".head .read-row .token").evaluate_all(titles)
+    assert row == pytest.approx(weights[0] * norms, abs=0.006)
+    tab.says(".head .about", "weight × value: 0 to")
     tab.open_saved_page()
     tab.find(VIEW).select_option("value")
     tab.looks(".head .large", shown)

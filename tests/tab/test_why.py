@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from answered import answered_run
 from heads_browser import Opener
-from heads_server import maps_of
+from heads_server import Step, maps_of, write_run
 
 from chromium import watch
 from headscope.record.schema import Text
@@ -20,10 +20,15 @@ STRIPS = ".text .token >> nth=2 >> i"
 
 
 def explained(
-    words: list[str], text: str, layers: int = 1, heads: int = 2, several: bool = False
+    words: list[str],
+    text: str,
+    layers: int = 1,
+    heads: int = 2,
+    several: bool = False,
+    seed: int = 0,
 ) -> tuple[PageText, np.ndarray]:
     """Return a text whose logits are the sum of its contributions [L, H, T, C], and these."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     cells = random.normal(size=(layers, heads, len(words), 3))
     bias = np.array([0.2, 0.1, -0.3])
     logits = cells.sum((0, 1, 2)) + bias
@@ -85,6 +90,8 @@ def test_the_words_the_heads_and_the_sum_are_those_of_the_prediction(open_why: A
     tab = open_why(text)
     total = numbers(tab.locator(".text .sum").inner_text())
     assert total[-1] == pytest.approx(np.log(shares[0] / shares[1]), abs=0.006)
+    folds = tab.locator("details >> visible=true").evaluate_all("all => all.map(it => it.open)")
+    assert folds == [False] * 4  # small maps, numbers, notes, keys: seldom read, one line each
     assert sum(total[:-1]) == pytest.approx(total[-1], abs=0.02)
     tokens = tab.locator(".text .token")
     words = ["[CLS]", "a", "proprietary", "film", ".", "[SEP]"]
@@ -185,6 +192,27 @@ def test_two_texts_stand_beside_each_other_word_by_word(open_why: Any) -> None:
     tab.locator(".choose-other").select_option("")
     tab.locator(".text h2 >> text=Why").wait_for()
     assert tab.locator(".text .token bdi").all_text_contents() == words[0]
+
+
+@pytest.mark.slow
+def test_the_strips_move_with_the_slider(open_tab: Opener, tmp_path: Path) -> None:
+    steps, odds = [], []
+    for step in (0, 9):
+        text, _ = explained(WORDS, "a proprietary film.", seed=step)
+        parts = {name: array for name, array in text.arrays.items() if "contributions" in name}
+        extra = {f"text_0/{name}": array for name, array in parts.items()}
+        shares = text.arrays["probabilities"]
+        steps.append(
+            Step(step, [[text.arrays["layer_0/weights"]]], probabilities=[shares], extra=extra)
+        )
+        ranked = np.sort(shares)
+        odds.append(np.log(ranked[-1] / ranked[-2]))
+    write_run(tmp_path, "mine", [text.text], steps, classes=CLASSES)
+    tab = open_tab(tmp_path)
+    for step, expected in ((9, odds[1]), (0, odds[0])):
+        tab.drawn(step)
+        assert numbers(tab.text(".text .sum"))[-1] == pytest.approx(expected, abs=0.006)
+        tab.press(",")
 
 
 @pytest.mark.slow

@@ -108,8 +108,9 @@ export class HeadView {
     this.quadrants = element("div", "shares");
     this.row = new TokenRow(store, "Words by the weight that the head gives them");
     this.rowNote = element("p", "row-note");
-    this.read = element("div", "read-row", this.row.root, this.rowNote);
-    const content = [this.readout, this.quadrants, this.read, this.scroll, this.lines.root];
+    this.read = element("div", "read-row", this.row.root);
+    const maps = [this.read, this.scroll, this.lines.root];
+    const content = [this.readout, this.quadrants, ...maps, this.rowNote];
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);
     this.root = this.panel.root;
     this.about = element("small", "about");
@@ -191,7 +192,10 @@ export class HeadView {
     choice.value = this.view;
     this.about.textContent = "";
     this.ramp.hidden = this.scroll.hidden;
+    this.sparse.hidden = this.scroll.hidden;
+    this.rowNote.hidden = !isRead;
     this.showPair();
+    if (isRead) this.noteRow();
     if (this.view === "lines") this.lines.draw(this.map, this.names(), this.classes(), caption);
     else if (this.map !== null && isRow) this.drawRow();
     else if (this.map !== null) this.drawMap(caption);
@@ -219,9 +223,7 @@ export class HeadView {
   /* The weights of the one query that is read, as shades of the words. */
   drawRow() {
     const { map, view } = this;
-    const { readout } = map;
-    const { tokens } = this.text;
-    let row = map.row(readout);
+    let row = map.row(map.readout);
     if (view === "row-value") row = row.map((weight, key) => weight * this.norms[key]);
     this.row.show(this.text);
     this.row.shade(row);
@@ -229,7 +231,11 @@ export class HeadView {
     const most = formatNumber(largest(row));
     const range = map.isDifference ? `difference, −${most} to +${most}` : `0 to ${most}`;
     this.about.textContent = `${kind}: ${range}`;
-    const reader = isolated(tokens[readout]);
+  }
+
+  noteRow() {
+    const { tokens } = this.text;
+    const reader = isolated(tokens[this.map.readout]);
     const count = tokens.length - 1;
     const others = ` alone is read out: the other ${count} rows of the full map decide nothing.`;
     this.rowNote.replaceChildren("The row of ", reader, others);
