@@ -211,14 +211,15 @@ def test_the_answer_is_shown_as_it_was_written_and_orders_the_heads(
     recorder = answered_run(tmp_path / "mine")
     order = [[0, 3], [1, 1], [0, 0], [1, 0], [0, 1], [0, 2], [1, 2], [1, 3]]
     extra = {
-        "answer": np.array("1 of 8 heads is enough: layer 0 head 3. Looking matters."),
+        "answer": np.array("1 of 8 heads is enough: layer 0 head 3 (-1 to 2). Looking matters."),
         "answer/details": np.array("256 texts: 80.1 % (75.0 to 84.4)"),
         "sets/heads": np.array(order, dtype=np.int32),
     }
     assert recorder.amend(200, extra)
     tab = open_tab(tmp_path)
     tab.drawn(200)
-    tab.shows(MATTERS, str(extra["answer"]))
+    tab.shows(MATTERS, str(extra["answer"]).replace("-", "−"))
+    tab.shows(f"{MATTERS} .aside", ["(−1 to 2)"])
     tab.shows(".answer .details", str(extra["answer/details"]))
     tab.shows(".head h2", "layer 0, head 3")
     lists(tab, [f"layer {layer}, head {head}" for layer, head in order])

@@ -171,14 +171,15 @@ export class Headline {
   linked(sentence) {
     const { store } = this;
     const [first, ...rest] = signed(legible(sentence, 2000)).split(/((?:layer \d+ )?head \d+)\b/);
-    const nodes = [first];
+    const nodes = asides(first);
     for (let at = 0; at < rest.length; at += 2) {
       const [, layer, head] = rest[at].match(/(?:layer (\d+) )?head (\d+)/);
       const isClear = layer !== undefined || store.index.layers.length === 1;
       const count = store.index.heads[Number(layer ?? 0)] ?? 0;
       const isHead = isClear && Number(head) < count;
       const choose = () => store.chooseHead(Number(layer ?? 0), Number(head));
-      nodes.push(isHead ? button(rest[at], "", choose, "head-name") : rest[at], rest[at + 1]);
+      nodes.push(isHead ? button(rest[at], "", choose, "head-name") : rest[at]);
+      nodes.push(...asides(rest[at + 1]));
     }
     return nodes;
   }
@@ -195,6 +196,12 @@ export class Headline {
 /* Python's minus signs, as the numbers here have them. */
 function signed(sentence) {
   return sentence.replace(/(^|[\s(])-(?=\d)/g, "$1−");
+}
+
+/* A sentence whose brackets, such as intervals, are set smaller than what it says. */
+function asides(sentence) {
+  const parts = sentence.split(/(\([^()]*\))/);
+  return parts.map((part, at) => (at % 2 === 1 ? element("span", "aside", part) : part));
 }
 
 /* What a record without a headline says, from its counts. */
