@@ -54,7 +54,9 @@ def test_all_texts_are_learned_and_what_validation_chose_is_kept(
     assert after["familiar texts"] == before["familiar texts"]
     run = load_run(final.folder)
     assert run.temperature == load_run(first.folder).temperature
-    for name in {"calibration.json", "thresholds.json"} & {path.name for path in run.folder.iterdir()}:
+    for name in {"calibration.json", "thresholds.json"} & {
+        path.name for path in run.folder.iterdir()
+    }:
         chosen = [json.loads((report.folder / name).read_text()) for report in (first, final)]
         assert chosen[0] == chosen[1]
     assert after["test"] != before["test"]

@@ -7,6 +7,7 @@ files of configs/; the other commands have no files but configs/data, so its par
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,16 @@ def _final(
         "inspection.enabled": False,  # no texts are left on which to measure heads
     }
     return override(before, changed)
+
+
+def starting(config: Any) -> AbstractContextManager[Any]:
+    """Return a bar for what is imported: seconds, on a busy machine many."""
+    from rich.console import Console
+
+    from headscope.terminal import Bar
+
+    is_hidden = isinstance(config, TrainConfig) and not config.trainer.progress
+    return Bar(Console(stderr=True), "starting", is_hidden=is_hidden)
 
 
 def unknown_choice(group: str, name: str, known: Sequence[str]) -> str:

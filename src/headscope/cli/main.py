@@ -8,13 +8,12 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import yaml
 
 from headscope import __version__
-from headscope.cli.compose import CommandLine, checked, compose, groups, parse
+from headscope.cli.compose import CommandLine, checked, compose, groups, parse, starting
 from headscope.cli.sweep import run_sweep
 from headscope.command_settings import (
     EvaluateConfig,
@@ -154,20 +153,10 @@ def run(name: str, words: Sequence[str]) -> int:
         print(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), end="")
     else:
         config = checked(schema, content, line.overrides)
-        with signals_taken(end), _starting(config):
+        with signals_taken(end), starting(config):
             call = pkgutil.resolve_name(function)
         call(config)
     return 0
-
-
-def _starting(config: Any) -> AbstractContextManager[Any]:
-    """Return a bar for what is imported: seconds, on a busy machine many."""
-    from rich.console import Console
-
-    from headscope.terminal import Bar
-
-    is_hidden = isinstance(config, TrainConfig) and not config.trainer.progress
-    return Bar(Console(stderr=True), "starting", is_hidden=is_hidden)
 
 
 def help_of(name: str, line: CommandLine, content: dict[str, Any]) -> Iterator[str]:

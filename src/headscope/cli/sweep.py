@@ -166,7 +166,7 @@ class Job:
             else:
                 overrides = OverridesParser.create().parse_overrides(words)
                 config = compose.checked(TrainConfig, compose.resolved(composed), overrides)
-            with signals_taken(end):
+            with signals_taken(end), compose.starting(config):
                 from headscope.training.train import train  # heavy
             train(config)
         except BrokenPipeError:
