@@ -13,7 +13,7 @@ from headscope.cli.inspect import inspect, measure
 from headscope.command_settings import InspectConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.tokenizer import train_tokenizer
-from headscope.errors import ConfigError
+from headscope.errors import ConfigError, UserWarningMessage
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.report import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
@@ -49,6 +49,20 @@ def test_a_label_that_the_run_does_not_know_is_rejected_with_the_classes(
     assert not (folder / "inspect").exists()
 
 
+def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = untrained(tmp_path / "run")
+    (folder / "inspect").touch()  # root may write what is read-only
+    monkeypatch.setattr("headscope.cli.inspect.os.access", lambda *_: False)
+    monkeypatch.chdir(tmp_path)
+    config = InspectConfig(run=str(folder), text="MIT", accelerator="cpu")
+    with pytest.warns(UserWarningMessage, match="record of this text .* is not kept: .*/inspect"):
+        page = inspect(config, Console(file=io.StringIO()))
+    assert page.parent == Path()
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
 @pytest.mark.filterwarnings("ignore:.*has no data.json")
 def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:
     rows = [
@@ -58,12 +72,14 @@ def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> 
     data = {"path": str(tmp_path / "texts.csv"), "cache_dir": str(tmp_path), "tokens_per_batch": 16}
     folder = untrained(tmp_path / "run", **data)
     shown = io.StringIO()
-    measure(
-        InspectConfig(run=str(folder), texts=6, accelerator="cpu"),
-        Console(file=shown, force_terminal=True),
-    )
+    config = InspectConfig(run=str(folder), texts=6, accelerator="cpu")
+    measure(config, Console(file=shown, force_terminal=True))
     assert re.search(r"measuring every head on \d+ texts, about \d+ s", shown.getvalue())
     assert "0:00:00" in shown.getvalue()
+    (folder / "heads.json").unlink()
+    (folder / "heads.json").mkdir()
+    with pytest.warns(UserWarningMessage, match="this study is not kept: .*heads.json"):
+        measure(config, Console(file=shown))
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])

@@ -62,7 +62,9 @@ class Case:
     stdin: str = os.devnull
     environment: dict[str, str] = field(default_factory=dict)
     limit: float = LIMIT
-    do: str = ""  # kill, full, signal, close: what happens at that moment
+    do: str = (
+        ""  # kill, full, signal, close: what happens at that moment; or read-only: `at`, always
+    )
     at: int | str = 0
     signals: Sequence[int] = ()
     kill_after: float | None = None  # seconds after its start
@@ -358,6 +360,10 @@ def _put_fault(case: Case, reader: int | None) -> None:
             return
         named = [path for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike)]
         paths = [os.fsdecode(path) for path in named]
+        if case.do == "read-only" and (event != "open" or arguments[2] & WRITES):
+            here = os.path.realpath(f"{case.folder}/{case.at}")
+            if any(os.path.realpath(path).startswith(here) for path in paths):
+                raise OSError(30, "Read-only file system", paths[0])
         if paths and any(os.path.realpath(path).startswith(roots) for path in paths):
             flags = arguments[2] if event == "open" else WRITES
             at(event, " ".join(paths[: 1 if event == "open" else 2]), bool(flags & WRITES))

@@ -1,17 +1,18 @@
 """Runs of three kinds, the five commands that read one, what each answers, and how a case ended."""
 
 import json
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bert_family import write_checkpoint
 from hard.forked import TRAIN, Case, Outcome, Server
-from training_runs import comments, reviews, write
+from training_runs import Rows, comments, pairs, reviews, write
 
 COMMANDS = {
-    "predict": ["predict", "run=run", "input=texts.txt"],
+    "predict": ["predict", "run=run", "input=texts.csv"],
     "evaluate": ["evaluate", "run=run"],
     "inspect": ["inspect", "run=run", "text=the soup was lovely", "output=page.html"],
     "export": ["export", "run=run", "output=exported", "format=onnx"],
@@ -21,8 +22,23 @@ COMMANDS = {
 # noticed. Noted: another answer, and a note that names the file.
 OUTCOMES = ("refused", "same", "noted", "unclear", "crash", "silently different")
 SCORES = ("test", "validation", "calibration", "selective", "familiar texts", "labels")
-MORE = {"plain": ["min_confidence=0.5"], "labelled": [], "pretrained": []}  # of predict
-TEXTS = "the soup was lovely\na dark garden\nthe day was bright\nzzz xxx qqq www vvv yyy jjj\n"
+TEXTS = (
+    "text\nthe soup was lovely\na dark garden\nthe day was bright\nzzz xxx qqq www vvv yyy jjj\n"
+)
+DAMAGED = ("plain", "labelled", "pretrained")
+ROWS: dict[str, Callable[[], Rows]] = {"labelled": comments, "pairs": pairs}
+SETTINGS: dict[str, list[str]] = {
+    "plain": [],
+    "labelled": ["data.multi_label=true", "model.pooling=mean"],
+    "pretrained": ["model.pooling=pooler", "model.evidence=false"],
+    "pairs": ["data.text_pair_column=other"],
+    "bpe": ["tokenizer=bpe", "tokenizer.vocab_size=300"],
+    "wordpiece": ["tokenizer=wordpiece", "tokenizer.vocab_size=300"],
+    "no readout": ["model.attention_readout=false", "model.num_layers=2", "model.pooling=max"],
+    "bfloat16": ["trainer.precision=bf16-mixed"],
+    "averaged": ["trainer.ema_decay=0.9", "model.positions=sinusoidal"],
+    "resumed": [],
+}
 
 
 @dataclass
@@ -36,7 +52,8 @@ class Kind:
 
 def arguments(kind: str, command: str) -> list[str]:
     """Return the words of a command."""
-    found = COMMANDS[command] + (MORE[kind] if command == "predict" else [])
+    is_abstaining = command == "predict" and kind == "plain"
+    found = COMMANDS[command] + ["min_confidence=0.5"] * is_abstaining
     if kind == "pretrained" and command == "export":
         found = [word for word in found if not word.startswith("format")]
     return found
@@ -44,64 +61,68 @@ def arguments(kind: str, command: str) -> list[str]:
 
 def train_kind(server: Server, kind: str, folder: Path) -> Kind:
     """Train the runs of a kind, all of one shape, and ask "run" by each command."""
-    rows = comments(80) if kind == "labelled" else reviews(80)
-    path = write(folder / "rows.jsonl", rows)
+    given = ROWS.get(kind, reviews)()[:80]
+    path = write(folder / "rows.jsonl", given)
     write(folder / "stranger.csv", [row | {"text": f"{row['text']} then"} for row in reviews(90)])
     words = ["trainer.max_epochs=1", f"outputs_dir={folder}", f"data.cache_dir={folder / 'cache'}"]
-    if kind == "labelled":
-        words += ["data.multi_label=true", "model.pooling=mean"]
+    words += SETTINGS[kind]
     if kind == "pretrained":
-        checkpoint = write_checkpoint(
-            folder / "checkpoint", "bert", [row["text"] for row in reviews()]
-        )
-        words += [f"model.path={checkpoint}", "model.pooling=pooler", "model.evidence=false"]
-    given = {word.partition("=")[0] for word in words} | {"name", "data.path"}
+        texts = [row["text"] for row in reviews()]
+        words.append(f"model.path={write_checkpoint(folder / 'checkpoint', 'bert', texts)}")
+    keys = {word.partition("=")[0] for word in words} | {"name", "data.path"}
     if kind == "pretrained":  # whose sizes are the checkpoint's
-        given |= {"model.d_model", "model.num_heads", "model.feedforward_size"}
-    words = [word for word in TRAIN if word.partition("=")[0] not in given] + words
-    runs = {"run": [f"data.path={path}"], "other": [f"data.path={path}", "seed=1"]}
+        keys |= {"model.d_model", "model.num_heads", "model.feedforward_size"}
+    words = [word for word in TRAIN if word.partition("=")[0] not in keys] + words
+    runs = {"run": [f"data.path={path}"]}
+    if kind in DAMAGED:
+        runs["other"] = [f"data.path={path}", "seed=1"]
     if kind == "plain":
         runs["stranger"] = [f"data.path={folder / 'stranger.csv'}"]
     for name, more in runs.items():
         outcome = server.run(Case([*words, f"name={name}", *more], str(folder)))
         assert outcome.mistakes([0]) == [], outcome.stderr
-    (folder / "texts.txt").write_text(TEXTS)
+    if kind == "resumed":
+        outcome = server.run(Case(["train", "resume=run", "trainer.max_epochs=2"], str(folder)))
+        assert outcome.mistakes([0]) == [], outcome.stderr
+    two = "the soup was lovely,a dark cat\nthe day,a cold owl\n"
+    (folder / "texts.csv").write_text(f"text,other\n{two}" if kind == "pairs" else TEXTS)
     answers = {}
     for command in COMMANDS:
         place = folder / "whole" / command.split()[0]
-        outcome = run(server, kind, command, folder, place)
+        copy(folder, place)
+        outcome = server.run(Case(arguments(kind, command), str(place)))
         assert outcome.mistakes([0]) == [], (command, outcome.stderr)
         answers[command] = answer(command, place, outcome)
     return Kind(kind, folder, answers)
 
 
 def copy(folder: Path, place: Path) -> None:
-    """Copy the runs of a folder, without their event files, and the texts to predict."""
+    """Copy the runs of a folder, and the texts to predict."""
     for path in folder.glob("*/config.yaml"):
         shutil.copytree(path.parent, place / path.parent.name)
-    shutil.copy(folder / "texts.txt", place)
+    shutil.copy(folder / "texts.csv", place)
 
 
-def run(server: Server, kind: str, command: str, folder: Path, place: Path) -> Outcome:
-    """Run a command on a copy of the runs."""
-    copy(folder, place)
-    return server.run(Case(arguments(kind, command), str(place)))
-
-
-def answer(command: str, folder: Path, outcome: Outcome) -> object:
-    """Return what a command has answered, without times and the paths of what it wrote."""
+def answer(command: str, folder: Path, outcome: Outcome, name: str = "run") -> object:
+    """Return what a command has answered, without times, paths, and the run's name."""
     if command == "export":
         return {path.name: path.read_bytes() for path in (folder / "exported").iterdir()}
     if command == "train resume=":
-        metrics = json.loads((folder / "run" / "metrics.json").read_text())
-        weights = (folder / "run" / "model.safetensors").read_bytes()
+        metrics = json.loads((folder / name / "metrics.json").read_text())
+        weights = (folder / name / "model.safetensors").read_bytes()
         return weights, [metrics[name] for name in SCORES]
-    said = [
+    if command == "predict":
+        return outcome.stdout
+    lines = [
         line for line in outcome.stdout.splitlines() if not line.startswith(("kept in", "page:"))
     ]
+    numbers = re.findall(r"\d+\.\d+", "\n".join(lines))
     if command == "inspect":
-        return said, (folder / "page.html").read_bytes()
-    return said
+        shown = re.escape(json.dumps(Path(name).name)[1:-1])
+        return numbers, re.sub(
+            f"{shown}|{re.escape(name)}", "run", (folder / "page.html").read_text()
+        )
+    return numbers
 
 
 def classified(kind: Kind, command: str, file: str, folder: Path, outcome: Outcome) -> str:

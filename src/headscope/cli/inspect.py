@@ -1,6 +1,9 @@
 """inspect(config): maps and numbers of every head for one text, or over a sample of texts."""
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, LivePageError, listed
+from headscope.errors import ConfigError, LivePageError, listed, os_message, warn
 from headscope.heads.capture import readout_position
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.faithfulness import BINS
@@ -42,6 +45,7 @@ from headscope.record.reader import read_index
 from headscope.record.schema import (
     FOLDER,
     INDEX,
+    Arrays,
     RecordError,
     Text,
     label_text,
@@ -69,7 +73,11 @@ KNOWN = {
 
 
 def inspect(config: InspectConfig, console: Console | None = None) -> Path:
-    """Write page and record of a text and return the page's path. Without a text, `measure`."""
+    """Write page and record of a text and return the page's path. Without a text, `measure`.
+
+    Where the run folder cannot be written, the page goes to the current directory, and a note says
+    that the record is not kept.
+    """
     if config.model is not None:
         return inspect_model(config, console)
     if config.text is None:
@@ -87,7 +95,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         )
     effects = recorded_step(run, KNOWN.intersection)
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
-    path = Path(config.output or f"{folder}.html")
+    place = folder if os.access(run.folder, os.W_OK) else Path(f"{run.folder.name}_{folder.name}")
+    path = Path(config.output or f"{place}.html")
     model = run.config.model
     notes = {
         "run": str(run.folder),
@@ -102,6 +111,27 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     except LivePageError as error:
         view.save(path)
         kind = f"; of this text alone: {error}"
+    with _noted("the record of this text for TensorBoard"):
+        _record_text(run, folder, probe, output, view.numbers, effects)
+    _print_text(console, output, view.numbers)
+    show_line(console, f"page:       {path}{kind}")
+    print_next(console, run.folder, "")
+    return path
+
+
+@contextmanager
+def _noted(what: str) -> Iterator[None]:
+    """Turn an error in writing into a note."""
+    try:
+        yield
+    except OSError as error:
+        warn(f"{what} is not kept: {os_message(error)}")
+
+
+def _record_text(
+    run: Run, folder: Path, probe: Probe, output: ProbeOutput, numbers: Summary, effects: Arrays
+) -> None:
+    """Write the record of a text, for TensorBoard."""
     with SummaryWriter(str(folder)) as writer:
         write_output(writer, "text", output, run.config.inspection.max_tokens, 0)
         add_summary(writer, marker_summary(), 0)
@@ -109,11 +139,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     notes = {"dropout": "off", "precision": "32-true"}
     recorder = new_recorder(folder, [probe], run.labels, settings, notes)
     recorder.index.kept = 0 if effects else None
-    recorder.write(0, head_report([output], view.numbers) | effects)
-    _print_text(console, output, view.numbers)
-    show_line(console, f"page:       {path}{kind}")
-    print_next(console, run.folder, "")
-    return path
+    recorder.write(0, head_report([output], numbers) | effects)
 
 
 def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
@@ -178,11 +204,11 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
         temperature = run.temperature
         found = study(run.model, samples, special, BINS, run.objective, bar.update, temperature)
     path = run.folder / HEADS
-    save_json(path, _content(found))
-    is_recorded = _record_study(run, data, found)
     print_effects(console, found)
-    also = ", and in the record of the run" if is_recorded else ""
-    show_line(console, f"kept in:    {path}{also}")
+    with _noted("this study"):
+        save_json(path, _content(found))
+        also = ", and in the record of the run" if _record_study(run, data, found) else ""
+        show_line(console, f"kept in:    {path}{also}")
     print_next(console, run.folder)
     return path
 
