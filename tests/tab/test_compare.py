@@ -35,6 +35,25 @@ def test_the_best_steps_of_two_runs_meet_and_a_head_without_partner_is_marked(
 
 
 @pytest.mark.slow
+def test_the_command_that_is_advised_names_the_run_whatever_its_script(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    recorder = HeadRecorder(tmp_path / "映画 評", [Text("t", ["a", "b"], "a b")])
+    recorder.record(0, [{"layer 0": maps_of(0, 1, 3, 2)[0]}])
+    (tmp_path / "映画 評" / "config.yaml").write_text("seed: 0")
+    tab = open_tab(tmp_path)
+    tab.drawn(0)
+    module = "await import(new URL('static/ablation.js', document.baseURI))"
+    run = {"logdir": str(tmp_path), "run": "映画 評"}
+    command = tab.frame.evaluate(f"async (run) => ({module}).runOf(run)", run)
+    assert command == f"'run=\"{tmp_path}/映画 評\"'"
+    assert (
+        tab.frame.evaluate(f"async (run) => ({module}).runOf(run)", {**run, "run": "'"})
+        == "run=<run>"
+    )
+
+
+@pytest.mark.slow
 def test_layers_of_a_foreign_model_have_their_numbers(open_tab: Opener, tmp_path: Path) -> None:
     recorder = HeadRecorder(tmp_path / "foreign", [Text("t", ["a", "b"], "a b")])
     maps = {f"enc.layers.{at}.self_attn": each for at, each in enumerate(maps_of(0, 2, 3, 2))}

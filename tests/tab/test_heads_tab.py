@@ -317,7 +317,8 @@ def test_whether_the_prediction_depends_on_what_the_heads_point_at(
     inconclusive = "It is inconclusive whether the prediction depends"
     cases: list[tuple[Any, list[float] | None, str, bool]] = [
         ([0.1, 0.3], None, does_not, True),
-        ([0.6, 0.1], None, "it falls by 0.600, without random ones by 0.150 (difference", False),
+        ([0.6, 0.1], None, "it falls by 0.600, without random ones it falls by 0.150 (diff", False),
+        ([-0.08, 0.3], None, "it rises by 0.080, without random ones it falls by 0.150", True),
         ([[0.2, 0.1], [0.1, 0.02]], None, inconclusive, False),
         ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.02], depends, False),
         ([[0.2, 0.1], [0.1, 0.02]], [0.05, 0.03], inconclusive, False),

@@ -13,6 +13,10 @@ function withError({ mean, error }) {
   return error > 0 ? `${formatNumber(mean)} ±${formatNumber(error)}` : formatNumber(mean);
 }
 
+function moves({ mean, error }) {
+  return `${mean < 0 ? "rises" : "falls"} by ${withError({ mean: Math.abs(mean), error })}`;
+}
+
 /* How much more the prediction falls without the tokens that are pointed at than without random
    ones: paired by text where that was recorded. */
 function overChance(extra, rollout, chance) {
@@ -34,9 +38,8 @@ export function faithfulness(extra) {
   if (more.mean > 2 * more.error) verdict = "The prediction depends";
   if (warns) verdict = "The prediction does not depend";
   const text =
-    `${verdict} on the tokens that the heads point at: without them (attention rollout) it falls ` +
-    `by ${withError(rollout)}, without random ones by ${withError(chance)} ` +
-    `(difference ${withError(more)}).`;
+    `${verdict} on the tokens that the heads point at: without them (attention rollout) it ` +
+    `${moves(rollout)}, without random ones it ${moves(chance)} (difference ${withError(more)}).`;
   return { warns, text };
 }
 
