@@ -125,9 +125,13 @@ def expected(run: Run, text: str) -> dict[str, float]:
 # --- the same answers ---
 
 
-def test_tokens_logits_maps_and_contributions_are_those_of_python(browser: Any, run: Run) -> None:
+@pytest.mark.parametrize("has_wasm", [True, False])
+def test_tokens_logits_maps_and_contributions_are_those_of_python(
+    browser: Any, run: Run, has_wasm: bool
+) -> None:
     rows = [(text,) for text in TEXTS]
-    same_answers(browser, run, rows, [[], [["0,1", "zero"], ["1,2", "uniform"], ["1,0", "zero"]]])
+    ablations = [[], [["0,1", "zero"], ["1,2", "uniform"], ["1,0", "zero"]]]
+    same_answers(browser, run, rows, ablations, has_wasm)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -174,15 +178,22 @@ def test_the_answers_to_pairs_are_those_of_python(
 
 
 def same_answers(
-    browser: Any, run: Run, rows: list[tuple[str, ...]], changes: list[list[list[str]]]
+    browser: Any,
+    run: Run,
+    rows: list[tuple[str, ...]],
+    changes: list[list[list[str]]],
+    has_wasm: bool = True,
 ) -> None:
     """Hold tokens, logits, contributions and maps of the page against Python's."""
     names = list(headed_layers(run.model))
     limit, readout = run.config.data.max_length, readout_position(run.model)
     with browser.new_context() as context:
         tab = context.new_page()
+        if not has_wasm:
+            tab.evaluate("WebAssembly.Module = undefined;0")
         tab.evaluate(f"{bundled('classifier.js')};window.Reader = modules.classifier.Classifier;0")
         tab.evaluate("async it => (window.classifier = await Reader.open(it))", live_content(run))
+        assert tab.evaluate("classifier.kernel !== null") == has_wasm
         for row in rows:
             probe = make_probe(run.tokenizer, row, None, limit, run.evidence, readout)
             for ablations in changes:

@@ -1,11 +1,13 @@
 /* A text in, everything that the views show of it out: the network of model/classifier.py, and the
-   split of its logits of heads/contributions.py, in plain JavaScript. */
+   split of its logits of heads/contributions.py. */
 
 import { Evidence } from "./evidence.js";
 import { attentionRow, gelu, layerNorm, linearRows, rotate } from "./functional.js";
+import { Kernel } from "./kernel.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a product between two pauses
+const MATRIX = /^encoder\.blocks\..*(proj|feedforward).*(weight|bias)$/; // of a linear layer
 const MOST_CLASSES = 32; // whose contributions are split
 const JOIN = " ⏐ ";
 
@@ -61,6 +63,7 @@ export class Classifier {
     const keys = arrays.get("evidence.keys");
     this.evidence =
       keys && new Evidence(keys, arrays.get("evidence.ratio"), this.classes, this.tokenizer);
+    this.kernel = Kernel.open(arrays, (name) => MATRIX.test(name));
     this.squares = Array.from({ length: layers }, (_, layer) => this.squaresOf(layer));
   }
 
@@ -97,9 +100,12 @@ export class Classifier {
     const inner = weight.length / outer;
     const rows = x.length / inner;
     const target = new Float32Array(rows * outer);
-    for (let first = 0; first < rows; first += ROWS) {
-      const last = Math.min(rows, first + ROWS);
-      linearRows(x, weight, bias, inner, outer, target, first, last);
+    const kernel = this.kernel?.canRun(weight, inner, outer) ? this.kernel : null;
+    const step = kernel?.rows ?? ROWS;
+    for (let first = 0; first < rows; first += step) {
+      const last = Math.min(rows, first + step);
+      if (kernel) kernel.run(x, weight, bias, inner, outer, target, first, last);
+      else linearRows(x, weight, bias, inner, outer, target, first, last);
       yield;
     }
     return target;
