@@ -53,7 +53,10 @@ class Kind:
 def arguments(kind: str, command: str) -> list[str]:
     """Return the words of a command."""
     is_abstaining = command == "predict" and kind == "plain"
-    found = COMMANDS[command] + ["min_confidence=0.5"] * is_abstaining
+    is_pair = command == "inspect" and kind == "pairs"
+    found = (
+        COMMANDS[command] + ["min_confidence=0.5"] * is_abstaining + ["text_pair=a cat"] * is_pair
+    )
     if kind == "pretrained" and command == "export":
         found = [word for word in found if not word.startswith("format")]
     return found
