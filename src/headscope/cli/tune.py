@@ -35,7 +35,7 @@ from headscope.run_folder import CONFIG, save_config
 from headscope.signals import Stopped
 from headscope.terminal import show_line, terminal
 from headscope.training.console import show_sweep
-from headscope.training.resume import RunLock
+from headscope.training.resume import VALIDATIONS, RunLock
 from headscope.validation import check, flatten, message, override
 
 try:

@@ -299,7 +299,8 @@ def chosen_by(folder: Path, num_texts: int) -> Chosen:
     check_data(folder, data.corpus.labels, data.corpus.digests())
     steps = round(read_metric(folder, "kept step") * num_texts / len(data.corpus.splits["train"]))
     validation = split_logits(run.model, data.loader("validation"), run.device)
-    return Chosen(steps, validation, run.familiarity and run.familiarity.limits)
+    limits = None if run.familiarity is None else run.familiarity.limits
+    return Chosen(steps, validation, limits)
 
 
 def validation_logits(

@@ -14,9 +14,9 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.abstaining import FAMILIAR, SELECTIVE, Limits
 from headscope.config import TrainConfig
-from headscope.manifest import write_manifest
+from headscope.manifest import METRICS, write_manifest
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.run_folder import METRICS, save_json
+from headscope.run_folder import save_json
 from headscope.tab.pictures import (
     confusion_picture,
     reliability,
