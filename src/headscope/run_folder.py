@@ -41,7 +41,8 @@ from headscope.data.tokenizer import as_json, load_tokenizer
 from headscope.errors import ConfigError, RunError, listed, warn
 from headscope.extension import check_allowed
 from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
-from headscope.manifest import MANIFEST, METRICS
+from headscope.manifest import MANIFEST
+from headscope.manifest import METRICS as METRICS
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture

@@ -154,6 +154,20 @@ def test_headings_are_whole_and_what_matters_least_goes_first(tmp_path: Path) ->
     assert (row["test_accuracy"], row["validation_macro_f1"]) == ("0.5500", "0.5000")
 
 
+def test_settings_that_have_no_room_are_named_below_the_table(tmp_path: Path) -> None:
+    settings = [f"model.setting_{number}_of_many" for number in range(6)]
+    for number in range(2):
+        job(tmp_path, number, dict.fromkeys(settings, f"0.{number}"), metrics=done())
+    lines = shown(tmp_path).splitlines()
+    table = lines[: next(place for place, line in enumerate(lines) if line.startswith("saved"))]
+    assert all(cell_len(line) <= 80 for line in table)
+    words = " ".join(table).split()
+    saved = next(line for line in lines if line.startswith("saved"))
+    for key in settings:
+        assert (key.partition(".")[2] in words) != (key in saved)
+    assert "validation" in words
+
+
 def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
     job(tmp_path, 0, {}, metrics=done())
     job(

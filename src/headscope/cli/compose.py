@@ -210,7 +210,8 @@ def _read_group(line: CommandLine, group: str, name: str) -> Any:
 def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Override]) -> Any:
     """Return the settings, checked; those of `resume` and `final` come from the run's folder."""
     run = next((key for key in ("resume", "final") if content.get(key) is not None), None)
-    config = _of_run(run, content, overrides) if run else validate(schema, content)
+    is_of_run = run is not None and schema is TrainConfig
+    config = _of_run(str(run), content, overrides) if is_of_run else validate(schema, content)
     check(config)
     if getattr(config, "data", None) is not None and (lines := [*missing_columns(config.data)]):
         raise ConfigError("\n".join(lines))

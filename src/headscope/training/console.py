@@ -192,10 +192,11 @@ def _fitting(
     """Return a table within the width of the screen, and the numbers that it has no room for.
 
     Headings break between words alone, and the cells of `texts` are folded where they are wide.
-    If that is not enough, the last columns of `numbers` go, but for the first.
+    If that is not enough, the last columns of `numbers` go, but for the first, then of `texts`.
     """
     cells = [[str(cell) for cell in row] for row in rows] or [["" for _ in (*texts, *numbers)]]
     shown = list(numbers)
+    left_out: list[str] = []
     while True:
         columns = [list(column) for column in zip((*texts, *shown), *cells, strict=False)]
         widths = [max(map(_widest_line, column)) for column in columns]
@@ -207,16 +208,22 @@ def _fitting(
             )
             least.append(max(narrowest, *map(cell_len, heading.split()), 0))
         room = console.width - 2 * len(columns) - 1  # beside the space between columns
-        if sum(least) <= room or len(shown) <= 1:
+        if sum(least) <= room or len(shown) + len(texts) <= 2:
             break
-        shown.pop()
+        if len(shown) > 1:
+            shown.pop()
+            continue
+        *texts, dropped = texts
+        left_out.insert(0, dropped.replace("\n", ""))
+        for row in cells:
+            del row[len(texts)]
     while sum(widths) > room and widths != least:
         slack = [width - minimum for width, minimum in zip(widths, least, strict=True)]
         widths[slack.index(max(slack))] -= 1
     table = _table(texts, shown, cells)
     for column, width in zip(table.columns, widths, strict=True):
         column.width = width if sum(widths) <= room else None
-    return table, numbers[len(shown) :]
+    return table, [*left_out, *numbers[len(shown) :]]
 
 
 def _widest_line(text: str) -> int:
