@@ -27,7 +27,8 @@ from headscope.live.pack import live_content, tokenizer_content
 from headscope.live.page import Example, live_html
 from headscope.run import Run, load_run
 from headscope.tab.page import bundled
-from training_runs import Trained, configured, once, pairs
+from headscope.training.train import train
+from training_runs import Trained, configured, from_checkpoint, once, pairs
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'
@@ -161,6 +162,18 @@ def trained_with(
 
     name = "_".join([kind, *(f"{key}_{value}" for key, value in model.items())])
     return load_run(once(tmp_path_factory, name, config).folder)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_the_answers_of_a_checkpoint_are_those_of_python(
+    tmp_path: Path, browser: Any, family: str
+) -> None:
+    config = from_checkpoint(tmp_path, family)
+    config.inspection.enabled, config.trainer.max_steps = False, 2
+    config.model = replace(config.model, pooling="first")
+    run = load_run(train(config).folder)
+    texts = [*TEXTS, "Été ÀÉ ＦＵＬＬ x\u0301", "中文 各 가각 a\u200bb"]
+    same_answers(browser, run, [(text,) for text in texts], [[], [["2,1", "zero"]]])
 
 
 def test_the_answers_to_pairs_are_those_of_python(

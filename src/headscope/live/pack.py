@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from torch import nn
 
-from headscope.config import TokenizerConfig
+from headscope.config import ModelConfig, TokenizerConfig
 from headscope.data.tokenizer import CHARACTERS, KATAKANA, as_json, is_hidden
 from headscope.errors import LivePageError
-from headscope.heads.capture import headed_layers
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel
+from headscope.model.pretrained import PostNormBlock, PostNormEncoder
 
 if TYPE_CHECKING:
     from headscope.run import Run
@@ -61,38 +63,62 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         "labels": run.labels,
         "temperature": run.temperature,
         "thresholds": thresholds,
-        "layers": config.num_layers,
-        "heads": config.num_heads,
-        "key_heads": config.num_kv_heads or config.num_heads,
-        "rotary": config.positions == "rotary",
+        "width": run.model.head.in_features,
+        "layers": len(run.model.encoder.blocks),
+        **_network_content(run.model, config),
         "window": config.window,
         "tokenizer": tokenizer_content(
-            run.tokenizer, run.config.tokenizer, run.config.data.max_length
+            run.tokenizer,
+            run.config.tokenizer,
+            run.config.data.max_length,
+            config.path is not None,
         ),
         "arrays": places,
         **blob,
     }
 
 
+def _network_content(model: TextClassifier, config: ModelConfig) -> dict[str, Any]:
+    """Return in what the network of a checkpoint differs from one from scratch."""
+    if not isinstance(model.encoder, PostNormEncoder):
+        heads = config.num_heads
+        own = {"heads": heads, "key_heads": config.num_kv_heads or heads}
+        rotary = config.positions == "rotary"
+        return own | {"rotary": rotary, "post_norm": False, "epsilon": 1e-5, "activation": "gelu"}
+    block = model.encoder.blocks[0]
+    assert isinstance(block, PostNormBlock)
+    heads = block.attention.num_heads
+    activation = "relu"
+    if isinstance(block.feedforward[1], nn.GELU):
+        activation = "gelu" if block.feedforward[1].approximate == "none" else "gelu_new"
+    own = {"heads": heads, "key_heads": heads, "rotary": False, "post_norm": True}
+    return own | {"epsilon": block.attention_norm.eps, "activation": activation}
+
+
 def _check(run: "Run") -> None:
     """Raise LivePageError for the first setting that the page has no code for."""
     model = run.config.model
     tokenizer = run.config.tokenizer
-    able = {
-        "model.path": (model.path, (None,)),
+    able: dict[str, tuple[object, tuple[object, ...]]] = {
         "model.attention": (model.attention, ("multi_head",)),
         "model.pooling": (model.pooling, ("first",)),
         "model.causal": (model.causal, (False,)),
-        "tokenizer.segmenter": (tokenizer.segmenter, (None,)),
-        "tokenizer.kind": (tokenizer.kind, ("words", "bpe", "wordpiece", "unigram")),
     }
+    if model.path is None:
+        able["tokenizer.segmenter"] = (tokenizer.segmenter, (None,))
+        able["tokenizer.kind"] = (tokenizer.kind, ("words", "bpe", "wordpiece", "unigram"))
     for key, (value, known) in able.items():
         if value not in known:
             expected = " or ".join("null" if each is None else str(each) for each in known)
             raise LivePageError(f"{key}: expected {expected}, got {value}")
-    heads = {layer.num_heads for layer in headed_layers(run.model).values()}
-    if heads != {model.num_heads}:
-        raise LivePageError("model.num_heads: expected the same number in every layer")
+    if model.path is not None:
+        content = json.loads(as_json(run.tokenizer))
+        parts = [(content[part] or {}).get("type") for part in ("model", "normalizer")]
+        if parts != ["WordPiece", "BertNormalizer"]:
+            got = " and ".join(map(str, parts))
+            raise LivePageError(
+                f"model.path: expected a checkpoint with BERT's tokenizer, got {got}"
+            )
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -127,11 +153,12 @@ def _lower_cases() -> list[str]:
 
 
 def tokenizer_content(
-    tokenizer: Tokenizer, config: TokenizerConfig, max_length: int
+    tokenizer: Tokenizer, config: TokenizerConfig, max_length: int, is_pretrained: bool = False
 ) -> dict[str, Any]:
     """Return what the page needs to cut a text into the same tokens."""
     content: dict[str, Any] = {
         "kind": config.kind,
+        "special": _special(tokenizer),
         "vocabulary": _vocabulary(tokenizer),
         "lowercase": config.lowercase,
         "lower": _lower_cases(),
@@ -143,7 +170,9 @@ def tokenizer_content(
         "decomposed": _decomposed(),
     }
     model = json.loads(as_json(tokenizer))["model"]
-    if config.kind == "words":
+    if is_pretrained:
+        content |= {"kind": "wordpiece", "classes": _bert_classes(), **_bert_form(tokenizer)}
+    elif config.kind == "words":
         content["letters"] = character_classes(tokenizer, {"letter": "a{}"})["letter"]
     elif config.kind == "bpe":
         content["merges"] = [" ".join(pair) for pair in model["merges"]]
@@ -153,6 +182,31 @@ def tokenizer_content(
     else:
         content["scores"] = [score for _, score in model["vocab"]]
     return content
+
+
+def _special(tokenizer: Tokenizer) -> dict[str, int | None]:
+    """Return the ids of an unknown token, and of those before and after a text."""
+    start, end = tokenizer.encode("").ids
+    model = json.loads(as_json(tokenizer))["model"]
+    unknown = model["unk_id"] if "unk_id" in model else tokenizer.token_to_id(model["unk_token"])
+    return {"unknown": unknown, "start": start, "end": end}
+
+
+def _bert_form(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return what BERT's normalizer writes for a character, and whether it strips accents.
+
+    Characters that it drops or sets apart are known by their class; Hangul is spelled by rule.
+    """
+    normalizer = tokenizer.normalizer
+    kept = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
+    written = []
+    for character in map(chr, CODES):
+        form = normalizer.normalize_str(character)
+        is_stripped = form == "" and kept.normalize_str(character) != ""
+        is_changed = form.strip() not in ("", character)
+        if is_stripped or (is_changed and not "\uac00" <= character <= "\ud7a3"):
+            written.append(character + form.strip())
+    return {"written": written, "strips": normalizer.normalize_str("\uac00") != "\uac00"}
 
 
 def character_classes(tokenizer: Tokenizer, probes: dict[str, str]) -> dict[str, list[int]]:

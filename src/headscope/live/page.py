@@ -57,10 +57,10 @@ def live_html(
     recorded = recorded_step(run, _of_heads)
     measures, extra = split_measures(recorded)
     heads = [layer.num_heads for layer in headed_layers(run.model).values()]
-    model = run.config.model
+    width = run.model.head.in_features
     notes = {
         "run": run.folder.name,
-        "model": f"{len(heads)} layers, {', '.join(map(str, heads))} heads, width {model.d_model}",
+        "model": f"{len(heads)} layers, {', '.join(map(str, heads))} heads, width {width}",
         "weights": dtype,
     }
     network = f"{sum(heads)} heads, {len(run.labels)} classes"

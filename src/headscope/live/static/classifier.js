@@ -2,7 +2,7 @@
    split of its logits of heads/contributions.py. */
 
 import { Evidence } from "./evidence.js";
-import { attentionRow, gelu, layerNorm, linearRows, rotate } from "./functional.js";
+import { ACTIVATIONS, attentionRow, layerNorm, linearRows, rotate } from "./functional.js";
 import { Kernel } from "./kernel.js";
 import { Tokenizer } from "./tokenizer.js";
 
@@ -58,7 +58,7 @@ export class Classifier {
     Object.assign(this, { content, arrays, labels, heads, keyHeads, layers });
     this.tokenizer = new Tokenizer(content.tokenizer);
     this.classes = labels.length;
-    this.d = arrays.get("encoder.norm.weight").length;
+    this.d = content.width;
     this.width = this.d / heads;
     const keys = arrays.get("evidence.keys");
     this.evidence =
@@ -69,6 +69,11 @@ export class Classifier {
 
   block(layer, name) {
     return this.arrays.get(`encoder.blocks.${layer}.${name}`);
+  }
+
+  norm(name) {
+    const [gamma, beta] = ["weight", "bias"].map((part) => this.arrays.get(`${name}.${part}`));
+    return { gamma, beta, epsilon: this.content.epsilon };
   }
 
   /* W_h^T W_h of each head's output projection, [H, E, E]: lengths of what a value adds. */
@@ -144,35 +149,20 @@ export class Classifier {
       x = x.map((value, at) => value + segment[segments[Math.floor(at / d)] * d + (at % d)]);
     }
     this.addEvidence(x, evidence, arrays.get("embedding.evidence.weight"));
+    const { post_norm: isPostNorm } = this.content;
+    if (isPostNorm) [x] = layerNorm(x, this.norm("embedding.norm"));
     const start = x.slice(0, d);
     const passed = [];
     const found = new Map();
     for (let layer = 0; layer < layers; layer += 1) {
-      const own = (name) => this.block(layer, name);
-      const [normed] = layerNorm(x, own("attention_norm.weight"), own("attention_norm.bias"));
-      const values = normed.slice();
-      this.addEvidence(values, evidence, own("evidence.weight"));
-      const attended = yield* this.attend(layer, normed, values, ablations, found);
-      const added = yield* this.linear(
-        attended.outputs, own("attention.out_proj.weight"), own("attention.out_proj.bias"),
-      );
-      const inside = own("feedforward.0.weight");
-      let feedforward = null;
-      if (inside === undefined) {
-        x = added; // a read-out: no residual connection
-      } else {
-        x = x.map((value, at) => value + added[at]);
-        const [before] = layerNorm(x, own("feedforward_norm.weight"), own("feedforward_norm.bias"));
-        const hidden = gelu(yield* this.linear(before, inside, own("feedforward.0.bias")));
-        const outside = own("feedforward.2.weight");
-        const after = yield* this.linear(hidden, outside, own("feedforward.2.bias"));
-        x = x.map((value, at) => value + after[at]);
-        feedforward = after.slice(0, d);
-      }
-      passed.push({ ...attended, feedforward });
+      const block = isPostNorm ? this.postNormBlock : this.preNormBlock;
+      const result = yield* block.call(this, layer, x, evidence, ablations, found);
+      passed.push(result);
+      ({ x } = result);
     }
-    const gamma = arrays.get("encoder.norm.weight");
-    const [normed, sigma] = layerNorm(x.slice(0, d), gamma, arrays.get("encoder.norm.bias"));
+    let normed = x.slice(0, d);
+    let sigma = 1;
+    if (!isPostNorm) [normed, sigma] = layerNorm(normed, this.norm("encoder.norm"));
     const logits = yield* this.linear(normed, arrays.get("head.weight"), arrays.get("head.bias"));
     const answer = this.answer(logits);
     this.put(found, "probabilities", [this.classes], answer.probabilities);
@@ -188,6 +178,44 @@ export class Classifier {
       logits,
       ...answer,
     };
+  }
+
+  /* x + attention(norm(x)), then x + feedforward(norm(x)); a read-out has neither residual connection
+     nor feed-forward block. */
+  *preNormBlock(layer, x, evidence, ablations, found) {
+    const name = `encoder.blocks.${layer}`;
+    const [normed] = layerNorm(x, this.norm(`${name}.attention_norm`));
+    const values = normed.slice();
+    this.addEvidence(values, evidence, this.block(layer, "evidence.weight"));
+    const attended = yield* this.attend(layer, normed, values, ablations, found);
+    if (!this.block(layer, "feedforward.0.weight")) {
+      return { ...attended, x: attended.added, feedforward: null };
+    }
+    const sum = x.map((value, at) => value + attended.added[at]);
+    const [before] = layerNorm(sum, this.norm(`${name}.feedforward_norm`));
+    const after = yield* this.feedforward(layer, before);
+    const feedforward = after.slice(0, this.d);
+    return { ...attended, x: sum.map((value, at) => value + after[at]), feedforward };
+  }
+
+  /* norm(x + attention(x)), then norm(x + feedforward(x)), as BERT has it. */
+  *postNormBlock(layer, x, _, ablations, found) {
+    const name = `encoder.blocks.${layer}`;
+    const attended = yield* this.attend(layer, x, x, ablations, found);
+    const sum = x.map((value, at) => value + attended.added[at]);
+    const [between, first] = layerNorm(sum, this.norm(`${name}.attention_norm`));
+    const after = yield* this.feedforward(layer, between);
+    const whole = between.map((value, at) => value + after[at]);
+    const [result, second] = layerNorm(whole, this.norm(`${name}.feedforward_norm`));
+    const feedforward = after.slice(0, this.d);
+    return { ...attended, x: result, feedforward, sigmas: [first, second] };
+  }
+
+  *feedforward(layer, x) {
+    const own = (name) => this.block(layer, `feedforward.${name}`);
+    const hidden = yield* this.linear(x, own("0.weight"), own("0.bias"));
+    const activated = hidden.map(ACTIVATIONS[this.content.activation]);
+    return yield* this.linear(activated, own("2.weight"), own("2.bias"));
   }
 
   put(arrays, name, shape, values) {
@@ -250,7 +278,8 @@ export class Classifier {
     this.put(found, `layer_${layer}/value_norms`, [heads, T], norms);
     const isZero = [];
     for (let h = 0; h < heads; h += 1) isZero.push(ablations.get(`${layer},${h}`) === "zero");
-    return { outputs, weights, value, isZero };
+    const output = ["weight", "bias"].map((part) => this.block(layer, `attention.out_proj.${part}`));
+    return { added: yield* this.linear(outputs, ...output), weights, value, isZero };
   }
 
   answer(logits) {
@@ -275,28 +304,36 @@ export class Classifier {
     const order = [...logits.keys()].sort((a, b) => logits[b] - logits[a]);
     const kept = order.slice(0, MOST_CLASSES);
     const K = kept.length;
-    const gamma = arrays.get("encoder.norm.weight");
-    const beta = arrays.get("encoder.norm.bias");
     const head = arrays.get("head.weight");
-    // U_c = gamma W_c - its mean; W_c beta is a bias.
-    let direction = kept.map((c) => {
-      const own = Float64Array.from(gamma, (value, i) => value * head[c * d + i]);
-      const mean = own.reduce((sum, value) => sum + value, 0) / d;
-      return own.map((value) => (value - mean) / sigma / temperature);
-    });
     const product = (own, vector) => own.reduce((sum, value, i) => sum + value * vector[i], 0);
-    const bias = kept.map((c) => {
-      const own = product(head.subarray(c * d, (c + 1) * d), beta);
-      return (arrays.get("head.bias")[c] + own) / temperature;
-    });
+    let direction = kept.map((c) =>
+      Float64Array.from(head.subarray(c * d, (c + 1) * d), (value) => value / temperature));
+    const bias = kept.map((c) => arrays.get("head.bias")[c] / temperature);
+    // To before a norm whose scale is held: U = (gamma W - its mean) / sigma; W beta is a bias.
+    const passNorm = (name, scale) => {
+      const { gamma, beta } = this.norm(name);
+      direction.forEach((own, c) => (bias[c] += product(own, beta)));
+      direction = direction.map((own) => {
+        const scaled = own.map((value, i) => value * gamma[i]);
+        const mean = scaled.reduce((sum, value) => sum + value, 0) / d;
+        return scaled.map((value) => (value - mean) / scale);
+      });
+    };
+    const isPostNorm = this.content.post_norm;
+    if (!isPostNorm) passNorm("encoder.norm", sigma);
     const cells = new Float32Array(layers * heads * T * K);
     const feedforward = new Float32Array(layers * K);
     for (let layer = layers - 1; layer >= 0; layer -= 1) {
-      const { weights, value, isZero, feedforward: added } = passed[layer];
+      const { weights, value, isZero, feedforward: added, sigmas } = passed[layer];
+      const name = `encoder.blocks.${layer}`;
+      if (isPostNorm) passNorm(`${name}.feedforward_norm`, sigmas[1]);
+      direction.forEach((own, c) => {
+        if (added !== null) feedforward[layer * K + c] = product(own, added);
+      });
+      if (isPostNorm) passNorm(`${name}.attention_norm`, sigmas[0]);
       const output = this.block(layer, "attention.out_proj.weight");
       const kv = keyHeads * E;
       direction.forEach((own, c) => {
-        if (added !== null) feedforward[layer * K + c] = product(own, added);
         bias[c] += product(own, this.block(layer, "attention.out_proj.bias"));
       });
       for (let h = 0; h < heads; h += 1) {

@@ -4,7 +4,6 @@
 
 import { BytePairs, Unigrams, WORD_START, WordPieces, inside } from "./subwords.js";
 
-const [UNKNOWN, CLASS, SEPARATOR] = [1, 2, 3];
 const SUBWORDS = { bpe: BytePairs, wordpiece: WordPieces, unigram: Unigrams };
 const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
@@ -129,18 +128,41 @@ function truncated(texts, limit) {
   return texts.map((words, at) => words.slice(0, most[at]));
 }
 
+/* The normal form of BERT's own tokenizer: accents and capitals by a table, each character alone. */
+class BertForm {
+  constructor({ written, strips }) {
+    this.written = new Map(written.map(([character, ...parts]) => [character, parts.join("")]));
+    this.strips = strips; // accents, and with them Hangul falls into its letters
+  }
+
+  of(text) {
+    let start = 0;
+    return Array.from(text).flatMap((character) => {
+      const end = start + character.length;
+      const isHangul = this.strips && /[\uac00-\ud7a3]/u.test(character);
+      const other = isHangul ? character.normalize("NFD") : this.written.get(character);
+      const parts = Array.from(other ?? character, (each) => [each, start, end]);
+      start = end;
+      return parts;
+    });
+  }
+}
+
 export class Tokenizer {
   constructor({ vocabulary, lowercase, lower, max_length: limit, kind, ...content }) {
-    const { letters, characters, katakana } = content;
-    Object.assign(this, { vocabulary, limit, letters });
+    const { letters, characters, katakana, special } = content;
+    Object.assign(this, { vocabulary, limit, letters, special });
     this.lower = new Map(lower.map(([upper, ...written]) => [upper, written.join("")]));
     this.ids = new Map(vocabulary.map((token, id) => [token, id]));
     this.character = new RegExp(`^[${characters}]$`, "u");
     this.katakana = new RegExp(`^[${katakana}]$`, "u");
-    this.normalForm = new NormalForm(content.decomposed, lowercase ? this.lower : null);
+    this.normalForm = content.written
+      ? new BertForm(content)
+      : new NormalForm(content.decomposed, lowercase ? this.lower : null);
     this.hidden = new RegExp(`^[${inside(content.hidden)}]$`, "u");
     const Subwords = SUBWORDS[kind];
-    this.subwords = Subwords && new Subwords({ vocabulary, ...content }, vocabulary[UNKNOWN]);
+    const unknown = vocabulary[special.unknown];
+    this.subwords = Subwords && new Subwords({ vocabulary, ...content }, unknown);
   }
 
   /* What a character joins with: letters with letters, Katakana with Katakana, no other. */
@@ -202,15 +224,16 @@ export class Tokenizer {
       return this.subwords ? this.subwords.tokensOf(characters) : this.wordsOf(characters);
     });
     const texts = truncated(all, this.limit - parts.length - 1);
-    const [first, last] = [CLASS, SEPARATOR].map((id) => this.vocabulary[id]);
-    const result = { ids: [CLASS], tokens: [first], pieces: [null], segments: [0], special: [0] };
+    const { unknown, start, end } = this.special;
+    const [first, last] = [start, end].map((id) => this.vocabulary[id]);
+    const result = { ids: [start], tokens: [first], pieces: [null], segments: [0], special: [0] };
     texts.forEach((words, at) => {
       const pieces = words.map(({ start, end }) => read[at].slice(start, end));
       const isStart = ({ token }) => token === WORD_START && this.ids.has(token);
       const shown = pieces.map((piece, place) =>
         isStart(words[place]) ? "␣" : visible(piece || words[place].token, this.hidden));
       const spans = words.map((word) => (isStart(word) ? { ...word, end: word.start } : word));
-      result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? UNKNOWN), SEPARATOR);
+      result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? unknown), end);
       result.tokens.push(...numbered(spans, shown), last);
       result.pieces.push(...pieces, null);
       result.segments.push(...words.map(() => at), at);
