@@ -209,3 +209,24 @@ def test_of_many_heads_the_answer_speaks_of_one_set_of_texts() -> None:
     assert "with all heads 100.0 %" in sentence
     assert "accuracy is 100.0 % instead of 100.0 %" in sentence
     assert "75.0" not in sentence + details
+
+
+@pytest.mark.parametrize(
+    ("right", "chosen", "words"),
+    [  # texts of 200 that each size gets right; accuracies that chose
+        ([100, 190, 196], [0.5, 0.975, 0.98], "1 of 3 heads is nearly enough: with head 0 alone"),
+        ([100, 198, 199], [0.5, 0.975, 0.98], "1 of 3 heads is enough: with head 0 alone"),
+        ([100, 120, 150], [0.5, 0.6, 0.9], "It takes all 3 heads: with the best 2 alone"),
+        ([100, 120, 198], [0.5, 0.6, 0.9], "Fewer than 3 heads are not shown to be enough"),
+    ],
+)
+def test_heads_are_enough_only_where_accuracy_is_not_shown_to_fall(
+    right: list[int], chosen: list[float], words: str
+) -> None:
+    correct = np.stack([np.arange(200) < count for count in [*right, 200]]).astype(float)
+    heads = [("attention", head) for head in range(3)]
+    sizes = np.array([*chosen, 0.985])
+    sets = HeadSets(heads, correct, np.zeros(4), sizes, {}, True)
+    whole = np.repeat(correct[-1], 2)
+    sentence, _ = answer(whole, dict.fromkeys(heads, whole), whole, sets)
+    assert sentence.startswith(words)

@@ -149,15 +149,15 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
     if count == A:
         tried = [size for size in range(A) if np.isfinite(sets.chosen[size])]
         change = accuracy_change(sets.correct[A], sets.correct[tried[-1]])
-        subject = f"The best {tried[-1]} of {A} heads alone have"
+        subject = f"Fewer than {A} heads are not shown to be enough"
         if change.high < 0:
-            subject = f"It takes all {A} heads: the best {tried[-1]} alone have"
+            subject = f"It takes all {A} heads"
+        subject += f": with the best {tried[-1]} alone accuracy is"
     else:
         change = accuracy_change(sets.correct[A], sets.correct[count])
-        is_lower = change.high < -MARGIN
         verb = "is" if count == 1 else "are"
-        if is_lower:
-            verb = "are not quite"
+        if change.high < 0:  # lower beyond chance, on the texts that did not choose them
+            verb += " nearly"
         *listed, last = [names[head] for head in sets.order[:count][:3]] or [""]
         if count > 3:
             listed.append(last)

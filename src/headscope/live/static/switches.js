@@ -12,7 +12,7 @@ function enoughOf({ extra }) {
   const order = extra["sets/heads"];
   const accuracy = extra["sets/accuracy"];
   if (!order || !accuracy) return null;
-  const told = /^(\d+) of \d+ heads (?:is|are) (?:not quite )?enough/.exec(extra.answer ?? "");
+  const told = /^(\d+) of \d+ heads (?:is|are) (?:nearly )?enough/.exec(extra.answer ?? "");
   const near = accuracy.findIndex((each) => each !== null && each >= accuracy.at(-1) - NEAR);
   const count = told ? Number(told[1]) : near;
   return count > 0 && count < order.length ? order.slice(0, count) : null;
