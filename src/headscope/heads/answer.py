@@ -149,7 +149,7 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
     if count == A:
         tried = [size for size in range(A) if np.isfinite(sets.chosen[size])]
         change = accuracy_change(sets.correct[A], sets.correct[tried[-1]])
-        subject = f"Fewer than {A} heads are not shown to be enough"
+        subject = f"It may take all {A} heads"
         if change.high < 0:
             subject = f"It takes all {A} heads"
         subject += f": with the best {tried[-1]} alone accuracy is"
