@@ -70,11 +70,11 @@ def studied(model: nn.Module) -> Study:
 def test_one_head_alone_carries_the_answer() -> None:
     found = studied(Planted({1: 9.0}, heads=2))
     assert found.answer.startswith(
-        "1 of 2 heads matters alone: without head 1 accuracy falls from 100.0 to "
+        "1 of 2 heads matters when ablated alone: without head 1 accuracy falls from 100.0 to "
     )
     assert "without head 0 it is 100.0 %" in found.answer
     assert "Where they look does not matter: with plain averages" in found.answer  # it averages
-    assert found.details.startswith("240 validation texts; accuracy 100.0 %")
+    assert found.details.startswith("240 validation texts: accuracy 100.0 %")
     assert found.texts == N
     gains = found.numbers["attention"]["shapley_accuracy"][0]
     assert gains == pytest.approx([0.0, 0.5], abs=0.05)
@@ -91,7 +91,9 @@ def test_a_head_that_must_look_is_told() -> None:
 
 def test_two_equal_copies_stand_in_for_each_other() -> None:
     found = studied(Planted({0: 9.0, 1: 9.0}, heads=2))
-    assert found.answer.startswith("Neither head is shown to matter alone: without head")
+    assert found.answer.startswith(
+        "Neither head is shown to matter when ablated alone, since one can replace the other: "
+    )
     assert "; without any head " in found.answer
     assert found.sets is not None
     assert found.sets.accuracy.tolist()[1:] == [1.0, 1.0]
@@ -138,7 +140,7 @@ def test_of_many_heads_those_that_are_enough_are_told() -> None:
         "1 of 4 heads is enough: with head 2 alone accuracy is 100.0 %, with all heads 100.0 %"
     )
     assert found.details.startswith(
-        "240 validation texts, of which 120 chose the sets of heads; of the other 120, accuracy 100.0 %"
+        "240 validation texts, of which 120 chose the sets of heads; on the other 120 accuracy 100.0 %"
     )
     assert found.sets is not None
     assert found.sets.order[0] == ("attention", 2)
@@ -217,7 +219,11 @@ def test_of_many_heads_the_answer_speaks_of_one_set_of_texts() -> None:
         ([100, 190, 196], [0.5, 0.975, 0.98], "1 of 3 heads is nearly enough: with head 0 alone"),
         ([100, 198, 199], [0.5, 0.975, 0.98], "1 of 3 heads is enough: with head 0 alone"),
         ([100, 120, 150], [0.5, 0.6, 0.9], "It takes all 3 heads: with the best 2 alone"),
-        ([100, 120, 198], [0.5, 0.6, 0.9], "It may take all 3 heads: with the best 2 alone"),
+        (
+            [100, 120, 198],
+            [0.5, 0.6, 0.9],
+            "It may take all 3 heads: on the texts that chose, fewer were over a point less accurate",
+        ),
     ],
 )
 def test_heads_are_enough_only_where_accuracy_is_not_shown_to_fall(

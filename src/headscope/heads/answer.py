@@ -84,12 +84,19 @@ def answer(
         whole = whole[1::2]
         uniform = uniform[1::2]
         M = len(whole)
-        counted += f", of which {N - M} chose the sets of heads; of the other {M}"
+        counted += f", of which {N - M} chose the sets of heads; on the other {M}"
     error = accuracy_change(np.zeros(len(whole)), whole)
     details = (
-        f"{counted}{',' if has_sets else ';'} accuracy {_percent(error.after)} % (95 % interval"
-        f" {_percent(max(0.0, error.low))} to {_percent(error.high)}); changes are paired over the"
-        " texts, their intervals hold for all heads together"
+        f"{counted}{'' if has_sets else ':'} accuracy {_percent(error.after)} % (95 % interval"
+        f" {_percent(max(0.0, error.low))} to {_percent(error.high)})"
+    )
+    if sets is not None:
+        details += f", without any head {_percent(float(sets.accuracy[0]))} %"
+    details += "; changes are paired over the texts"
+    if not has_sets:
+        details += ", intervals hold for all heads together"
+    details += (
+        "; an ablated head gives zero, an average weighs all keys alike, nothing is retrained"
     )
     if are_alike:
         warning = (
@@ -115,18 +122,21 @@ def _single(changes: Mapping[Head, AccuracyChange], sets: HeadSets | None) -> st
     order = sorted(changes, key=lambda head: -abs(changes[head].after - changes[head].before))
     matter = [head for head in order if changes[head].matters]
     A = len(changes)
+    ablated = "when ablated alone"
     if len(matter) == A:
         subject = {1: "The one head matters", 2: "Both heads matter"}.get(
             A, f"All {A} heads matter"
         )
     elif matter:
-        subject = f"{len(matter)} of {A} heads matter{'s' * (len(matter) == 1)} alone"
+        subject = f"{len(matter)} of {A} heads matter{'s' * (len(matter) == 1)} {ablated}"
     else:
         few = {
             1: "The one head is not shown to matter",
-            2: "Neither head is shown to matter alone",
+            2: f"Neither head is shown to matter {ablated}",
         }
-        subject = few.get(A, f"None of {A} heads is shown to matter alone")
+        subject = few.get(A, f"None of {A} heads is shown to matter {ablated}")
+        if sets is not None and sets.pairs:
+            subject += ", since one can replace the other"
     first, *others = order[:MOST_SINGLE]
     change = changes[first]
     line = (
@@ -149,10 +159,12 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
     if count == A:
         tried = [size for size in range(A) if np.isfinite(sets.chosen[size])]
         change = accuracy_change(sets.correct[A], sets.correct[tried[-1]])
-        subject = f"It may take all {A} heads"
-        if change.high < 0:
-            subject = f"It takes all {A} heads"
-        subject += f": with the best {tried[-1]} alone accuracy is"
+        subject = f"It takes all {A} heads: with the best {tried[-1]} alone accuracy is"
+        if change.high >= 0:
+            subject = (
+                f"It may take all {A} heads: on the texts that chose, fewer were over a point less"
+                f" accurate; on the others accuracy with the best {tried[-1]} alone is"
+            )
     else:
         change = accuracy_change(sets.correct[A], sets.correct[count])
         verb = "is" if count == 1 else "are"

@@ -167,10 +167,19 @@ export class Headline {
     return this.linked(study.answer || countsOf(heads));
   }
 
+  /* Sentences whose figures, after the colon, are set quieter than what they say. */
+  linked(sentences) {
+    const parts = signed(legible(sentences, 2000)).split(/(: .*?(?=\.(?:\s|$)))/);
+    return parts.flatMap((part, at) => {
+      const nodes = this.withHeads(part);
+      return at % 2 === 1 ? [element("span", "figures", ...nodes)] : nodes;
+    });
+  }
+
   /* A sentence in which each head that it names is a button; of one layer, by its number alone. */
-  linked(sentence) {
+  withHeads(sentence) {
     const { store } = this;
-    const [first, ...rest] = signed(legible(sentence, 2000)).split(/((?:layer \d+ )?head \d+)\b/);
+    const [first, ...rest] = sentence.split(/((?:layer \d+ )?head \d+)\b/);
     const nodes = asides(first);
     for (let at = 0; at < rest.length; at += 2) {
       const [, layer, head] = rest[at].match(/(?:layer (\d+) )?head (\d+)/);
