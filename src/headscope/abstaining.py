@@ -17,7 +17,7 @@ from headscope.data.batching import EncodedTexts
 from headscope.data.tokenizer import SPECIAL_TOKENS, UNKNOWN
 from headscope.errors import ConfigError, RunError, warn
 from headscope.files import read_json, reading
-from headscope.manifest import METRICS
+from headscope.run_folder import METRICS
 
 SELECTIVE = "selective"  # keys of metrics.json
 FAMILIAR = "familiar texts"

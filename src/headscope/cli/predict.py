@@ -39,10 +39,10 @@ from headscope.errors import (
 )
 from headscope.files import replacing
 from headscope.heads.contributions import ONLY_FIRST, has_contributions
-from headscope.manifest import METRICS
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.prediction import best_device, probabilities
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
+from headscope.run_folder import METRICS
 from headscope.terminal import show_line, terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.

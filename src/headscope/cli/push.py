@@ -13,9 +13,8 @@ from headscope.command_settings import PushConfig
 from headscope.config import TrainConfig, is_local
 from headscope.files import read_json, write_text
 from headscope.hub import FILES, PREFIX, one_line
-from headscope.manifest import METRICS
 from headscope.run import load_run
-from headscope.run_folder import CONFIG
+from headscope.run_folder import CONFIG, METRICS
 from headscope.terminal import show_line, terminal
 from headscope.training.report import HEADLINE
 from headscope.training.scores import SCORES

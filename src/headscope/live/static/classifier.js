@@ -180,8 +180,8 @@ export class Classifier {
     };
   }
 
-  /* x + attention(norm(x)), then x + feedforward(norm(x)); a read-out has neither residual connection
-     nor feed-forward block. */
+  /* x + attention(norm(x)), then x + feedforward(norm(x)); a read-out has neither residual
+     connection nor feed-forward block. */
   *preNormBlock(layer, x, evidence, ablations, found) {
     const name = `encoder.blocks.${layer}`;
     const [normed] = layerNorm(x, this.norm(`${name}.attention_norm`));
@@ -278,8 +278,9 @@ export class Classifier {
     this.put(found, `layer_${layer}/value_norms`, [heads, T], norms);
     const isZero = [];
     for (let h = 0; h < heads; h += 1) isZero.push(ablations.get(`${layer},${h}`) === "zero");
-    const output = ["weight", "bias"].map((part) => this.block(layer, `attention.out_proj.${part}`));
-    return { added: yield* this.linear(outputs, ...output), weights, value, isZero };
+    const own = (part) => this.block(layer, `attention.out_proj.${part}`);
+    const added = yield* this.linear(outputs, own("weight"), own("bias"));
+    return { added, weights, value, isZero };
   }
 
   answer(logits) {

@@ -28,7 +28,8 @@ export class Kernel {
       return null; // a Content-Security-Policy, or a browser without SIMD
     }
     const names = [...arrays.keys()].filter(isMatrix);
-    const widest = Math.max(...names.map((name) => arrays.get(name.replace(/weight$/, "bias")).length));
+    const sizes = names.map((name) => arrays.get(name.replace(/weight$/, "bias")).length);
+    const widest = Math.max(...sizes);
     const total = names.reduce((sum, name) => sum + arrays.get(name).length, 0);
     const kernel = new Kernel(exports, 8 * widest * ROWS + 4 * total);
     for (const name of names) arrays.set(name, kernel.moved(arrays.get(name)));

@@ -66,4 +66,5 @@
     ;; ab is a0 b0 a1 b1: halves are added, so that a, b, c, d come out
     (f32x4.add
       (i8x16.shuffle 0 1 2 3 4 5 6 7 16 17 18 19 20 21 22 23 (local.get $ab) (local.get $cd))
-      (i8x16.shuffle 8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31 (local.get $ab) (local.get $cd)))))
+      (i8x16.shuffle 8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31
+        (local.get $ab) (local.get $cd)))))

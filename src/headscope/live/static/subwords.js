@@ -5,7 +5,7 @@ export const WORD_START = "▁"; // Unigram's sign for a space, also before a te
 const LONGEST_WORD = 100; // characters; WordPiece does not know a longer one
 const UNKNOWN_PENALTY = 10; // below the least likely piece
 
-/* The inside of a character class of a regular expression: ranges are first, last, first, last ... */
+/* The inside of a regular expression's character class: ranges are first, last, first, last ... */
 export function inside(ranges) {
   const escapes = ranges.map((code) => `\\u{${code.toString(16)}}`);
   return escapes.map((escape, at) => (at % 2 ? `-${escape}` : escape)).join("");
@@ -30,7 +30,8 @@ function byteSigns() {
 /* Byte pair encoding (Sennrich et al. 2016) of bytes, words cut as GPT-2 does. */
 export class BytePairs {
   constructor({ merges, classes }) {
-    const [letter, digit, space] = ["letter", "digit", "space"].map((name) => inside(classes[name]));
+    const names = ["letter", "digit", "space"];
+    const [letter, digit, space] = names.map((name) => inside(classes[name]));
     this.words = new RegExp(
       `'s|'t|'re|'ve|'m|'ll|'d| ?[${letter}]+| ?[${digit}]+| ?[^${space}${letter}${digit}]+` +
         `|[${space}]+(?![^${space}])|[${space}]+`,

@@ -1,5 +1,5 @@
 /* The tokenizers of data/tokenizer.py: NFKC and lower case, then words and signs (one character of
-   Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, any other sign alone) or
+   Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone) or
    subwords. */
 
 import { BytePairs, Unigrams, WORD_START, WordPieces, inside } from "./subwords.js";
@@ -128,7 +128,7 @@ function truncated(texts, limit) {
   return texts.map((words, at) => words.slice(0, most[at]));
 }
 
-/* The normal form of BERT's own tokenizer: accents and capitals by a table, each character alone. */
+/* The normal form of BERT's own tokenizer: accents and capitals by a table, each sign alone. */
 class BertForm {
   constructor({ written, strips }) {
     this.written = new Map(written.map(([character, ...parts]) => [character, parts.join("")]));
