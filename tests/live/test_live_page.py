@@ -297,7 +297,7 @@ def test_what_javascript_cannot_compute_is_rejected_by_name(
     with pytest.raises(RunError, match=r"model\.pooling: expected first, got mean"):
         page(command)
     assert not (tmp_path / "p.html").exists()
-    with pytest.raises(LivePageError, match="max_mb: expected at least"):
+    with pytest.raises(LivePageError, match="max_mb: expected about"):
         live_html(run, max_mb=0.01)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headscope.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
-from headscope.live.pack import live_content
+from headscope.live.pack import TABLE, live_content
 from headscope.manifest import DATA, run_id
 from headscope.record.reader import read_index, read_members, split_measures
 from headscope.record.schema import (
@@ -54,6 +54,8 @@ def live_html(
     Raises:
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
     """
+    if (least := _least_mb(run, dtype)) > max_mb:  # before seconds of packing
+        raise LivePageError(f"max_mb: expected about {least:.0f} for this run, got {max_mb:g}")
     recorded = recorded_step(run, _of_heads)
     measures, extra = split_measures(recorded)
     heads = [layer.num_heads for layer in headed_layers(run.model).values()]
@@ -92,6 +94,14 @@ def live_html(
     if (size := len(content) / MB) > max_mb:
         raise LivePageError(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
     return content
+
+
+def _least_mb(run: "Run", dtype: Dtype) -> float:
+    """Return about how large the network's weights are on the page."""
+    sizes = {name: weight.numel() for name, weight in run.model.named_parameters()}
+    halved = sizes.get(TABLE, 0) if dtype == "float16" else 0
+    numbers = sum(size for name, size in sizes.items() if not name.startswith("evidence"))
+    return 1.2 * (4 * numbers - 2 * halved) / MB  # base64 adds a third, gzip saves a tenth
 
 
 def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str]]) -> Arrays:
