@@ -4,7 +4,7 @@ What is chosen is chosen on the validation split, by training, and kept in metri
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,6 +55,11 @@ class Familiarity:
         is_beyond = unknown > self.limits.unknown_tokens
         result: np.ndarray = is_beyond | (characters < self.limits.characters_per_token)
         return result
+
+    def content(self) -> dict[str, Any]:
+        """Return the limits and lengths as JSON holds them; a special token has the length -1."""
+        characters = np.nan_to_num(self.lengths, nan=-1).astype(int)
+        return asdict(self.limits) | {"characters": characters.tolist()}
 
 
 def limits_of(tokenizer: Tokenizer, validation: EncodedTexts) -> Limits:

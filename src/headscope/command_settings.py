@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig
 from headscope.errors import ConfigError, existing_runs
-from headscope.hub import is_on_hub
+from headscope.hub import is_on_hub, is_repository
 from headscope.validation import (
     MOST,
     STRICT,
@@ -58,7 +58,9 @@ def _output_fault(output: str, overwrite: bool) -> Iterator[str]:
 
 
 def _run_fault(run: str) -> Iterator[str]:
-    if not is_on_hub(run) and not Path(run).is_dir():
+    if is_on_hub(run) and not is_repository(run):
+        yield message("run", "hub:user/name", run)
+    elif not is_on_hub(run) and not Path(run).is_dir():
         yield message("run", "a run folder", run, existing_runs(run))
 
 
@@ -219,6 +221,11 @@ class PushConfig(Settings):
     to: str = Field(description="repository, user/name; created if it does not exist")
     private: bool = Field(default=False, description="create it as a private repository")
 
+    def conflicts(self) -> Conflicts:
+        """Yield a name that no repository has."""
+        if not is_repository(self.to):
+            yield "to", "user/name, of letters, digits, - _ and ."
+
     def absent(self) -> Iterator[str]:
         """Yield a message for a run folder that does not exist."""
         yield from _run_fault(self.run)
@@ -279,7 +286,8 @@ class InspectConfig(Settings):
     )
     output: str | None = Field(
         default=None,
-        description="HTML file; null: in the run folder's inspect/, with model in outputs/inspect/",
+        description="HTML file; null: in the run folder's inspect/ (of hub:user/name in "
+        "outputs/hub/user/name/inspect/), with model in outputs/inspect/",
     )
     overwrite: bool = Field(default=False, description="replace the output if it exists")
     accelerator: Accelerator = Field(default="auto", description="where to compute")

@@ -4,6 +4,7 @@ Only the files of FILES are sent and fetched: no checkpoint, event file or code,
 unpickled. The token is huggingface_hub's own: HF_TOKEN, or that of `hf auth login`.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from headscope.errors import RunError, first_line
 
 PREFIX = "hub:"
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 FILES = (
     "config.yaml",
     "tokenizer.json",
@@ -30,6 +32,11 @@ def is_on_hub(run: str | Path) -> bool:
     return str(run).startswith(PREFIX)
 
 
+def is_repository(name: str) -> bool:
+    """Whether a name, with or without hub:, is that of a repository, user/name."""
+    return REPOSITORY.fullmatch(name.removeprefix(PREFIX)) is not None
+
+
 def local_folder(run: str | Path) -> Path:
     """Return a run folder as it is; of hub:user/name the folder in the cache, fetched if needed."""
     if not is_on_hub(run):
@@ -37,6 +44,8 @@ def local_folder(run: str | Path) -> Path:
     from huggingface_hub import snapshot_download
 
     name = str(run).removeprefix(PREFIX)
+    if not is_repository(name):
+        raise RunError(f"run={run}: expected hub:user/name")
     with one_line(f"run={run}"):
         folder = Path(snapshot_download(name, allow_patterns=[*FILES]))
     if not (folder / "config.yaml").is_file():

@@ -3,6 +3,7 @@
 Free of lightning, so that predicting starts fast.
 """
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from headscope.errors import LivePageError, RunError, listed
 from headscope.files import reading
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
-from headscope.hub import local_folder
+from headscope.hub import PREFIX, is_on_hub, local_folder
 from headscope.manifest import check_manifest, note_edits
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
@@ -93,6 +94,7 @@ class Run:
         temperature: divides the logits before they become probabilities.
         evidence: the known n-grams.
         familiarity: tells texts unlike those of training; None in older runs.
+        source: as it was named: the folder, or hub:user/name.
     """
 
     folder: Path
@@ -104,10 +106,23 @@ class Run:
     temperature: float = 1.0
     evidence: EvidenceVocabulary | None = None
     familiarity: Familiarity | None = None
+    source: str = ""
 
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
         return f"Run({str(self.folder)!r}, classes: {listed(self.labels)})"
+
+    @property
+    def own_folder(self) -> Path:
+        """Where commands keep what they make of it; the cache of the Hub stays as it is."""
+        if is_on_hub(self.source):
+            return Path("outputs", "hub", self.source.removeprefix(PREFIX))
+        return self.folder
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether that folder can be written, or made."""
+        return is_on_hub(self.source) or os.access(self.folder, os.W_OK)
 
     @property
     def device(self) -> torch.device:
@@ -251,6 +266,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
         RunError: if a file is missing, damaged or another run's, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
+    source = str(folder)
     folder = local_folder(folder)
     config = load_config(folder, allow_code)
     needed = [TOKENIZER, LABELS, WEIGHTS]
@@ -271,7 +287,5 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     objective = load_objective(folder, config, labels)
     temperature = load_temperature(folder)
     note_edits(folder, manifest, labels, objective, temperature)
-    familiarity = load_familiarity(folder, tokenizer)
-    return Run(
-        folder, config, tokenizer, labels, model, objective, temperature, evidence, familiarity
-    )
+    more = (objective, temperature, evidence, load_familiarity(folder, tokenizer), source)
+    return Run(folder, config, tokenizer, labels, model, *more)

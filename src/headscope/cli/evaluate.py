@@ -34,7 +34,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     warning says that they are not kept.
     """
     console = terminal(console)
-    run = load_run(Path(config.run))
+    run = load_run(config.run)
     with Bar(console, "reading texts"):
         dataset, split = _texts(config, run)
     if len(dataset) == 0:
@@ -49,7 +49,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
         logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
     found = scores(logits, targets, run.objective)
-    shown = {str(run.folder): found}
+    shown = {run.source: found}
     calibration = None
     if not run.config.data.multi_label:
         calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
@@ -70,7 +70,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         **found.content(run.labels),
         "calibration": calibration.content() if calibration else None,
     }
-    kept = _free_name(run.folder / "evaluations" / f"{name}.json", content["path"])
+    kept = _free_name(run.own_folder / "evaluations" / f"{name}.json", content["path"])
     try:
         save_json(kept, content)
     except OSError as error:

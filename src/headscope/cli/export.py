@@ -31,7 +31,7 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         check_installed()
     elif config.contributions:
         raise ConfigError("contributions: expected format=onnx with it, got format=transformers")
-    run = load_run(Path(config.run))
+    run = load_run(config.run)
     try:
         if config.format == "onnx":
             lines = write_front_end(run, output, config.contributions)

@@ -1,6 +1,5 @@
 """inspect(config): maps and numbers of every head for one text, or over a sample of texts."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,7 +82,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     if config.text is None:
         return measure(config, console)
     console = terminal(console)
-    run = load_run(Path(str(config.run)))
+    run = load_run(str(config.run))
     texts = _texts(config, run)
     label = _label(config, run)
     readout = readout_position(run.model)
@@ -94,12 +93,12 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
             run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
         )
     effects = recorded_step(run, KNOWN.intersection)
-    folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
-    place = folder if os.access(run.folder, os.W_OK) else Path(f"{run.folder.name}_{folder.name}")
+    folder = run.own_folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    place = folder if run.is_writable else Path(f"{run.folder.name}_{folder.name}")
     path = Path(config.output or f"{place}.html")
     model = run.config.model
     notes = {
-        "run": str(run.folder),
+        "run": run.source,
         "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
         "shown": f"{len(output.text.tokens)} tokens",
     }
@@ -115,7 +114,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         _record_text(run, folder, probe, output, view.numbers, effects)
     _print_text(console, output, view.numbers)
     show_line(console, f"page:       {path}{kind}")
-    print_next(console, run.folder, "")
+    print_next(console, run.own_folder, "")
     return path
 
 
@@ -192,7 +191,7 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
         RunError, DataError: if the run or its data cannot be read.
     """
     console = terminal(console)
-    run = load_run(Path(str(config.run)))
+    run = load_run(str(config.run))
     run.model.to(best_device(config.accelerator))
     data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
@@ -203,13 +202,13 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
         special = special_tokens(run.tokenizer)
         temperature = run.temperature
         found = study(run.model, samples, special, BINS, run.objective, bar.update, temperature)
-    path = run.folder / HEADS
+    path = run.own_folder / HEADS
     print_effects(console, found)
     with _noted("this study"):
         save_json(path, _content(found))
         also = ", and in the record of the run" if _record_study(run, data, found) else ""
         show_line(console, f"kept in:    {path}{also}")
-    print_next(console, run.folder)
+    print_next(console, run.own_folder)
     return path
 
 
@@ -221,23 +220,24 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
     step = _best_step(run)
     inspection = run.config.inspection
     try:
-        index = own_index(run.folder)
+        index = own_index(run.own_folder)
         probes = [_probe_of(text, run) for text in index.texts]
         recorder = HeadRecorder(
-            run.folder, index.texts, index.classes, index.budget, notes=index.notes
+            run.own_folder, index.texts, index.classes, index.budget, notes=index.notes
         )
     except RecordError:
-        (run.folder / FOLDER / INDEX).unlink(missing_ok=True)
+        (run.own_folder / FOLDER / INDEX).unlink(missing_ok=True)
         probes = choose_probes(data, inspection, run.model, run.objective)
         if not probes:
             return False
-        recorder = new_recorder(run.folder, probes, run.labels, inspection, {"dropout": "off"})
+        notes = {"dropout": "off"}
+        recorder = new_recorder(run.own_folder, probes, run.labels, inspection, notes)
         outputs = [
             run_probe(run.model, probe, run.labels, run.objective, run.temperature)
             for probe in probes
         ]
         recorder.write(step, head_report(outputs, study.numbers))
-        write_marker(run.folder)
+        write_marker(run.own_folder)
     return record_study(recorder, step, study, run.model, probes, run.objective, run.temperature)
 
 
@@ -254,7 +254,7 @@ def _best_step(run: Run) -> int:
         if (step := read_metric(run.folder, fact)) is not None:
             return int(step)
     try:
-        return read_index(run.folder / FOLDER).steps[-1].step
+        return read_index(run.own_folder / FOLDER).steps[-1].step
     except (RecordError, IndexError):
         return 0
 

@@ -6,7 +6,6 @@ Confident Learning: Estimating Uncertainty in Dataset Labels). N texts, C classe
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -74,8 +73,8 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, given.select(rows), run.labels)
     found = suspects(given, run.labels, shares)
-    is_writable = os.access(run.folder, os.W_OK)  # else it goes to the current directory
-    path = config.output or str(run.folder / "labels.csv" if is_writable else "labels.csv")
+    folder = run.own_folder if run.is_writable else Path()  # else the current directory
+    path = config.output or str(folder / "labels.csv")
     with row_writer(path, (*texts_among(given.column_names), *COLUMNS)) as write:
         for row in found:
             write(row)

@@ -28,7 +28,7 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
         RunError: if the run's network cannot run inside a page; the message says why.
     """
     console = terminal(console)
-    run = load_run(Path(config.run))
+    run = load_run(config.run)
     parts = tuple(text for text in (config.text, config.text_pair) if text is not None)
     is_pair = run.config.data.text_pair_column is not None
     if config.text_pair is not None and not is_pair:

@@ -74,7 +74,7 @@ def predict(config: PredictConfig) -> int:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
         ConfigError: for reasons, where the run has no contributions.
     """
-    run = load_run(Path(config.run))
+    run = load_run(config.run)
     if config.reasons and not has_contributions(run.model):
         raise ConfigError(f"reasons: {ONLY_FIRST}; {run.folder} was trained with another")
     least = _least_confidence(config, run)

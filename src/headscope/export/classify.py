@@ -2,16 +2,19 @@
 
     python classify.py texts.txt > labels.jsonl      a text a line; of pairs: text, a tab, text
     python classify.py texts.jsonl > labels.jsonl    objects with the columns of training
-    cat texts.txt | python classify.py
+    cat texts.txt | python classify.py --min-confidence 0.9
 
     from classify import Classifier
-    Classifier("model").predict(["a text", "another"])
+    Classifier("model").predict(["a text", "another"], min_confidence=0.9)
 
 A row of the output has the text, the prediction (a list, if texts have any number of labels) and
 the probability of each class, and contributions, if they were exported: the five tokens that add
-most to the log-odds of the likeliest class, in nats.
+most to the log-odds of the likeliest class, in nats. With --min-confidence the prediction is empty
+where abstained has a reason: confidence, the highest probability is below it; or unfamiliar, the
+text is unlike those of training.
 """
 
+import argparse
 import json
 import os
 import re
@@ -61,8 +64,10 @@ class Classifier:
         options = onnxruntime.SessionOptions()
         default = os.environ.get("OMP_NUM_THREADS", "")
         options.intra_op_num_threads = threads or (int(default) if default.isdecimal() else 0)
-        model = str(folder / "model.onnx")
-        self.session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+        model = folder / "model.onnx"
+        model.stat()  # an error that names it, if it is missing
+        providers = ["CPUExecutionProvider"]
+        self.session = onnxruntime.InferenceSession(str(model), options, providers)
         properties = self.session.get_modelmeta().custom_metadata_map
         self.settings: dict[str, Any] = json.loads(properties["headscope"])
         self.labels: list[str] = self.settings["labels"]
@@ -77,9 +82,15 @@ class Classifier:
         if "ngram_ids" in self.inputs:
             self.keys = np.load(folder / "evidence.npy", allow_pickle=False)
         self.words: dict[str, Word] = {}
+        # Of each token; 0 of unknown ones, -1 of special ones.
+        self.characters = np.array((self.settings["familiar"] or {}).get("characters", []))
 
-    def predict(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, Any]]:
+    def predict(
+        self, texts: Sequence[str | tuple[str, str]], min_confidence: float | None = None
+    ) -> list[dict[str, Any]]:
         """Return for each text its prediction and probabilities, and contributions if exported."""
+        if min_confidence is not None:
+            self.check_confidence(min_confidence)
         parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         columns = self.settings["columns"]
         if any(len(each) != len(columns) for each in parts):
@@ -91,7 +102,8 @@ class Classifier:
             count = max(1, TOKENS_PER_BATCH // len(encodings[order[0]]))
             batch = order[:count]
             order = order[count:]
-            answers = self.run([encodings[row] for row in batch], [parts[row] for row in batch])
+            some = [encodings[row] for row in batch], [parts[row] for row in batch]
+            answers = self.run(*some, min_confidence)
             for row, answer in zip(batch, answers, strict=True):
                 rows[row] = answer
         return rows
@@ -106,7 +118,16 @@ class Classifier:
             cut.append(words[0] if is_after_word else text[:most])
         return tuple(cut) if len(cut) == 2 else cut[0]
 
-    def run(self, encodings: list[Encoding], texts: Texts) -> Iterator[dict[str, Any]]:
+    def check_confidence(self, least: float) -> None:
+        """Raise a ValueError if the model cannot abstain below this probability."""
+        if not 0 <= least <= 1:
+            raise ValueError(f"min-confidence: expected a probability from 0 to 1, got {least}")
+        if self.settings["multi_label"]:
+            raise ValueError("min-confidence: expected one label a text; this model has several")
+
+    def run(
+        self, encodings: list[Encoding], texts: Texts, least: float | None
+    ) -> Iterator[dict[str, Any]]:
         """Yield the row of each text of a batch, whose first is the longest."""
         shape = (len(encodings), len(encodings[0]))
         names = ("input_ids", "attention_mask", "token_type_ids")
@@ -120,16 +141,37 @@ class Classifier:
         given = {name: tensors[name] for name in self.inputs}
         outputs = dict(zip(self.outputs, self.session.run(None, given), strict=True))
         classes = outputs["predicted"]
+        is_unfamiliar = np.zeros(len(encodings), bool)
+        if least is not None and self.settings["familiar"] is not None:  # older runs have no limits
+            is_unfamiliar = self.is_unfamiliar(tensors["input_ids"], tensors["attention_mask"])
         for row, shares in enumerate(outputs["probabilities"]):
             names_of_row = [self.labels[number] for number in classes[row].nonzero()[0]]
             is_multi = self.settings["multi_label"]
             answer: dict[str, Any] = {"prediction": names_of_row if is_multi else names_of_row[0]}
             for label, share in zip(self.labels, shares.round(6).tolist(), strict=True):
                 answer[f"probability_{label}"] = share
+            if least is not None:
+                reason = "" if shares.max() >= least else "confidence"
+                answer["abstained"] = "unfamiliar" if is_unfamiliar[row] else reason
+                if answer["abstained"]:
+                    answer["prediction"] = ""
             if "contributions" in outputs:
                 by_token = outputs["contributions"][row, :, : len(encodings[row])].sum(axis=0)
                 answer["contributions"] = self.largest(by_token, shares, encodings[row], texts[row])
             yield answer
+
+    def is_unfamiliar(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Return which texts have more unknown tokens, or shorter ones, than those of training."""
+        limits = self.settings["familiar"]
+        characters = self.characters[ids]
+        is_word = (characters >= 0) & (mask == 1)
+        counts = is_word.sum(axis=1)
+        tokens = np.maximum(counts, 1)
+        unknown = np.where(counts > 0, (is_word & (characters == 0)).sum(axis=1) / tokens, 1.0)
+        mean = (characters * is_word).sum(axis=1) / tokens
+        too_short = mean < limits["characters_per_token"]
+        answer: np.ndarray = (unknown > limits["unknown_tokens"]) | too_short
+        return answer
 
     def largest(
         self, by_token: np.ndarray, shares: np.ndarray, encoding: Encoding, parts: tuple[str, ...]
@@ -231,24 +273,34 @@ def read(lines: Iterable[str], columns: Sequence[str], is_json: bool) -> Iterato
 
 def main(arguments: Sequence[str]) -> None:
     """Write a row of JSON for each line of a file or of standard input."""
-    if len(arguments) > 1 or "--help" in arguments:
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(
+        usage=argparse.SUPPRESS,  # it is in the description, and no second line of an error
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("texts", nargs="?", help="a file; standard input without one")
+    parser.add_argument("--min-confidence", type=float, help="abstain below this probability")
+    given = parser.parse_args(arguments)
     try:
         classifier = Classifier(Path(__file__).parent)
+        if given.min_confidence is not None:
+            classifier.check_confidence(given.min_confidence)
         columns = classifier.settings["columns"]
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        path: Any = arguments[0] if arguments else 0
+        path: Any = given.texts or 0
         with open(path, encoding="utf-8-sig", newline="") as source:  # noqa: PTH123
-            texts = read(source, columns, "".join(arguments).endswith(".jsonl"))
+            texts = read(source, columns, str(path).endswith(".jsonl"))
             while window := list(islice(texts, TEXTS_AT_ONCE)):
-                answers = classifier.predict(window)  # type: ignore[arg-type]
+                answers = classifier.predict(window, given.min_confidence)  # type: ignore[arg-type]
                 for parts, answer in zip(window, answers, strict=True):
                     row = dict(zip(columns, parts, strict=True)) | answer
                     line = json.dumps(row, ensure_ascii=False)
                     print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))
     except BrokenPipeError:  # of `| head`
         sys.stderr.close()
-    except Exception as error:  # a missing file, no UTF-8, a damaged model: one line says which
+    except OSError as error:
+        sys.exit(f"error: {error.filename}: {error.strerror}")
+    except Exception as error:  # no UTF-8, a damaged model: one line says which
         sys.exit(f"error: {str(error).splitlines()[0]}")
 
 

@@ -104,6 +104,7 @@ def write_onnx(
         "columns": columns,
         "max_characters": max_characters(run.tokenizer.truncation["max_length"]),
         "temperature": run.temperature,
+        "familiar": None if run.familiarity is None else run.familiarity.content(),
         "sha256": files or {},
     }
     inputs = {"input_ids": torch.ones(SHAPE, dtype=torch.long)}

@@ -60,8 +60,9 @@ def live_html(
     measures, extra = split_measures(recorded)
     heads = [layer.num_heads for layer in headed_layers(run.model).values()]
     width = run.model.head.in_features
+    name = Path(run.source).name
     notes = {
-        "run": run.folder.name,
+        "run": name,
         "model": f"{len(heads)} layers, {', '.join(map(str, heads))} heads, width {width}",
         "weights": dtype,
     }
@@ -78,7 +79,7 @@ def live_html(
     if "verdicts" in extra or "answer" in extra:
         index["kept"] = 0
     content = live_page(
-        f"Type a text, see every head decide · run {run.folder.name}: {network}",
+        f"Type a text, see every head decide · run {name}: {network}",
         index,
         [] if shown is None else [shown],
         numbers={"measures": measures, "extra": extra},
@@ -110,13 +111,13 @@ def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str
     A record that is there and cannot be read, or is another run's, is a note.
     """
     try:
-        index = own_index(run.folder)
+        index = own_index(run.own_folder)
         check = MemberCheck(index.heads, len(run.labels)).check
         for step in index.steps:
             if step.step == index.kept:
-                return read_members(run.folder / FOLDER / step.file, choose, check)
+                return read_members(run.own_folder / FOLDER / step.file, choose, check)
     except RecordError as error:
-        if (run.folder / FOLDER).is_dir():
+        if (run.own_folder / FOLDER).is_dir():
             warn(f"run={run.folder}: heads/{error}; what it has of the heads is left out")
     return {}
 
