@@ -54,7 +54,7 @@ def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory
 ) -> None:
     folder = untrained(tmp_path / "run")
     (folder / "inspect").touch()  # root may write what is read-only
-    monkeypatch.setattr("headscope.cli.inspect.os.access", lambda *_: False)
+    monkeypatch.setattr("headscope.run.os.access", lambda *_: False)
     monkeypatch.chdir(tmp_path)
     config = InspectConfig(run=str(folder), text="MIT", accelerator="cpu")
     with pytest.warns(UserWarningMessage, match="record of this text .* is not kept: .*/inspect"):

@@ -4,20 +4,34 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from headscope import load as headscope_load
-from headscope.cli.push import without_paths
+from headscope.cli.push import model_card, without_paths, write_live_page
 from headscope.command_settings import PredictConfig, PushConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, RunError
+from headscope.run import load_run
 from headscope.run_folder import build_model, save_config, save_vocabulary, save_weights
 from headscope.validation import check, validate
 from hub_server import HubServer
+
+METRICS: dict[str, Any] = {
+    "test": {"accuracy": 0.95, "macro_f1": 0.9, "loss": 0.2},
+    "baseline": {"name": "TF-IDF | <b>", "accuracy": 0.9, "macro_f1": 0.85},
+    "labels": ["good\n\n<script>", "bad"],
+    "training": {
+        "loss without a head": {"texts": 80, "heads": {"layer 0 head 0": [0.3, 0.1]}},
+        "which heads matter": "1 of 2 heads is enough.",
+    },
+    "data": {"sizes": {"train": 8, "test": 2}},
+}
 
 
 def headscope(
@@ -32,18 +46,19 @@ def files_below(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
 
-def save_run(folder: Path) -> Path:
+def save_run(folder: Path, **options: Any) -> Path:
     folder.mkdir()
     secret = str(folder / "secret.csv")
     config = TrainConfig(
         data=DataConfig(path=secret, max_length=16),
-        model=ModelConfig(16, 2, 1, 32, evidence=False),
+        model=ModelConfig(16, 2, 1, 32, evidence=False, **options),
     )
     tokenizer = train_tokenizer(iter(["a text", "a text"]), TokenizerConfig(vocab_size=300))
     save_config(folder, config)
     save_vocabulary(folder, tokenizer, ["good", "bad"])
     save_weights(folder, build_model(config, tokenizer, ["good", "bad"]))
     (folder / "events.out.tfevents.1").write_bytes(b"x")
+    (folder / "metrics.json").write_text(json.dumps(METRICS), encoding="utf-8")
     return folder
 
 
@@ -52,6 +67,24 @@ def test_paths_of_this_machine_are_not_sent() -> None:
     sent = without_paths(config).data
     assert (sent.path, sent.cache_dir) == ("x.csv", None)
     assert without_paths(TrainConfig(data=DataConfig(path="user/set"))).data.path == "user/set"
+
+
+def test_the_model_card_escapes_what_comes_from_data() -> None:
+    config = TrainConfig(data=DataConfig(path="x <img src=1>|`\n# y.csv"))
+    lines = "\n".join(model_card("me/it", config, METRICS)).split("\n")
+    assert "<" not in "\n".join(line for line in lines if not line.startswith("    "))
+    assert [line for line in lines if line.startswith("#")] == ["# me/it"]
+    assert '    labels: ["good\\n\\n<script>", "bad"]' in lines  # in a code block
+    assert "| | test split | TF&#45;IDF &#124; &#60;b&#62; |" in lines
+    bare = "\n".join(model_card("me/it", config, {}))
+    assert "test split" not in bare
+
+
+@pytest.mark.filterwarnings("ignore:.*has no manifest.json")
+def test_without_a_page_the_card_has_no_link(tmp_path: Path) -> None:
+    run = load_run(save_run(tmp_path / "run", attention="shared_projection"))
+    with pytest.warns(UserWarning, match=r"no page\.html is pushed: "):
+        assert write_live_page(tmp_path, run) == []
 
 
 @pytest.mark.parametrize("name", ["me//x", "/x", "me", "me/x/y", "", "me/a b", "../x"])
@@ -76,7 +109,14 @@ def test_a_run_is_sent_and_loaded(tmp_path: Path) -> None:
         sent = headscope({**environment, "HF_TOKEN": "hf_x"}, "push", f"run={run}", "to=me/it")
         assert sent.returncode == 0, sent.stderr
         files = server.uploads["me/it"]
-    assert {*files} >= {"config.yaml", "model.safetensors", "README.md"}
+    assert {*files} >= {"config.yaml", "model.safetensors", "README.md", "heads.png", "page.html"}
+    card = files["README.md"].decode()
+    assert "| accuracy | 0.9500 | 0.9000 |\n" in card
+    assert "| loss | 0.2000 |  |\n" in card
+    assert "](heads.png)" in card
+    assert "](page.html)" in card
+    assert Image.open(BytesIO(files["heads.png"])).size[0] == 600
+    assert b"wasm-unsafe-eval" in files["page.html"]
     assert "events.out.tfevents.1" not in files
     assert not any(str(tmp_path).encode() in content for content in files.values())
     repository = tmp_path / "repository"
