@@ -4,18 +4,12 @@ import { button, element, panel } from "./dom.js";
 import { ABLATIONS, layerNames } from "./store.js";
 
 const NEXT = { zero: "uniform", uniform: null }; // a head that is on is set to zero
-const NEAR = 0.01; // of the accuracy with all heads
 
-/* Heads that are about as good as all, as the run's answer counts them; null where that is
-   unknown. */
+/* The heads that the run's answer calls enough, or nearly so; null where it calls none. */
 function enoughOf({ extra }) {
-  const order = extra["sets/heads"];
-  const accuracy = extra["sets/accuracy"];
-  if (!order || !accuracy) return null;
-  const told = /^(\d+) of \d+ heads (?:is|are) (?:nearly )?enough/.exec(extra.answer ?? "");
-  const near = accuracy.findIndex((each) => each !== null && each >= accuracy.at(-1) - NEAR);
-  const count = told ? Number(told[1]) : near;
-  return count > 0 && count < order.length ? order.slice(0, count) : null;
+  const told = /^(\d+) of \d+ heads (?:is|are) ((?:nearly )?enough)/.exec(extra.answer ?? "");
+  if (told === null || !extra["sets/heads"]) return null;
+  return { heads: extra["sets/heads"].slice(0, Number(told[1])), words: told[2] };
 }
 
 export class HeadSwitches {
@@ -36,11 +30,11 @@ export class HeadSwitches {
     this.root = this.panel.root;
     const enough = enoughOf(numbers);
     if (enough !== null) {
-      const isOneHead = enough.length === 1;
-      const count = isOneHead ? "The 1 head that is" : `The ${enough.length} heads that are`;
-      const only = () => this.keepOnly(enough);
+      const { length } = enough.heads;
+      const count = length === 1 ? "The 1 head that is" : `The ${length} heads that are`;
+      const only = () => this.keepOnly(enough.heads);
       const title = "set all others to zero; chosen on validation texts";
-      this.panel.tools.append(button(`${count} enough`, title, only));
+      this.panel.tools.append(button(`${count} ${enough.words}`, title, only));
     }
     this.all = button("All heads on", "undo (a)", () => this.reset());
     this.panel.tools.append(this.all);
