@@ -171,6 +171,19 @@ def test_shapley_values_sum_to_the_gain_and_samples_come_near() -> None:
             assert abs(mean - estimate) <= 4 * error + 1e-9
 
 
+def test_a_head_of_which_no_text_says_anything_is_not_put_first() -> None:
+    """Of 41 heads each of eight texts says something of two."""
+    model = Planted(dict.fromkeys(range(41), 1.0), heads=41).eval()
+    (batch,) = texts()
+    few = batch._replace(token_ids=batch.token_ids[:8], labels=batch.labels[:8])
+    sets = head_sets(model, [few], [], ONE_CLASS, passes=3)
+    means, errors = sets.shapley["attention"]["shapley_loss"]
+    assert np.isnan(means).any()
+    assert np.isfinite(errors).all()
+    (_, first), *_ = sets.order
+    assert means[first] > 0
+
+
 def test_false_alarms_are_as_rare_as_promised() -> None:
     """Over 1,000 draws of 400 texts, of which each head changes 4 % in either direction alike."""
     random = np.random.default_rng(0)

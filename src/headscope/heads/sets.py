@@ -164,7 +164,8 @@ def head_sets(
         order = [int(new ^ old).bit_length() - 1 for old, new in pairwise(sets)]
     else:
         gains = _sampled_gains(run, N, A, max(2, passes // 2))
-        order = np.nanmean(gains[chooses, :, 0], axis=0).argsort(kind="stable")[::-1].tolist()
+        chosen_gains = _means(gains[chooses, :, 0])
+        order = np.nan_to_num(chosen_gains).argsort(kind="stable")[::-1].tolist()
         sizes = [0, *(2**power for power in range(A.bit_length()) if 2**power < A), A]
         of_sizes = []
         for size in sizes:
@@ -290,9 +291,15 @@ def _sampled_gains(
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
+def _means(gains: Float[np.ndarray, "N *A"]) -> Float[np.ndarray, "*A"]:
+    """Return the means over the texts that say something; NaN for a head of which none does."""
+    known = np.isfinite(gains).sum(axis=0)
+    return np.where(known > 0, np.nansum(gains, axis=0) / np.maximum(known, 1), np.nan)
+
+
 def _summary(heads: Sequence[Head], gains: Float[np.ndarray, "N A 2"]) -> Summary:
     known = np.isfinite(gains).sum(axis=0)
-    means = np.nanmean(gains, axis=0)
+    means = _means(gains)
     spread = np.sqrt(np.nansum((gains - means) ** 2, axis=0) / np.maximum(known - 1, 1))
     errors = spread / np.sqrt(np.maximum(known, 1))
     summary: Summary = {}

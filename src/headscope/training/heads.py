@@ -42,7 +42,10 @@ from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
 
 CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
-QUICK_SHARES = (0.2,)  # of a text's tokens, for faithfulness; `headscope inspect` takes more
+MOST_SECONDS = 120.0  # else heads are set to zero alone, and no text is taken apart
+QUICK_SHARES: tuple[float, ...] = (
+    0.2,
+)  # of a text's tokens, for faithfulness; `headscope inspect` takes more
 MOST_BYTES = 10 * 2**20  # of all maps on the page of mistakes
 MOST_CHARACTERS = 4_000  # of a text there
 
@@ -98,9 +101,13 @@ def study_heads(
         return
     samples = _samples(report.config, data, count)
     special = logger.subjects.special
-    plan = study_plan(model, samples, QUICK_SHARES)
+    shares = QUICK_SHARES
+    plan = study_plan(model, samples, shares)
+    if plan.seconds > MOST_SECONDS:
+        shares = ()
+        plan = study_plan(model, samples, shares)
     bar.update(0, name=f"ablating heads on {plan.num_texts} texts, about {plan.seconds:.0f} s")
-    result = study(model, samples, special, QUICK_SHARES, objective, bar.update, temperature)
+    result = study(model, samples, special, shares, objective, bar.update, temperature)
     record_study(logger.recorder, step, result, *best)
     report.facts_of_training |= {
         ABLATION: {"texts": most_texts(result.effects.values()), "heads": result.loss_increases()},
