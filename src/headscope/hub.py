@@ -58,7 +58,6 @@ def local_folder(run: str | Path) -> Path:
 @contextmanager
 def one_line(what: str) -> Iterator[None]:
     """Turn what huggingface_hub raises into a RunError of one line."""
-    from httpx import HTTPError
     from huggingface_hub.errors import (
         HfHubHTTPError,
         HFValidationError,
@@ -66,6 +65,8 @@ def one_line(what: str) -> Iterator[None]:
         RepositoryNotFoundError,
     )
 
+    # Of the library that this version of the client stands on: httpx2, httpx or requests.
+    http_error: type[BaseException] = HfHubHTTPError.__mro__[1]
     try:
         yield
     except HFValidationError as error:
@@ -79,5 +80,5 @@ def one_line(what: str) -> Iterator[None]:
         status = getattr(error.response, "status_code", 0)
         hint = "; set HF_TOKEN to a token that may write" if status in (401, 403) else ""
         raise RunError(f"{what}: {first_line(error)}{hint}") from error
-    except (HTTPError, OSError) as error:
+    except (http_error, OSError) as error:
         raise RunError(f"{what}: the Hub cannot be reached: {first_line(error)}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
 from PIL import Image
 
 from headscope import load as headscope_load
@@ -17,6 +18,7 @@ from headscope.command_settings import PredictConfig, PushConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, RunError
+from headscope.hub import one_line
 from headscope.run import load_run
 from headscope.run_folder import build_model, save_config, save_vocabulary, save_weights
 from headscope.validation import check, validate
@@ -85,6 +87,17 @@ def test_without_a_page_the_card_has_no_link(tmp_path: Path) -> None:
     run = load_run(save_run(tmp_path / "run", attention="shared_projection"))
     with pytest.warns(UserWarning, match=r"no page\.html is pushed: "):
         assert write_live_page(tmp_path, run) == []
+
+
+def test_errors_of_the_client_are_one_line_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)  # as where headscope alone is installed
+    of_client = HfHubHTTPError.__mro__[1]("no route\nto host")
+    for error in (of_client, OSError("no route")):
+        with (
+            pytest.raises(RunError, match=r"^run=x: the Hub cannot be reached: no route$"),
+            one_line("run=x"),
+        ):
+            raise error
 
 
 @pytest.mark.parametrize("name", ["me//x", "/x", "me", "me/x/y", "", "me/a b", "../x"])
