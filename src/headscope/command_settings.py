@@ -237,18 +237,26 @@ class LabelsConfig(Settings):
 
     run: str = Field(description="run folder")
     output: str | None = Field(
-        default=None, description="csv or jsonl file; null: labels.csv in the run folder"
+        default=None,
+        description="csv or jsonl file, and beside it a page, .html, of the first texts; null: "
+        "labels.csv in the run folder",
     )
     overwrite: bool = Field(default=False, description="replace an output file that exists")
     folds: Integer = Field(
         default=5, ge=2, le=20, description="networks to train, each without one part of the texts"
     )
 
+    def conflicts(self) -> Conflicts:
+        """Yield a name that is no table's."""
+        if self.output is not None and Path(self.output).suffix not in (".csv", ".jsonl"):
+            yield "output", "a name that ends in .csv or .jsonl"
+
     def absent(self) -> Iterator[str]:
         """Yield a message for a run folder that does not exist, and an output that does."""
         yield from _run_fault(self.run)
         if self.output is not None:
             yield from _output_fault(self.output, self.overwrite)
+            yield from _output_fault(str(Path(self.output).with_suffix(".html")), self.overwrite)
 
 
 @dataclass(config=STRICT)

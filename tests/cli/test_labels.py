@@ -1,6 +1,8 @@
 """`headscope labels` finds planted errors, and data.drop_rows trains without them."""
 
 import csv
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from headscope.data.columns import values
 from headscope.data.corpus import load_corpus, row_keys
 from headscope.errors import ConfigError, DataError
 from headscope.training.train import train
+from headscope.validation import check, validate
 from training_runs import comments, configured, reviews, write
 
 
@@ -36,7 +39,17 @@ def test_planted_errors_are_found_and_dropped(tmp_path: Path) -> None:
     with path.open(encoding="utf-8") as file:
         written = [row["text"] for row in csv.DictReader(file)]
     assert written == [row["text"] for row in found]
-    assert f"{len(found)} of 320 training texts" in console.export_text()
+    printed = console.export_text()
+    assert f"{len(found)} of 320 training texts" in printed
+
+    page = (report.folder / "labels.html").read_text(encoding="utf-8")
+    shown = min(len(found), 20)
+    assert f"the {shown} training texts whose label looks most wrong" in page
+    assert f"; the first {shown} in" in " ".join(printed.split())
+    (data_of_page,) = re.findall(r'type="application/json">(.*?)</script>', page, re.DOTALL)
+    texts = json.loads(data_of_page)["index"]["texts"]
+    assert [text["text"] for text in texts] == [row["text"] for row in found[:shown]]
+    assert [text["label"] for text in texts] == [row["label"] for row in found[:shown]]
 
     data = replace(report.config.data, drop_rows=str(path))
     again = train(replace(report.config, data=data, name="clean"), Console(quiet=True))
@@ -74,3 +87,13 @@ def test_several_labels_a_text_are_one_message(tmp_path: Path) -> None:
     report = train(configured(tmp_path, comments(80), max_steps=2), Console(quiet=True))
     with pytest.raises(ConfigError, match="expected one label a text"):
         labels(LabelsConfig(run=str(report.folder)))
+
+
+def test_the_file_and_its_page_must_be_free(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("x")
+    given = LabelsConfig(run=str(tmp_path), output=str(tmp_path / "a.csv"))
+    with pytest.raises(ConfigError, match=r"^output: expected a file that does not .*a\.html"):
+        check(given)
+    check(replace(given, overwrite=True))
+    with pytest.raises(ConfigError, match=r"^output: expected a name that ends in \.csv or"):
+        validate(LabelsConfig, {"run": str(tmp_path), "output": "a.html"})

@@ -29,6 +29,7 @@ from headscope.data.corpus import groups_of, row_keys
 from headscope.errors import ConfigError, printable
 from headscope.run import Run, load_run
 from headscope.terminal import Bar, show_line, terminal
+from headscope.training.heads import WrongText, write_wrong_texts
 from headscope.training.train import train
 
 try:
@@ -72,21 +73,23 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 parts["test"] = given.select(rows)
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, given.select(rows), run.labels)
-    found = suspects(given, run.labels, shares)
-    folder = run.own_folder if run.is_writable else Path()  # else the current directory
-    path = config.output or str(folder / "labels.csv")
+        found = suspects(given, run.labels, shares)
+        folder = run.own_folder if run.is_writable else Path()  # else the current directory
+        path = config.output or str(folder / "labels.csv")
+        others = [Path(temporary) / f"fold_{fold}" / "run" for fold in folds]
+        page = write_page_of(run, found, others, Path(path).with_suffix(".html"))
     with row_writer(path, (*texts_among(given.column_names), *COLUMNS)) as write:
-        for row in found:
+        for row in found.values():
             write(row)
-    show(console, found, len(given))
-    lines = [f"kept in {path}"]
+    show(console, [*found.values()], len(given))
+    lines = [f"kept in {path}" + (f"; the first {page} with all heads" if page else "")]
     if found:
         lines += [
             "delete the rows whose label is right; then train without the others:",
             f"    headscope train ... data.drop_rows={path}",
         ]
     show_line(console, "\n".join(lines))
-    return found
+    return [*found.values()]
 
 
 def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.ndarray, " N"]:
@@ -149,8 +152,10 @@ def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray,
     return np.array(rows).reshape(len(texts), len(classes))
 
 
-def suspects(split: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]) -> list[Suspect]:
-    """Return the texts whose label is probably wrong, that of the least probability first."""
+def suspects(
+    split: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]
+) -> dict[int, Suspect]:
+    """Return row -> text whose label is probably wrong, that of the least probability first."""
     given = numbers(split, "label")
     probabilities = np.clip(shares, 1e-6, None)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -158,7 +163,7 @@ def suspects(split: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"
     is_suspect = find_label_issues(given, probabilities, n_jobs=1)
     order = np.argsort(quality, kind="stable")
     keys = row_keys(split, classes)
-    found = []
+    found = {}
     for row in order[is_suspect[order]].tolist():
         likeliest = int(probabilities[row].argmax())
         texts = {name: split[row][name] for name in texts_among(split.column_names)}
@@ -169,8 +174,36 @@ def suspects(split: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"
             round(float(probabilities[row, likeliest]), 4),
             keys[row],
         )
-        found.append(texts | dict(zip(COLUMNS, values, strict=True)))
+        found[row] = texts | dict(zip(COLUMNS, values, strict=True))
     return found
+
+
+def write_page_of(
+    run: Run, found: dict[int, Suspect], others: list[Path], path: Path
+) -> str | None:
+    """Write a page of the first texts, read by the networks that have not seen them.
+
+    `others` are their folders, by row. Return how many, and where; None if there is none, or the
+    run's settings ask for no such page. A network that has not seen each class is left out.
+    """
+    inspection = run.config.inspection
+    rows = [*found][: inspection.most_wrong] if inspection.enabled else []
+    networks = {other: load_run(other) for other in {others[row] for row in rows}}
+    texts = []
+    for row in rows:
+        network = networks[others[row]]
+        if network.labels == run.labels:
+            suspect = found[row]
+            parts = tuple(suspect[name] for name in texts_among(suspect))
+            chance = suspect["probability_label"]
+            notes = {"run": run.source, "suggested": suspect["suggested"]}
+            notes["probability of its label"] = f"{chance}"
+            texts.append(WrongText(f"row {row}", network, parts, suspect["label"], notes))
+    if not texts:
+        return None
+    title = f"{Path(run.source).name}: the {len(texts)} training texts whose label looks most wrong"
+    write_wrong_texts(path, title, texts, len(texts))
+    return f"{len(texts)} in {path}"
 
 
 def show(console: Console, found: list[Suspect], total: int) -> None:

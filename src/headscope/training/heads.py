@@ -1,8 +1,10 @@
 """What a run records of its heads: during training, of the best checkpoint, and on its mistakes."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -33,8 +35,10 @@ from headscope.heads.report import (
     text_summary,
 )
 from headscope.heads.study import draw_samples, special_tokens, study, study_plan
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
+from headscope.run import Run
 from headscope.run_folder import MOST_WRONG
 from headscope.tab.page import PageText, page, write_page
 from headscope.terminal import Bar
@@ -148,25 +152,60 @@ def write_most_wrong(report: Report, model: nn.Module, data: TextDataModule) -> 
     losses = most_wrong(logits, report.targets, config.most_wrong, report.objective)
     if not losses:
         return None
-    pages = []
-    for row, loss in losses.items():
-        output = _read(report, model, data, row)
-        num_maps = len(losses) * sum(map(len, output.maps))
-        shown = shortened(output, min(config.max_tokens, tokens_that_fit(num_maps)))
-        notes = {
-            "run": str(report.folder),
-            "row": f"{row} of the test split, counted from 0",
-            "loss": f"{loss:.3f} nats",
-        }
-        pages.append(_page(output, shown, row, notes))
-    path = report.folder / MOST_WRONG
+    classes = data.corpus.labels
+    own = (report.objective, report.temperature, data.evidence)
+    run = Run(
+        report.folder, report.config, data.tokenizer, classes, cast(TextClassifier, model), *own
+    )
+
+    def texts() -> Iterator[WrongText]:
+        for row, loss in losses.items():
+            example = data.corpus.splits["test"][row]
+            is_class = run.objective.has(torch.tensor([example["label"]]), len(classes))
+            (label,) = run.objective.names(is_class, classes)
+            notes = {
+                "run": str(report.folder),
+                "row": f"{row} of the test split, counted from 0",
+                "loss": f"{loss:.3f} nats",
+            }
+            parts = tuple(example[column] for column in texts_among(example))
+            yield WrongText(f"row {row}", run, parts, label, notes)
+
     title = (
         f"{report.folder.name}: the {len(losses)} of {len(report.targets)} test texts that it is "
         "most wrong about"
     )
-    layers = [f"layer {number}" for number in range(len(output.layers))]
-    write_page(path, page(title, layers, data.corpus.labels, pages))
+    path = report.folder / MOST_WRONG
+    write_wrong_texts(path, title, texts(), len(losses))
     return path
+
+
+class WrongText(NamedTuple):
+    """A text on the page, and the network that predicts another class than its label."""
+
+    name: str
+    run: Run
+    parts: tuple[str, ...]
+    label: str | list[str]
+    notes: dict[str, str]
+
+
+def write_wrong_texts(path: Path, title: str, texts: Iterable[WrongText], count: int) -> None:
+    """Write a page of `count` texts, with contributions to the prediction against the label."""
+    pages = []
+    for text in texts:
+        run = text.run
+        readout = readout_position(run.model)
+        label = label_text(text.label)
+        probe = make_probe(run.tokenizer, text.parts, label, None, run.evidence, readout)
+        others = (run.labels, run.objective, run.temperature, text.label)
+        output = run_probe(run.model, probe, *others)
+        num_maps = count * sum(map(len, output.maps))
+        most_tokens = run.config.inspection.max_tokens
+        shown = shortened(output, min(most_tokens, tokens_that_fit(num_maps)))
+        pages.append(_page(output, shown, text.name, text.notes))
+    layers = [f"layer {number}" for number in range(len(output.layers))]
+    write_page(path, page(title, layers, run.labels, pages))
 
 
 def most_wrong(
@@ -185,24 +224,12 @@ def most_wrong(
     return dict(zip(rows.tolist(), losses[rows].tolist(), strict=True))
 
 
-def _read(report: Report, model: nn.Module, data: TextDataModule, row: int) -> ProbeOutput:
-    """Run the model on a test text, with contributions to its prediction against its label."""
-    classes = data.corpus.labels
-    example = data.corpus.splits["test"][row]
-    is_class = report.objective.has(torch.tensor([example["label"]]), len(classes))
-    (label,) = report.objective.names(is_class, classes)
-    texts = tuple(example[column] for column in texts_among(example))
-    readout = readout_position(model)
-    probe = make_probe(data.tokenizer, texts, label_text(label), None, data.evidence, readout)
-    return run_probe(model, probe, classes, report.objective, report.temperature, label)
-
-
 def tokens_that_fit(num_maps: int) -> int:
     """Return the T at which maps take MOST_BYTES: a byte a weight, four a row, 4/3 in base64."""
     return max(2, math.isqrt(MOST_BYTES * 3 // 4 // num_maps + 4) - 2)
 
 
-def _page(output: ProbeOutput, shown: ProbeOutput, row: int, notes: dict[str, str]) -> PageText:
+def _page(output: ProbeOutput, shown: ProbeOutput, name: str, notes: dict[str, str]) -> PageText:
     """Return the page of a text: the maps of its first tokens, the numbers of all."""
     total = len(output.text.tokens)
     count = len(shown.text.tokens)
@@ -215,5 +242,5 @@ def _page(output: ProbeOutput, shown: ProbeOutput, row: int, notes: dict[str, st
     text = shown.text.text
     if len(text) > MOST_CHARACTERS:
         text = text[: MOST_CHARACTERS - 1] + "…"
-    shown = replace(shown, text=replace(shown.text, name=f"row {row}", text=text))
+    shown = replace(shown, text=replace(shown.text, name=name, text=text))
     return page_text(shown, text_numbers(output, text_summary(output)), notes)
