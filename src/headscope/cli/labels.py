@@ -76,11 +76,11 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         found = suspects(given, run.labels, shares)
         folder = run.own_folder if run.is_writable else Path()  # else the current directory
         path = config.output or str(folder / "labels.csv")
+        with row_writer(path, (*texts_among(given.column_names), *COLUMNS)) as write:
+            for row in found.values():
+                write(row)
         others = [Path(temporary) / f"fold_{fold}" / "run" for fold in folds]
         page = write_page_of(run, found, others, Path(path).with_suffix(".html"))
-    with row_writer(path, (*texts_among(given.column_names), *COLUMNS)) as write:
-        for row in found.values():
-            write(row)
     show(console, [*found.values()], len(given))
     lines = [f"kept in {path}" + (f"; the first {page} with all heads" if page else "")]
     if found:
