@@ -21,6 +21,8 @@ COMMANDS = {
 # Refused: exit code 2, and one line that names the file, or data.json, by which other texts are
 # noticed. Noted: another answer, and a note that names the file.
 OUTCOMES = ("refused", "same", "noted", "unclear", "crash", "silently different")
+# What a message may name in place of config.yaml: that the folder is no run, or what config.yaml says.
+TOLD_OF_CONFIG = ("expected a run folder", "names Python code", "nothing.csv", "/dev/zero")
 SCORES = ("test", "validation", "calibration", "selective", "familiar texts", "labels")
 TEXTS = (
     "text\nthe soup was lovely\na dark garden\nthe day was bright\nzzz xxx qqq www vvv yyy jjj\n"
@@ -134,6 +136,8 @@ def classified(kind: Kind, command: str, file: str, folder: Path, outcome: Outco
         return "crash"
     said = "error: " if outcome.code == 2 else "note: "
     names = (Path(file).name, "data.json") if outcome.code == 2 else (Path(file).name,)
+    if outcome.code == 2 and file == "config.yaml":
+        names += TOLD_OF_CONFIG
     lines = [line for line in outcome.stderr.splitlines() if line.startswith(said)]
     is_told = any(name in line for line in lines for name in names)
     if outcome.code == 2:

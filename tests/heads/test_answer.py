@@ -229,8 +229,11 @@ def test_of_many_heads_the_answer_speaks_of_one_set_of_texts() -> None:
 @pytest.mark.parametrize(
     ("right", "chosen", "words"),
     [  # texts of 200 that each size gets right; accuracies that chose
-        ([100, 190, 196], [0.5, 0.975, 0.98], "1 of 3 heads is nearly enough: with head 0 alone"),
+        ([100, 191, 196], [0.5, 0.975, 0.98], "1 of 3 heads is nearly enough: with head 0 alone"),
         ([100, 198, 199], [0.5, 0.975, 0.98], "1 of 3 heads is enough: with head 0 alone"),
+        ([100, 150, 196], [0.5, 0.975, 0.98], "1 of 3 heads is not enough: with head 0 alone"),
+        ([100, 190, 196], [0.98, 0.98, 0.98], "Heads are needed: without any"),
+        ([192, 190, 196], [0.98, 0.98, 0.98], "Hardly any head is needed: without any"),
         ([100, 120, 150], [0.5, 0.6, 0.9], "It takes all 3 heads: with the best 2 alone"),
         (
             [100, 120, 198],
@@ -249,3 +252,12 @@ def test_heads_are_enough_only_where_accuracy_is_not_shown_to_fall(
     whole = np.repeat(correct[-1], 2)
     sentence, _ = answer(whole, dict.fromkeys(heads, whole), whole, sets)
     assert sentence.startswith(words)
+
+
+def test_of_few_texts_heads_may_be_enough() -> None:
+    correct = np.stack([np.arange(10) < count for count in (3, 8, 10, 10)]).astype(float)
+    heads = [("attention", head) for head in range(3)]
+    sets = HeadSets(heads, correct, np.zeros(4), np.array([0.3, 1.0, 1.0, 1.0]), {}, True)
+    whole = np.ones(20)
+    sentence, _ = answer(whole, dict.fromkeys(heads, whole), whole, sets)
+    assert sentence.startswith("1 of 3 heads may be enough: with head 0 alone accuracy is 80.0 %")

@@ -168,7 +168,7 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     assert first[:2] == ["cat: +2.00 nats", "layer 0 head 0: 0.00"]
     assert "layer 1 head 1: +2.00" in first
     assert tab.locator(".sum").text_content() == (
-        "+3.10 6 heads × 7 tokens +0.50 bias = +3.60 nats: "
+        "+3.10 from 6 heads × 7 tokens +0.50 bias = +3.60 nats: "
         "log-odds of cats against 7. Nothing is left out."
     )
     weights = maps[1][1]

@@ -68,7 +68,7 @@ def test_a_run_from_a_checkpoint_can_be_used_by_every_command_without_it(
         predict(PredictConfig(folder, str(tmp_path / "texts.txt"), output, accelerator="cpu")) == 2
     )
     page = inspect(InspectConfig(run=folder, text="a lovely film", accelerator="cpu"))
-    assert f"{LAYERS} layers, {HEADS} heads, width {WIDTH}" in page.read_text(encoding="utf-8")
+    assert f"layers: {LAYERS}, heads: {HEADS}, width {WIDTH}" in page.read_text(encoding="utf-8")
     measured = json.loads(
         measure(InspectConfig(run=folder, texts=8, accelerator="cpu")).read_text()
     )

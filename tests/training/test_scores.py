@@ -373,8 +373,12 @@ def test_of_many_classes_the_pairs_that_occur_alone_are_kept(
     assert found.content(names)["classes"] == dense.content(names)["classes"]
 
 
-def test_texts_without_spaces_are_read_by_characters() -> None:
-    rows = {"text": ["吾輩は猫である", "我是一只狗"] * 10, "label": [0, 1] * 10}
+@pytest.mark.parametrize(
+    "texts",
+    [["吾輩は猫である", "我是一只狗"], ["新しい GNU の Emacs を 使う", "これは X の ゲームです"]],
+)
+def test_texts_without_spaces_between_words_are_read_by_characters(texts: list[str]) -> None:
+    rows = {"text": texts * 10, "label": [0, 1] * 10}
     found, _ = baseline_scores(
         DatasetDict({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)})
     )

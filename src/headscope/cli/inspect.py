@@ -99,7 +99,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     model = run.config.model
     notes = {
         "run": run.source,
-        "model": f"{model.num_layers} layers, {model.num_heads} heads, width {model.d_model}",
+        "model": f"layers: {model.num_layers}, heads: {model.num_heads}, width {model.d_model}",
         "shown": f"{len(output.text.tokens)} tokens",
     }
     view = head_view(output, None, notes, effects)

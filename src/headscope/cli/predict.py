@@ -158,7 +158,7 @@ def predict(config: PredictConfig) -> int:
             "min_confidence=... or target_accuracy=... leaves them without a label"
         )
     if config.output != "-":
-        say(f"{num_rows} texts labelled: {config.output}")
+        say(f"texts labelled: {num_rows}, in {config.output}")
     elif num_rows == 0:
         say("0 texts")
     return num_rows

@@ -19,6 +19,7 @@ from headscope.record.contributions import signed
 
 Head = tuple[str, int]
 MARGIN = 0.01  # a change of accuracy within one point does not count
+MUCH = 0.05  # a fall of accuracy by more is no "nearly"
 MOST_SINGLE = 2  # heads that are told one by one
 
 
@@ -168,8 +169,16 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
     else:
         change = accuracy_change(sets.correct[A], sets.correct[count])
         verb = "is" if count == 1 else "are"
-        if change.high < 0:  # lower beyond chance, on the texts that did not choose them
+        none = "No head is needed"
+        if change.high < 0 and change.before - change.after > MUCH:
+            verb += " not"
+            none = "Heads are needed"
+        elif change.high < 0:  # lower beyond chance, on the texts that did not choose them
             verb += " nearly"
+            none = "Hardly any head is needed"
+        elif change.low < -2 * MUCH:  # too few texts to tell
+            verb = "may be"
+            none = "Perhaps no head is needed"
         *listed, last = [names[head] for head in sets.order[:count][:3]] or [""]
         if count > 3:
             listed.append(last)
@@ -179,7 +188,7 @@ def _enough(sets: HeadSets, names: Mapping[Head, str]) -> str:
         number = count or "None"
         subject = f"{number} of {A} heads {verb} enough: {with_them} accuracy is"
         if count == 0:
-            subject = f"No head is needed: {with_them} accuracy is"
+            subject = f"{none}: {with_them} accuracy is"
     return (
         f"{subject} {_percent(change.after)} %, with all heads {_percent(change.before)} % "
         f"(95 % interval of the difference {change.interval()} points)."

@@ -63,7 +63,7 @@ def live_html(
     name = Path(run.source).name
     notes = {
         "run": name,
-        "model": f"{len(heads)} layers, {', '.join(map(str, heads))} heads, width {width}",
+        "model": f"heads of each layer: {', '.join(map(str, heads))}; width {width}",
         "weights": dtype,
     }
     network = f"{sum(heads)} heads, {len(run.labels)} classes"

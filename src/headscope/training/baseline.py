@@ -1,5 +1,6 @@
 """What a run is compared with on its test texts: TF-IDF and logistic regression, and a control."""
 
+import re
 import time
 import warnings
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,17 @@ from torch import Tensor, nn
 from headscope.attention.multi_head import HeadedAttention
 from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
+from headscope.data.tokenizer import CHARACTERS, KATAKANA
 from headscope.errors import first_line, warn
 from headscope.heads.answer import points
 from headscope.heads.capture import headed_layers
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
 from headscope.training.scores import SCORES, Scores, best_thresholds, scores
 
-WITHOUT_SPACES = 0.05  # texts with a smaller share of white space are read by characters
+# Read by characters are texts with less white space than this, or with more letters of Chinese,
+# Japanese and Korean than this.
+FEW_SPACES = 0.05
+MANY_CHARACTERS = 0.3
 # Every term is a weight for every class, of which the solver keeps some twenty copies: 200,000
 # made-up texts of 40 words took 1 GiB and three minutes.
 MOST_TEXTS = 200_000
@@ -204,9 +209,15 @@ def fitted(split: Dataset, C: float = 10.0) -> Baseline:
 
 
 def is_without_spaces(split: Dataset) -> bool:
-    """Tell whether the first thousand texts have too little white space to separate words."""
+    """Tell whether white space does not separate words in the first thousand texts.
+
+    Japanese with Latin words in it has spaces, around those words.
+    """
     sample = "".join(islice(row_texts(split), 1000))
-    return sum(map(str.isspace, sample)) < WITHOUT_SPACES * max(1, len(sample))
+    characters = re.findall(f"[{CHARACTERS}{KATAKANA}]", sample)
+    if len(characters) > MANY_CHARACTERS * max(1, sum(map(str.isalpha, sample))):
+        return True
+    return sum(map(str.isspace, sample)) < FEW_SPACES * max(1, len(sample))
 
 
 def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:

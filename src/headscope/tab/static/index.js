@@ -39,7 +39,8 @@ async function loadStyle() {
 }
 
 function footer(store, others) {
-  const keys = [...(page ? [] : STEP_KEYS), ...others, ...KEYS];
+  const own = KEYS.filter(([key]) => !others.some(([other]) => other === key));
+  const keys = [...(page ? [] : STEP_KEYS), ...others, ...own];
   const help = keys.flatMap(([key, words]) => [element("dt", {}, key), element("dd", {}, words)]);
   const summary = element("summary", {}, "Keys");
   const folded = element("details", "help", summary, element("dl", {}, ...help));

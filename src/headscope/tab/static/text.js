@@ -247,7 +247,7 @@ export class TextView {
     this.legend.replaceChildren(element("span", {}, end), ramp, className(store, shown));
     const { ranked, unseen } = contributions;
     const cells = ranked.reduce((all, head) => all + head[2], 0) - unseen;
-    const terms = [[`${ranked.length} heads × ${store.tokens.length} tokens`, cells]];
+    const terms = [[`from ${ranked.length} heads × ${store.tokens.length} tokens`, cells]];
     if (unseen !== 0) terms.push(["tokens that are not shown", unseen]);
     if (contributions.hasFeedForward) terms.push(["feed-forward", contributions.feedForward]);
     terms.push(["bias", contributions.bias]);
@@ -257,8 +257,9 @@ export class TextView {
     });
     const toward = against < 0 ? ["its absence"] : [className(store, against)];
     const total = element("strong", {}, formatSigned(contributions.total, 2));
+    const all = unseen === 0 ? ". Nothing is left out." : ".";
     const kind = contributions.error === null
-      ? ". Nothing is left out."
+      ? all
       : `, by integrated gradients, exact to ${formatNumber(contributions.error)}.`;
     const kindOf = contributions.isDifference ? "change of the log-odds" : "log-odds";
     const what = ` nats: ${kindOf} of `;
