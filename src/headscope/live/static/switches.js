@@ -7,7 +7,8 @@ const NEXT = { zero: "uniform", uniform: null }; // a head that is on is set to 
 
 /* The heads that the run's answer calls enough, or nearly so; null where it calls none. */
 function enoughOf({ extra }) {
-  const told = /^(\d+) of \d+ heads (?:is|are|may be) ((?:nearly )?enough)/.exec(extra.answer ?? "");
+  const claim = /^(\d+) of \d+ heads (?:is|are|may be) ((?:nearly )?enough)/;
+  const told = claim.exec(extra.answer ?? "");
   if (told === null || !extra["sets/heads"]) return null;
   return { heads: extra["sets/heads"].slice(0, Number(told[1])), words: told[2] };
 }
