@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
     "lines of Python": 22251,
-    "lines of JavaScript and CSS": 6287,
+    "lines of JavaScript and CSS": 6272,
     "nodes": 159113,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.1,
     "packed assignments": 10,  # a, b = x, y

@@ -1,5 +1,7 @@
 """page(config): write the page on which you type a text and see every head decide."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from headscope.command_settings import PageConfig
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, LivePageError, RunError, UserError
-from headscope.live.page import MB, Example, Kind, live_html
+from headscope.live.page import MB, Example, Kind, check_live, live_html
 from headscope.prediction import probabilities
 from headscope.record.schema import label_text
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
@@ -33,6 +35,8 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
     is_pair = run.config.data.text_pair_column is not None
     if config.text_pair is not None and not is_pair:
         raise ConfigError(f"text_pair: expected null for {run.folder}, whose texts are no pairs")
+    with _rejected(run):
+        check_live(run, config.dtype, config.max_mb)  # before examples are chosen
     examples: list[Example] = []
     if config.examples:
         try:
@@ -42,15 +46,21 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
             show_line(console, f"no examples: {error}")
     if not parts and examples:
         parts = tuple(examples[0].parts)
-    try:
-        with Bar(console, "writing the page"):
-            content = live_html(run, parts, config.dtype, config.max_mb, examples)
-    except LivePageError as error:
-        raise RunError(f"run={run.folder}: cannot run inside a page: {error}") from None
+    with Bar(console, "writing the page"), _rejected(run):
+        content = live_html(run, parts, config.dtype, config.max_mb, examples)
     path = Path(config.output)
     write_page(path, content)
     show_line(console, f"page:       {path} ({len(content) / MB:.1f} MB, {config.dtype})")
     return path
+
+
+@contextmanager
+def _rejected(run: Run) -> Iterator[None]:
+    """Name the run in what is said of a network that the page cannot run."""
+    try:
+        yield
+    except LivePageError as error:
+        raise RunError(f"run={run.folder}: cannot run inside a page: {error}") from None
 
 
 def choose_examples(run: Run, data: TextDataModule, count: int) -> list[Example]:

@@ -7,7 +7,7 @@ positions.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -122,7 +122,8 @@ def study_plan(
     """Plan a study: as many of the samples as the budget of sets allows, at least the first."""
     first = samples[0]
     A = sum(layer.num_heads for layer in headed_layers(model).values())
-    texts = _affordable(model, samples, A)
+    samples = _affordable(model, samples, A)
+    texts = list(chain.from_iterable(samples))
     N = _count(texts)
     passes = passes_allowed(model, texts)
     if N < MIN_TEXTS or passes < MIN_PASSES:
@@ -143,14 +144,13 @@ def study_plan(
 
 def _affordable(
     model: nn.Module, samples: Sequence[Sequence[Batch]], num_heads: int
-) -> list[Batch]:
-    texts = list(samples[0])
+) -> Sequence[Sequence[Batch]]:
     passes = 5 * num_heads + 4  # each head alone in three ways, and about two orders for each text
-    for sample in samples[1:]:
-        if passes_allowed(model, [*texts, *sample]) < passes:
-            break
-        texts += sample
-    return texts
+    for count in range(2, len(samples) + 1):
+        texts = list(chain.from_iterable(samples[:count]))
+        if passes_allowed(model, texts) < passes:
+            return samples[: count - 1]
+    return samples
 
 
 def _ablations(shares: Sequence[float]) -> dict[str, Change]:

@@ -33,12 +33,7 @@ BYTE_LEVEL_PROBES = {"letter": "a{}", "digit": "1{}", "sign": "!{}"}
 
 
 def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -> dict[str, Any]:
-    """Return what the page needs to compute what the run computes.
-
-    Raises:
-        LivePageError: for a setting that JavaScript has no code for; the message names it.
-    """
-    _check(run)
+    """Return what the page needs to compute what the run computes; see `check_supported`."""
     config = run.config.model
     state = {name: array.cpu().numpy() for name, array in run.model.state_dict().items()}
     arrays: dict[str, np.ndarray] = {}
@@ -95,7 +90,7 @@ def _network_content(model: TextClassifier, config: ModelConfig) -> dict[str, An
     return own | {"epsilon": block.attention_norm.eps, "activation": activation}
 
 
-def _check(run: "Run") -> None:
+def check_supported(run: "Run") -> None:
     """Raise LivePageError for the first setting that the page has no code for."""
     model = run.config.model
     tokenizer = run.config.tokenizer
@@ -156,9 +151,10 @@ def tokenizer_content(
     tokenizer: Tokenizer, config: TokenizerConfig, max_length: int, is_pretrained: bool = False
 ) -> dict[str, Any]:
     """Return what the page needs to cut a text into the same tokens."""
+    model = json.loads(as_json(tokenizer))["model"]
     content: dict[str, Any] = {
         "kind": config.kind,
-        "special": _special(tokenizer),
+        "special": _special(tokenizer, model),
         "vocabulary": _vocabulary(tokenizer),
         "lowercase": config.lowercase,
         "lower": _lower_cases(),
@@ -169,7 +165,6 @@ def tokenizer_content(
         "hidden": _hidden(),
         "decomposed": _decomposed(),
     }
-    model = json.loads(as_json(tokenizer))["model"]
     if is_pretrained:
         content |= {"kind": "wordpiece", "classes": _bert_classes(), **_bert_form(tokenizer)}
     elif config.kind == "words":
@@ -184,10 +179,9 @@ def tokenizer_content(
     return content
 
 
-def _special(tokenizer: Tokenizer) -> dict[str, int | None]:
+def _special(tokenizer: Tokenizer, model: dict[str, Any]) -> dict[str, int | None]:
     """Return the ids of an unknown token, and of those before and after a text."""
     start, end = tokenizer.encode("").ids
-    model = json.loads(as_json(tokenizer))["model"]
     unknown = model["unk_id"] if "unk_id" in model else tokenizer.token_to_id(model["unk_token"])
     return {"unknown": unknown, "start": start, "end": end}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headscope.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
-from headscope.live.pack import TABLE, live_content
+from headscope.live.pack import TABLE, check_supported, live_content
 from headscope.manifest import DATA, run_id
 from headscope.record.reader import read_index, read_members, split_measures
 from headscope.record.schema import (
@@ -54,8 +54,7 @@ def live_html(
     Raises:
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
     """
-    if (least := _least_mb(run, dtype)) > max_mb:  # before seconds of packing
-        raise LivePageError(f"max_mb: expected about {least:.0f} for this run, got {max_mb:g}")
+    check_live(run, dtype, max_mb)  # before seconds of packing
     recorded = recorded_step(run, _of_heads)
     measures, extra = split_measures(recorded)
     heads = [layer.num_heads for layer in headed_layers(run.model).values()]
@@ -95,6 +94,13 @@ def live_html(
     if (size := len(content) / MB) > max_mb:
         raise LivePageError(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
     return content
+
+
+def check_live(run: "Run", dtype: Dtype, max_mb: float) -> None:
+    """Raise a LivePageError for what the page has no code for, or no room."""
+    check_supported(run)
+    if (least := _least_mb(run, dtype)) > max_mb:
+        raise LivePageError(f"max_mb: expected about {least:.0f} for this run, got {max_mb:g}")
 
 
 def _least_mb(run: "Run", dtype: Dtype) -> float:

@@ -47,9 +47,8 @@ from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE
 
 CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
 MOST_SECONDS = 120.0  # else heads are set to zero alone, and no text is taken apart
-QUICK_SHARES: tuple[float, ...] = (
-    0.2,
-)  # of a text's tokens, for faithfulness; `headscope inspect` takes more
+# Of a text's tokens, for faithfulness; `headscope inspect` takes more.
+QUICK_SHARES: tuple[float, ...] = (0.2,)
 MOST_BYTES = 10 * 2**20  # of all maps on the page of mistakes
 MOST_CHARACTERS = 4_000  # of a text there
 

@@ -151,11 +151,12 @@ class BertForm {
 export class Tokenizer {
   constructor({ vocabulary, lowercase, lower, max_length: limit, kind, ...content }) {
     const { letters, characters, katakana, special } = content;
-    Object.assign(this, { vocabulary, limit, letters, special });
+    Object.assign(this, { vocabulary, limit, special });
     this.lower = new Map(lower.map(([upper, ...written]) => [upper, written.join("")]));
     this.ids = new Map(vocabulary.map((token, id) => [token, id]));
     this.character = new RegExp(`^[${characters}]$`, "u");
     this.katakana = new RegExp(`^[${katakana}]$`, "u");
+    this.letter = new RegExp(`^[${inside(letters)}]$`, "u");
     this.normalForm = content.written
       ? new BertForm(content)
       : new NormalForm(content.decomposed, lowercase ? this.lower : null);
@@ -170,19 +171,7 @@ export class Tokenizer {
     if (SPACE.test(character)) return "space";
     if (this.character.test(character)) return "character";
     if (this.katakana.test(character)) return "katakana";
-    return this.isLetter(character.codePointAt(0)) ? "letter" : "sign";
-  }
-
-  isLetter(code) {
-    const { letters } = this; // first, last, first, last, ...
-    let low = 0;
-    let high = letters.length / 2;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (letters[2 * middle + 1] < code) low = middle + 1;
-      else high = middle;
-    }
-    return low < letters.length / 2 && letters[2 * low] <= code;
+    return this.letter.test(character) ? "letter" : "sign";
   }
 
   wordsOf(characters) {
