@@ -4,7 +4,6 @@ The real libraries run against it unchanged, in a process with the variables of 
 settings once, when they are imported.
 """
 
-import base64
 import hashlib
 import json
 import os
@@ -74,8 +73,6 @@ class HubRequestHandler(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path))
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        if self.command == "POST" and self.answer_upload(path, body):
-            return
         self.fields = parse_qs(query or body)
         try:
             self.answer(path)
@@ -83,35 +80,6 @@ class HubRequestHandler(BaseHTTPRequestHandler):
             self.reply(json.dumps({"error": str(error)}).encode(), error.headers, status=404)
 
     do_HEAD = do_POST = do_CONNECT = do_GET  # noqa: N815
-
-    def answer_upload(self, path: str, body: str) -> bool:
-        """Create a repository, or take a commit, for whoever has a token; tell whether it was that."""
-        if path == "/api/validate-yaml":  # of README.md
-            self.reply_json({"errors": [], "warnings": []})
-            return True
-        match = re.fullmatch(rf"/api/models{self.repository}/(preupload|commit)/main", path)
-        if path != "/api/repos/create" and match is None:
-            return False
-        if "Authorization" not in self.headers:
-            self.reply(b'{"error": "Unauthorized"}', {}, status=401)
-        elif match is None:
-            self.reply_json({"url": f"{self.server.url}/me/{json.loads(body)['name']}"})
-        elif match[2] == "preupload":
-            files = [
-                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for file in json.loads(body)["files"]
-            ]
-            self.reply_json({"files": files})
-        else:
-            entries = [json.loads(line) for line in body.splitlines()]
-            self.server.uploads[match["repository"]] = {
-                entry["value"]["path"]: base64.b64decode(entry["value"]["content"])
-                for entry in entries
-                if entry["key"] == "file"
-            }
-            commit = f"{self.server.url}/{match['repository']}/commit/{'1' * 40}"
-            self.reply_json({"commitUrl": commit, "commitOid": "1" * 40, "success": True})
-        return True
 
     def answer(self, path: str) -> None:
         """Hand the request to its route. What a proxy is asked is a whole address, which no route matches."""
@@ -186,7 +154,6 @@ class HubServer(ThreadingHTTPServer):
             }
         super().__init__(("127.0.0.1", 0), HubRequestHandler)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.uploads: dict[str, dict[str, bytes]] = {}
         self.requests: list[tuple[str, str]] = []
 
     def __enter__(self) -> Self:

@@ -63,7 +63,6 @@ def test_every_command_has_its_configuration(name: str) -> None:
         "export": ["run=.", "output=nowhere"],
         "page": ["run=."],
         "labels": ["run=."],
-        "push": ["run=.", "to=somebody/name"],
     }
     check(composed(name, words.get(name, [])))
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()

@@ -11,7 +11,6 @@ from pydantic.dataclasses import dataclass
 
 from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig
 from headscope.errors import ConfigError, existing_runs
-from headscope.hub import is_on_hub, is_repository
 from headscope.validation import (
     MOST,
     STRICT,
@@ -58,9 +57,7 @@ def _output_fault(output: str, overwrite: bool) -> Iterator[str]:
 
 
 def _run_fault(run: str) -> Iterator[str]:
-    if is_on_hub(run) and not is_repository(run):
-        yield message("run", "hub:user/name", run)
-    elif not is_on_hub(run) and not Path(run).is_dir():
+    if not Path(run).is_dir():
         yield message("run", "a run folder", run, existing_runs(run))
 
 
@@ -214,24 +211,6 @@ class ExportConfig(Settings):
 
 
 @dataclass(config=STRICT)
-class PushConfig(Settings):
-    """Send a finished run to the Hugging Face Hub, with a model card."""
-
-    run: str = Field(description="run folder")
-    to: str = Field(description="repository, user/name; created if it does not exist")
-    private: bool = Field(default=False, description="create it as a private repository")
-
-    def conflicts(self) -> Conflicts:
-        """Yield a name that no repository has."""
-        if not is_repository(self.to):
-            yield "to", "user/name, of letters, digits, - _ and ."
-
-    def absent(self) -> Iterator[str]:
-        """Yield a message for a run folder that does not exist."""
-        yield from _run_fault(self.run)
-
-
-@dataclass(config=STRICT)
 class LabelsConfig(Settings):
     """Find training texts whose label is probably wrong."""
 
@@ -294,8 +273,7 @@ class InspectConfig(Settings):
     )
     output: str | None = Field(
         default=None,
-        description="HTML file; null: in the run folder's inspect/ (of hub:user/name in "
-        "outputs/hub/user/name/inspect/), with model in outputs/inspect/",
+        description="HTML file; null: in the run folder's inspect/, with model in outputs/inspect/",
     )
     overwrite: bool = Field(default=False, description="replace the output if it exists")
     accelerator: Accelerator = Field(default="auto", description="where to compute")

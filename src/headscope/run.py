@@ -25,7 +25,6 @@ from headscope.errors import LivePageError, RunError, listed
 from headscope.files import reading
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
-from headscope.hub import PREFIX, is_on_hub, local_folder
 from headscope.manifest import check_manifest, note_edits
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
@@ -94,7 +93,6 @@ class Run:
         temperature: divides the logits before they become probabilities.
         evidence: the known n-grams.
         familiarity: tells texts unlike those of training; None in older runs.
-        source: as it was named: the folder, or hub:user/name.
     """
 
     folder: Path
@@ -106,23 +104,15 @@ class Run:
     temperature: float = 1.0
     evidence: EvidenceVocabulary | None = None
     familiarity: Familiarity | None = None
-    source: str = ""
 
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
         return f"Run({str(self.folder)!r}, classes: {listed(self.labels)})"
 
     @property
-    def own_folder(self) -> Path:
-        """Where commands keep what they make of it; the cache of the Hub stays as it is."""
-        if is_on_hub(self.source):
-            return Path("outputs", "hub", self.source.removeprefix(PREFIX))
-        return self.folder
-
-    @property
     def is_writable(self) -> bool:
-        """Whether that folder can be written, or made."""
-        return is_on_hub(self.source) or os.access(self.folder, os.W_OK)
+        """Whether commands can keep in its folder what they make of it."""
+        return os.access(self.folder, os.W_OK)
 
     @property
     def device(self) -> torch.device:
@@ -257,7 +247,7 @@ class Run:
 
 
 def load_run(folder: str | Path, allow_code: bool = False) -> Run:
-    """Load a run folder's model, or that of "hub:user/name", in eval mode and on the CPU.
+    """Load a run folder's model in eval mode and on the CPU.
 
     The modules that its settings name, such as model.attention=my_package.MyAttention, are imported
     with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
@@ -266,8 +256,7 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
         RunError: if a file is missing, damaged or another run's, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
-    source = str(folder)
-    folder = local_folder(folder)
+    folder = Path(folder)
     config = load_config(folder, allow_code)
     needed = [TOKENIZER, LABELS, WEIGHTS]
     needed += [ENCODER] * bool(config.model.path) + [EVIDENCE] * bool(config.model.evidence)
@@ -287,5 +276,5 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     objective = load_objective(folder, config, labels)
     temperature = load_temperature(folder)
     note_edits(folder, manifest, labels, objective, temperature)
-    more = (objective, temperature, evidence, load_familiarity(folder, tokenizer), source)
+    more = (objective, temperature, evidence, load_familiarity(folder, tokenizer))
     return Run(folder, config, tokenizer, labels, model, *more)

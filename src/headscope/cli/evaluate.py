@@ -70,7 +70,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         **found.content(run.labels),
         "calibration": calibration.content() if calibration else None,
     }
-    kept = _free_name(run.own_folder / "evaluations" / f"{name}.json", content["path"])
+    kept = _free_name(run.folder / "evaluations" / f"{name}.json", content["path"])
     try:
         save_json(kept, content)
     except OSError as error:

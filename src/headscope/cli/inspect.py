@@ -93,7 +93,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
             run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
         )
     effects = recorded_step(run, KNOWN.intersection)
-    folder = run.own_folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     place = folder if run.is_writable else Path(f"{run.folder.name}_{folder.name}")
     path = Path(config.output or f"{place}.html")
     model = run.config.model
@@ -114,7 +114,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         _record_text(run, folder, probe, output, view.numbers, effects)
     _print_text(console, output, view.numbers)
     show_line(console, f"page:       {path}{kind}")
-    print_next(console, run.own_folder, "")
+    print_next(console, run.folder, "")
     return path
 
 
@@ -202,13 +202,13 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
         special = special_tokens(run.tokenizer)
         temperature = run.temperature
         found = study(run.model, samples, special, BINS, run.objective, bar.update, temperature)
-    path = run.own_folder / HEADS
+    path = run.folder / HEADS
     print_effects(console, found)
     with _noted("this study"):
         save_json(path, _content(found))
         also = ", and in the record of the run" if _record_study(run, data, found) else ""
         show_line(console, f"kept in:    {path}{also}")
-    print_next(console, run.own_folder)
+    print_next(console, run.folder)
     return path
 
 
@@ -220,24 +220,24 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
     step = _best_step(run)
     inspection = run.config.inspection
     try:
-        index = own_index(run.own_folder)
+        index = own_index(run.folder)
         probes = [_probe_of(text, run) for text in index.texts]
         recorder = HeadRecorder(
-            run.own_folder, index.texts, index.classes, index.budget, notes=index.notes
+            run.folder, index.texts, index.classes, index.budget, notes=index.notes
         )
     except RecordError:
-        (run.own_folder / FOLDER / INDEX).unlink(missing_ok=True)
+        (run.folder / FOLDER / INDEX).unlink(missing_ok=True)
         probes = choose_probes(data, inspection, run.model, run.objective)
         if not probes:
             return False
         notes = {"dropout": "off"}
-        recorder = new_recorder(run.own_folder, probes, run.labels, inspection, notes)
+        recorder = new_recorder(run.folder, probes, run.labels, inspection, notes)
         outputs = [
             run_probe(run.model, probe, run.labels, run.objective, run.temperature)
             for probe in probes
         ]
         recorder.write(step, head_report(outputs, study.numbers))
-        write_marker(run.own_folder)
+        write_marker(run.folder)
     return record_study(recorder, step, study, run.model, probes, run.objective, run.temperature)
 
 
@@ -254,7 +254,7 @@ def _best_step(run: Run) -> int:
         if (step := read_metric(run.folder, fact)) is not None:
             return int(step)
     try:
-        return read_index(run.own_folder / FOLDER).steps[-1].step
+        return read_index(run.folder / FOLDER).steps[-1].step
     except (RecordError, IndexError):
         return 0
 

@@ -74,7 +74,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, given.select(rows), run.labels)
         found = suspects(given, run.labels, shares)
-        folder = run.own_folder if run.is_writable else Path()  # else the current directory
+        folder = run.folder if run.is_writable else Path()  # else the current directory
         path = config.output or str(folder / "labels.csv")
         with row_writer(path, (*texts_among(given.column_names), *COLUMNS)) as write:
             for row in found.values():

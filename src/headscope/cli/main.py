@@ -22,7 +22,6 @@ from headscope.command_settings import (
     LabelsConfig,
     PageConfig,
     PredictConfig,
-    PushConfig,
     TraceConfig,
     TuneConfig,
     VerifyConfig,
@@ -98,11 +97,6 @@ COMMANDS = {
         "headscope.cli.export:export",
         ExportConfig,
         "Write a run as ONNX, which needs no torch, or a tuned checkpoint for `transformers`.",
-    ),
-    "push": Command(
-        "headscope.cli.push:push",
-        PushConfig,
-        "Send a run to the Hugging Face Hub, from where run=hub:user/name loads it.",
     ),
 }
 

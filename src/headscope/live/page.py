@@ -59,7 +59,7 @@ def live_html(
     measures, extra = split_measures(recorded)
     heads = [layer.num_heads for layer in headed_layers(run.model).values()]
     width = run.model.head.in_features
-    name = Path(run.source).name
+    name = run.folder.resolve().name
     notes = {
         "run": name,
         "model": f"heads of each layer: {', '.join(map(str, heads))}; width {width}",
@@ -117,13 +117,13 @@ def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str
     A record that is there and cannot be read, or is another run's, is a note.
     """
     try:
-        index = own_index(run.own_folder)
+        index = own_index(run.folder)
         check = MemberCheck(index.heads, len(run.labels)).check
         for step in index.steps:
             if step.step == index.kept:
-                return read_members(run.own_folder / FOLDER / step.file, choose, check)
+                return read_members(run.folder / FOLDER / step.file, choose, check)
     except RecordError as error:
-        if (run.own_folder / FOLDER).is_dir():
+        if (run.folder / FOLDER).is_dir():
             warn(f"run={run.folder}: heads/{error}; what it has of the heads is left out")
     return {}
 
