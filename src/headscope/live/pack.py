@@ -11,15 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
-from torch import nn
+from tokenizers import Tokenizer, normalizers
 
-from headscope.config import ModelConfig, TokenizerConfig
+from headscope.config import TokenizerConfig
 from headscope.data.tokenizer import CHARACTERS, KATAKANA, as_json, is_hidden
 from headscope.errors import LivePageError
-from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import PostNormBlock, PostNormEncoder
 
 if TYPE_CHECKING:
     from headscope.run import Run
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
 # Code points that may be letters: in no other plane has Unicode any. Surrogates are none.
 CODES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
-PRIVATE = range(0xF0000, 0x110000)
 # What stands beside a character in GPT-2's expression for words: a letter, a digit, a sign.
 BYTE_LEVEL_PROBES = {"letter": "a{}", "digit": "1{}", "sign": "!{}"}
 
@@ -60,34 +56,16 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         "thresholds": thresholds,
         "width": run.model.head.in_features,
         "layers": len(run.model.encoder.blocks),
-        **_network_content(run.model, config),
+        "heads": config.num_heads,
+        "key_heads": config.num_kv_heads or config.num_heads,
+        "rotary": config.positions == "rotary",
         "window": config.window,
         "tokenizer": tokenizer_content(
-            run.tokenizer,
-            run.config.tokenizer,
-            run.config.data.max_length,
-            config.path is not None,
+            run.tokenizer, run.config.tokenizer, run.config.data.max_length
         ),
         "arrays": places,
         **blob,
     }
-
-
-def _network_content(model: TextClassifier, config: ModelConfig) -> dict[str, Any]:
-    """Return in what the network of a checkpoint differs from one from scratch."""
-    if not isinstance(model.encoder, PostNormEncoder):
-        heads = config.num_heads
-        own = {"heads": heads, "key_heads": config.num_kv_heads or heads}
-        rotary = config.positions == "rotary"
-        return own | {"rotary": rotary, "post_norm": False, "epsilon": 1e-5, "activation": "gelu"}
-    block = model.encoder.blocks[0]
-    assert isinstance(block, PostNormBlock)
-    heads = block.attention.num_heads
-    activation = "relu"
-    if isinstance(block.feedforward[1], nn.GELU):
-        activation = "gelu" if block.feedforward[1].approximate == "none" else "gelu_new"
-    own = {"heads": heads, "key_heads": heads, "rotary": False, "post_norm": True}
-    return own | {"epsilon": block.attention_norm.eps, "activation": activation}
 
 
 def check_supported(run: "Run") -> None:
@@ -95,25 +73,17 @@ def check_supported(run: "Run") -> None:
     model = run.config.model
     tokenizer = run.config.tokenizer
     able: dict[str, tuple[object, tuple[object, ...]]] = {
+        "model.path": (model.path, (None,)),
         "model.attention": (model.attention, ("multi_head",)),
         "model.pooling": (model.pooling, ("first",)),
         "model.causal": (model.causal, (False,)),
+        "tokenizer.segmenter": (tokenizer.segmenter, (None,)),
+        "tokenizer.kind": (tokenizer.kind, ("words", "bpe")),
     }
-    if model.path is None:
-        able["tokenizer.segmenter"] = (tokenizer.segmenter, (None,))
-        able["tokenizer.kind"] = (tokenizer.kind, ("words", "bpe", "wordpiece", "unigram"))
     for key, (value, known) in able.items():
         if value not in known:
             expected = " or ".join("null" if each is None else str(each) for each in known)
             raise LivePageError(f"{key}: expected {expected}, got {value}")
-    if model.path is not None:
-        content = json.loads(as_json(run.tokenizer))
-        parts = [(content[part] or {}).get("type") for part in ("model", "normalizer")]
-        if parts != ["WordPiece", "BertNormalizer"]:
-            got = " and ".join(map(str, parts))
-            raise LivePageError(
-                f"model.path: expected a checkpoint with BERT's tokenizer, got {got}"
-            )
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -148,13 +118,17 @@ def _lower_cases() -> list[str]:
 
 
 def tokenizer_content(
-    tokenizer: Tokenizer, config: TokenizerConfig, max_length: int, is_pretrained: bool = False
+    tokenizer: Tokenizer, config: TokenizerConfig, max_length: int
 ) -> dict[str, Any]:
     """Return what the page needs to cut a text into the same tokens."""
+    start, end = tokenizer.encode("").ids
     model = json.loads(as_json(tokenizer))["model"]
     content: dict[str, Any] = {
-        "kind": config.kind,
-        "special": _special(tokenizer, model),
+        "special": {
+            "unknown": tokenizer.token_to_id(model["unk_token"]),
+            "start": start,
+            "end": end,
+        },
         "vocabulary": _vocabulary(tokenizer),
         "lowercase": config.lowercase,
         "lower": _lower_cases(),
@@ -165,42 +139,12 @@ def tokenizer_content(
         "hidden": _hidden(),
         "decomposed": _decomposed(),
     }
-    if is_pretrained:
-        content |= {"kind": "wordpiece", "classes": _bert_classes(), **_bert_form(tokenizer)}
-    elif config.kind == "words":
-        content["letters"] = character_classes(tokenizer, {"letter": "a{}"})["letter"]
-    elif config.kind == "bpe":
+    if config.kind == "bpe":
         content["merges"] = [" ".join(pair) for pair in model["merges"]]
         content["classes"] = character_classes(tokenizer, BYTE_LEVEL_PROBES)
-    elif config.kind == "wordpiece":
-        content["classes"] = _bert_classes()
     else:
-        content["scores"] = [score for _, score in model["vocab"]]
+        content["letters"] = character_classes(tokenizer, {"letter": "a{}"})["letter"]
     return content
-
-
-def _special(tokenizer: Tokenizer, model: dict[str, Any]) -> dict[str, int | None]:
-    """Return the ids of an unknown token, and of those before and after a text."""
-    start, end = tokenizer.encode("").ids
-    unknown = model["unk_id"] if "unk_id" in model else tokenizer.token_to_id(model["unk_token"])
-    return {"unknown": unknown, "start": start, "end": end}
-
-
-def _bert_form(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return what BERT's normalizer writes for a character, and whether it strips accents.
-
-    Characters that it drops or sets apart are known by their class; Hangul is spelled by rule.
-    """
-    normalizer = tokenizer.normalizer
-    kept = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
-    written = []
-    for character in map(chr, CODES):
-        form = normalizer.normalize_str(character)
-        is_stripped = form == "" and kept.normalize_str(character) != ""
-        is_changed = form.strip() not in ("", character)
-        if is_stripped or (is_changed and not "\uac00" <= character <= "\ud7a3"):
-            written.append(character + form.strip())
-    return {"written": written, "strips": normalizer.normalize_str("\uac00") != "\uac00"}
 
 
 def character_classes(tokenizer: Tokenizer, probes: dict[str, str]) -> dict[str, list[int]]:
@@ -239,21 +183,6 @@ def _decomposed() -> list[int]:
     """Return the code points that the tokenizer's NFKD changes: a browser's may be newer."""
     normalizer = normalizers.NFKD()
     return _ranges([code for code in CODES if normalizer.normalize_str(chr(code)) != chr(code)])
-
-
-@cache
-def _bert_classes() -> dict[str, list[int]]:
-    """Return the code points that BERT drops, cuts at, and makes words of their own."""
-    clean = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
-    cut = pre_tokenizers.BertPreTokenizer()
-    classes: dict[str, list[int]] = {"dropped": [], "space": [], "apart": []}
-    for code in [*CODES, *PRIVATE]:
-        pieces = [piece for piece, _ in cut.pre_tokenize_str(clean.normalize_str(f"a{chr(code)}a"))]
-        if pieces == ["aa"]:
-            classes["dropped"].append(code)
-        elif len(pieces) > 1:
-            classes["space" if len(pieces) == 2 else "apart"].append(code)
-    return {name: _ranges(codes) for name, codes in classes.items()}
 
 
 def _ranges(codes: list[int]) -> list[int]:

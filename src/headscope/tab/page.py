@@ -24,7 +24,7 @@ STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
 # The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
 POLICY = (
-    "default-src 'none'; script-src '{script}'{wasm}; style-src '{style}'; "
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; "
     "base-uri 'none'; form-action 'none'"
 )
 TEMPLATE = """<!DOCTYPE html>
@@ -91,8 +91,7 @@ def live_page(
     """Return the page in which the network runs on whatever its reader types.
 
     Content: `numbers` of the run's heads as the tab fetches them, `network` as live/pack.py packs
-    it, and `live`, what the text box needs. A browser that cannot run it shows the texts. The
-    policy allows wasm too, nothing else.
+    it, and `live`, what the text box needs. A browser that cannot run it shows the texts.
     """
     shown = {"index": {**index, "texts": _index_of(texts)}, "texts": list(map(_content, texts))}
     return _document(title, shown | content, "live")
@@ -103,11 +102,10 @@ def _document(title: str, content: dict[str, Any], entry: str) -> str:
     title = encodable(title)
     script = f"{bundled(f'{entry}.js')}modules.{entry}.render();\n"
     style = (STATIC / "heads.css").read_text("utf-8")
-    wasm = " 'wasm-unsafe-eval'" if entry == "live" else ""
     if entry == "live":
         style += (LIVE / "live.css").read_text("utf-8")
     return TEMPLATE.format(
-        policy=POLICY.format(script=content_hash(script), style=content_hash(style), wasm=wasm),
+        policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
         title=html.escape(title),
         style=style,
         data=inert_json({"title": title} | content),

@@ -2,12 +2,10 @@
    split of its logits of heads/contributions.py. */
 
 import { Evidence } from "./evidence.js";
-import { ACTIVATIONS, attentionRow, layerNorm, linearRows, rotate } from "./functional.js";
-import { Kernel } from "./kernel.js";
+import { attentionRow, gelu, layerNorm, linearRows, rotate } from "./functional.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a product between two pauses
-const MATRIX = /^encoder\.blocks\..*(proj|feedforward).*(weight|bias)$/; // of a linear layer
 const MOST_CLASSES = 32; // whose contributions are split
 const JOIN = " ⏐ ";
 
@@ -63,23 +61,22 @@ export class Classifier {
     const keys = arrays.get("evidence.keys");
     this.evidence =
       keys && new Evidence(keys, arrays.get("evidence.ratio"), this.classes, this.tokenizer);
-    this.kernel = Kernel.open(arrays, (name) => MATRIX.test(name));
     this.squares = Array.from({ length: layers }, (_, layer) => this.squaresOf(layer));
   }
 
-  block(layer, name) {
+  own(layer, name) {
     return this.arrays.get(`encoder.blocks.${layer}.${name}`);
   }
 
   norm(name) {
     const [gamma, beta] = ["weight", "bias"].map((part) => this.arrays.get(`${name}.${part}`));
-    return { gamma, beta, epsilon: this.content.epsilon };
+    return { gamma, beta };
   }
 
   /* W_h^T W_h of each head's output projection, [H, E, E]: lengths of what a value adds. */
   squaresOf(layer) {
     const { heads, width: E, d } = this;
-    const weight = this.block(layer, "attention.out_proj.weight");
+    const weight = this.own(layer, "attention.out_proj.weight");
     const squares = new Float32Array(heads * E * E);
     for (let h = 0; h < heads; h += 1) {
       for (let row = 0; row < d; row += 1) {
@@ -105,12 +102,8 @@ export class Classifier {
     const inner = weight.length / outer;
     const rows = x.length / inner;
     const target = new Float32Array(rows * outer);
-    const kernel = this.kernel?.canRun(weight, inner, outer) ? this.kernel : null;
-    const step = kernel?.rows ?? ROWS;
-    for (let first = 0; first < rows; first += step) {
-      const last = Math.min(rows, first + step);
-      if (kernel) kernel.run(x, weight, bias, inner, outer, target, first, last);
-      else linearRows(x, weight, bias, inner, outer, target, first, last);
+    for (let first = 0; first < rows; first += ROWS) {
+      linearRows(x, weight, bias, inner, outer, target, first, Math.min(rows, first + ROWS));
       yield;
     }
     return target;
@@ -149,20 +142,15 @@ export class Classifier {
       x = x.map((value, at) => value + segment[segments[Math.floor(at / d)] * d + (at % d)]);
     }
     this.addEvidence(x, evidence, arrays.get("embedding.evidence.weight"));
-    const { post_norm: isPostNorm } = this.content;
-    if (isPostNorm) [x] = layerNorm(x, this.norm("embedding.norm"));
     const start = x.slice(0, d);
     const passed = [];
     const found = new Map();
     for (let layer = 0; layer < layers; layer += 1) {
-      const block = isPostNorm ? this.postNormBlock : this.preNormBlock;
-      const result = yield* block.call(this, layer, x, evidence, ablations, found);
+      const result = yield* this.block(layer, x, evidence, ablations, found);
       passed.push(result);
       ({ x } = result);
     }
-    let normed = x.slice(0, d);
-    let sigma = 1;
-    if (!isPostNorm) [normed, sigma] = layerNorm(normed, this.norm("encoder.norm"));
+    const [normed, sigma] = layerNorm(x.slice(0, d), this.norm("encoder.norm"));
     const logits = yield* this.linear(normed, arrays.get("head.weight"), arrays.get("head.bias"));
     const answer = this.answer(logits);
     this.put(found, "probabilities", [this.classes], answer.probabilities);
@@ -182,13 +170,13 @@ export class Classifier {
 
   /* x + attention(norm(x)), then x + feedforward(norm(x)); a read-out has neither residual
      connection nor feed-forward block. */
-  *preNormBlock(layer, x, evidence, ablations, found) {
+  *block(layer, x, evidence, ablations, found) {
     const name = `encoder.blocks.${layer}`;
     const [normed] = layerNorm(x, this.norm(`${name}.attention_norm`));
     const values = normed.slice();
-    this.addEvidence(values, evidence, this.block(layer, "evidence.weight"));
+    this.addEvidence(values, evidence, this.own(layer, "evidence.weight"));
     const attended = yield* this.attend(layer, normed, values, ablations, found);
-    if (!this.block(layer, "feedforward.0.weight")) {
+    if (!this.own(layer, "feedforward.0.weight")) {
       return { ...attended, x: attended.added, feedforward: null };
     }
     const sum = x.map((value, at) => value + attended.added[at]);
@@ -198,23 +186,10 @@ export class Classifier {
     return { ...attended, x: sum.map((value, at) => value + after[at]), feedforward };
   }
 
-  /* norm(x + attention(x)), then norm(x + feedforward(x)), as BERT has it. */
-  *postNormBlock(layer, x, _, ablations, found) {
-    const name = `encoder.blocks.${layer}`;
-    const attended = yield* this.attend(layer, x, x, ablations, found);
-    const sum = x.map((value, at) => value + attended.added[at]);
-    const [between, first] = layerNorm(sum, this.norm(`${name}.attention_norm`));
-    const after = yield* this.feedforward(layer, between);
-    const whole = between.map((value, at) => value + after[at]);
-    const [result, second] = layerNorm(whole, this.norm(`${name}.feedforward_norm`));
-    const feedforward = after.slice(0, this.d);
-    return { ...attended, x: result, feedforward, sigmas: [first, second] };
-  }
-
   *feedforward(layer, x) {
-    const own = (name) => this.block(layer, `feedforward.${name}`);
+    const own = (name) => this.own(layer, `feedforward.${name}`);
     const hidden = yield* this.linear(x, own("0.weight"), own("0.bias"));
-    const activated = hidden.map(ACTIVATIONS[this.content.activation]);
+    const activated = hidden.map(gelu);
     return yield* this.linear(activated, own("2.weight"), own("2.bias"));
   }
 
@@ -226,8 +201,8 @@ export class Classifier {
   *attend(layer, normed, values, ablations, found) {
     const { d, width: E, heads, keyHeads } = this;
     const kv = keyHeads * E;
-    const weight = this.block(layer, "attention.in_proj_weight");
-    const bias = this.block(layer, "attention.in_proj_bias");
+    const weight = this.own(layer, "attention.in_proj_weight");
+    const bias = this.own(layer, "attention.in_proj_bias");
     const some = (x, first, count) => {
       const rows = weight.subarray(first * d, (first + count) * d);
       return this.linear(x, rows, bias.subarray(first, first + count));
@@ -278,7 +253,7 @@ export class Classifier {
     this.put(found, `layer_${layer}/value_norms`, [heads, T], norms);
     const isZero = [];
     for (let h = 0; h < heads; h += 1) isZero.push(ablations.get(`${layer},${h}`) === "zero");
-    const own = (part) => this.block(layer, `attention.out_proj.${part}`);
+    const own = (part) => this.own(layer, `attention.out_proj.${part}`);
     const added = yield* this.linear(outputs, own("weight"), own("bias"));
     return { added, weights, value, isZero };
   }
@@ -320,22 +295,18 @@ export class Classifier {
         return scaled.map((value) => (value - mean) / scale);
       });
     };
-    const isPostNorm = this.content.post_norm;
-    if (!isPostNorm) passNorm("encoder.norm", sigma);
+    passNorm("encoder.norm", sigma);
     const cells = new Float32Array(layers * heads * T * K);
     const feedforward = new Float32Array(layers * K);
     for (let layer = layers - 1; layer >= 0; layer -= 1) {
-      const { weights, value, isZero, feedforward: added, sigmas } = passed[layer];
-      const name = `encoder.blocks.${layer}`;
-      if (isPostNorm) passNorm(`${name}.feedforward_norm`, sigmas[1]);
+      const { weights, value, isZero, feedforward: added } = passed[layer];
       direction.forEach((own, c) => {
         if (added !== null) feedforward[layer * K + c] = product(own, added);
       });
-      if (isPostNorm) passNorm(`${name}.attention_norm`, sigmas[0]);
-      const output = this.block(layer, "attention.out_proj.weight");
+      const output = this.own(layer, "attention.out_proj.weight");
       const kv = keyHeads * E;
       direction.forEach((own, c) => {
-        bias[c] += product(own, this.block(layer, "attention.out_proj.bias"));
+        bias[c] += product(own, this.own(layer, "attention.out_proj.bias"));
       });
       for (let h = 0; h < heads; h += 1) {
         if (isZero[h]) continue;

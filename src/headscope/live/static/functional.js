@@ -1,5 +1,7 @@
 /* The formulas of the network, on rows of numbers: x is [T, I] end to end in a Float32Array. */
 
+const EPSILON = 1e-5; // of a norm
+
 /* x W^T + b: [T, I], [O, I] -> [T, O], from one row on. Four columns at once read a row once. */
 export function linearRows(x, weight, bias, inner, outer, target, first, last) {
   for (let t = first; t < last; t += 1) {
@@ -31,7 +33,7 @@ export function linearRows(x, weight, bias, inner, outer, target, first, last) {
 }
 
 /* gamma (x - mean) / sigma + beta for each row, and the sigma of the first. */
-export function layerNorm(x, { gamma, beta, epsilon }) {
+export function layerNorm(x, { gamma, beta }) {
   const width = gamma.length;
   const result = new Float32Array(x.length);
   let first = 0;
@@ -39,7 +41,7 @@ export function layerNorm(x, { gamma, beta, epsilon }) {
     let [mean, variance] = [0, 0];
     for (let i = 0; i < width; i += 1) mean += x[start + i] / width;
     for (let i = 0; i < width; i += 1) variance += (x[start + i] - mean) ** 2 / width;
-    const sigma = Math.sqrt(variance + epsilon);
+    const sigma = Math.sqrt(variance + EPSILON);
     if (start === 0) first = sigma;
     for (let i = 0; i < width; i += 1) {
       result[start + i] = (gamma[i] * (x[start + i] - mean)) / sigma + beta[i];
@@ -96,9 +98,6 @@ function erf(x) {
   return x >= 0 ? 1 - rest : rest - 1;
 }
 
-const WIDTH = Math.sqrt(2 / Math.PI);
-export const ACTIVATIONS = {
-  gelu: (value) => (value * (1 + erf(value / Math.SQRT2))) / 2,
-  gelu_new: (value) => (value * (1 + Math.tanh(WIDTH * (value + 0.044715 * value ** 3)))) / 2,
-  relu: (value) => Math.max(0, value),
-};
+export function gelu(value) {
+  return (value * (1 + erf(value / Math.SQRT2))) / 2;
+}

@@ -1,18 +1,9 @@
-/* Tokens that are parts of words, as Hugging Face's tokenizers find them. Each class turns the
-   characters of a text's normal form, [character, start, end], into [{ token, start, end }]. */
-
-export const WORD_START = "▁"; // Unigram's sign for a space, also before a text
-const LONGEST_WORD = 100; // characters; WordPiece does not know a longer one
-const UNKNOWN_PENALTY = 10; // below the least likely piece
+/* Tokens that are parts of words, as Hugging Face's tokenizers find them. */
 
 /* The inside of a regular expression's character class: ranges are first, last, first, last ... */
 export function inside(ranges) {
   const escapes = ranges.map((code) => `\\u{${code.toString(16)}}`);
   return escapes.map((escape, at) => (at % 2 ? `-${escape}` : escape)).join("");
-}
-
-function spanOf(characters, token) {
-  return { token, start: characters[0][1], end: characters.at(-1)[2] };
 }
 
 /* GPT-2's signs for the 256 bytes: those that can be printed are themselves. */
@@ -27,7 +18,8 @@ function byteSigns() {
   });
 }
 
-/* Byte pair encoding (Sennrich et al. 2016) of bytes, words cut as GPT-2 does. */
+/* Byte pair encoding (Sennrich et al. 2016) of bytes, words cut as GPT-2 does: turns the characters
+   of a text's normal form, [character, start, end], into [{ token, start, end }]. */
 export class BytePairs {
   constructor({ merges, classes }) {
     const names = ["letter", "digit", "space"];
@@ -58,8 +50,9 @@ export class BytePairs {
       }
       let first = 0;
       for (const token of this.merged(bytes.map(([sign]) => sign))) {
-        found.push(spanOf(bytes.slice(first, first + token.length), token));
+        const start = bytes[first][1];
         first += token.length;
+        found.push({ token, start, end: bytes[first - 1][2] });
       }
     }
     return found;
@@ -89,104 +82,5 @@ export class BytePairs {
     }
     this.known.set(word, parts);
     return parts;
-  }
-}
-
-/* WordPiece (Schuster and Nakajima 2012): the longest piece from the left, as in BERT. */
-export class WordPieces {
-  constructor({ vocabulary, classes }, unknown) {
-    this.pieces = new Set(vocabulary);
-    this.unknown = unknown;
-    const classOf = (name) => new RegExp(`^[${inside(classes[name])}]$`, "u");
-    [this.dropped, this.space, this.apart] = ["dropped", "space", "apart"].map(classOf);
-  }
-
-  tokensOf(characters) {
-    const words = [];
-    let isOpen = false;
-    for (const each of characters) {
-      if (this.dropped.test(each[0])) continue;
-      const isApart = this.apart.test(each[0]);
-      const isSpace = this.space.test(each[0]);
-      if (isOpen && !isApart && !isSpace) words.at(-1).push(each);
-      else if (!isSpace) words.push([each]);
-      isOpen = !isApart && !isSpace;
-    }
-    return words.flatMap((word) => this.piecesOf(word));
-  }
-
-  piecesOf(word) {
-    const whole = [spanOf(word, this.unknown)];
-    if (word.length > LONGEST_WORD) return whole;
-    const found = [];
-    for (let start = 0; start < word.length; ) {
-      let end = word.length;
-      const piece = () =>
-        (start > 0 ? "##" : "") + word.slice(start, end).map(([character]) => character).join("");
-      while (end > start && !this.pieces.has(piece())) end -= 1;
-      if (end === start) return whole;
-      found.push(spanOf(word.slice(start, end), piece()));
-      start = end;
-    }
-    return found;
-  }
-}
-
-/* Unigram (Kudo 2018): the pieces whose product of probabilities is the highest, by Viterbi. */
-export class Unigrams {
-  constructor({ vocabulary, scores }, unknown) {
-    this.scores = new Map(vocabulary.map((piece, id) => [piece, scores[id]]));
-    this.longest = Math.max(...vocabulary.map((piece) => Array.from(piece).length));
-    this.least = Math.min(...scores) - UNKNOWN_PENALTY;
-    this.unknown = unknown;
-  }
-
-  tokensOf(characters) {
-    if (characters.length === 0) return [];
-    const marked = characters.map(([character, start, end]) =>
-      [character === " " ? WORD_START : character, start, end]);
-    if (marked[0][0] !== WORD_START) marked.unshift([WORD_START, marked[0][1], marked[0][2]]);
-    const words = [];
-    let isOpen = false;
-    for (const each of marked) {
-      const isApart = each[0] === "[" || each[0] === "]";
-      if (isOpen && !isApart && each[0] !== WORD_START) words.at(-1).push(each);
-      else words.push([each]);
-      isOpen = !isApart;
-    }
-    return words.flatMap((word) => this.piecesOf(word));
-  }
-
-  piecesOf(word) {
-    const { length } = word;
-    const best = [{ score: 0, start: -1, isKnown: true }]; // of the pieces that end here
-    const offer = (end, score, start, isKnown) => {
-      if (best[end] === undefined || score > best[end].score) best[end] = { score, start, isKnown };
-    };
-    for (let start = 0; start < length; start += 1) {
-      const before = best[start].score;
-      let piece = "";
-      let hasSingle = false;
-      for (let end = start + 1; end <= Math.min(length, start + this.longest); end += 1) {
-        piece += word[end - 1][0];
-        const score = this.scores.get(piece);
-        if (score === undefined) continue;
-        if (end === start + 1) hasSingle = true;
-        offer(end, before + score, start, true);
-      }
-      if (!hasSingle) offer(start + 1, before + this.least, start, false);
-    }
-    const found = [];
-    let wasKnown = true;
-    for (let end = length; end > 0; end = best[end].start) {
-      const { start, isKnown } = best[end];
-      const part = word.slice(start, end);
-      const token = isKnown ? part.map(([character]) => character).join("") : this.unknown;
-      const span = spanOf(part, token);
-      if (isKnown || wasKnown) found.push(span);
-      else found.at(-1).start = span.start; // unknown characters in a row are one token
-      wasKnown = isKnown;
-    }
-    return found.reverse();
   }
 }

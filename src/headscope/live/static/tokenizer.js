@@ -2,9 +2,8 @@
    Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone) or
    subwords. */
 
-import { BytePairs, Unigrams, WORD_START, WordPieces, inside } from "./subwords.js";
+import { BytePairs, inside } from "./subwords.js";
 
-const SUBWORDS = { bpe: BytePairs, wordpiece: WordPieces, unigram: Unigrams };
 const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
 const SPACE = /^[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]$/u;
@@ -128,28 +127,8 @@ function truncated(texts, limit) {
   return texts.map((words, at) => words.slice(0, most[at]));
 }
 
-/* The normal form of BERT's own tokenizer: accents and capitals by a table, each sign alone. */
-class BertForm {
-  constructor({ written, strips }) {
-    this.written = new Map(written.map(([character, ...parts]) => [character, parts.join("")]));
-    this.strips = strips; // accents, and with them Hangul falls into its letters
-  }
-
-  of(text) {
-    let start = 0;
-    return Array.from(text).flatMap((character) => {
-      const end = start + character.length;
-      const isHangul = this.strips && /[\uac00-\ud7a3]/u.test(character);
-      const other = isHangul ? character.normalize("NFD") : this.written.get(character);
-      const parts = Array.from(other ?? character, (each) => [each, start, end]);
-      start = end;
-      return parts;
-    });
-  }
-}
-
 export class Tokenizer {
-  constructor({ vocabulary, lowercase, lower, max_length: limit, kind, ...content }) {
+  constructor({ vocabulary, lowercase, lower, max_length: limit, ...content }) {
     const { letters, characters, katakana, special } = content;
     Object.assign(this, { vocabulary, limit, special });
     this.lower = new Map(lower.map(([upper, ...written]) => [upper, written.join("")]));
@@ -157,13 +136,9 @@ export class Tokenizer {
     this.character = new RegExp(`^[${characters}]$`, "u");
     this.katakana = new RegExp(`^[${katakana}]$`, "u");
     this.letter = new RegExp(`^[${inside(letters)}]$`, "u");
-    this.normalForm = content.written
-      ? new BertForm(content)
-      : new NormalForm(content.decomposed, lowercase ? this.lower : null);
+    this.normalForm = new NormalForm(content.decomposed, lowercase ? this.lower : null);
     this.hidden = new RegExp(`^[${inside(content.hidden)}]$`, "u");
-    const Subwords = SUBWORDS[kind];
-    const unknown = vocabulary[special.unknown];
-    this.subwords = Subwords && new Subwords({ vocabulary, ...content }, unknown);
+    this.subwords = content.merges && new BytePairs(content);
   }
 
   /* What a character joins with: letters with letters, Katakana with Katakana, no other. */
@@ -218,12 +193,9 @@ export class Tokenizer {
     const result = { ids: [start], tokens: [first], pieces: [null], segments: [0], special: [0] };
     texts.forEach((words, at) => {
       const pieces = words.map(({ start, end }) => read[at].slice(start, end));
-      const isStart = ({ token }) => token === WORD_START && this.ids.has(token);
-      const shown = pieces.map((piece, place) =>
-        isStart(words[place]) ? "␣" : visible(piece || words[place].token, this.hidden));
-      const spans = words.map((word) => (isStart(word) ? { ...word, end: word.start } : word));
+      const shown = pieces.map((piece, place) => visible(piece || words[place].token, this.hidden));
       result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? unknown), end);
-      result.tokens.push(...numbered(spans, shown), last);
+      result.tokens.push(...numbered(words, shown), last);
       result.pieces.push(...pieces, null);
       result.segments.push(...words.map(() => at), at);
       result.special.push(result.ids.length - 1);
