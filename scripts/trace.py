@@ -1,4 +1,4 @@
-"""Print attention step by step: `python scripts/trace.py [seq_len=100] [grow=true]`; `--help` lists every key."""
+"""Print attention step by step: `python scripts/trace.py [seq_len=100]`; `--help` lists every key."""
 
 import os
 import sys

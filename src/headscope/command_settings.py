@@ -361,12 +361,10 @@ class VerifyConfig(Settings):
 
 @dataclass(config=STRICT)
 class TraceConfig(Settings):
-    """Print multi-head attention step by step: the shape, the cost and the time of each step."""
+    """Print multi-head attention step by step: shapes, values, cost and time."""
 
-    batch: Count | None = Field(default=None, description="batch size; null: 32, or 1 with grow")
-    seq_len: Count | None = Field(
-        default=None, description="tokens per text; null: 100; with grow one more length"
-    )
+    batch: Count = Field(default=32, description="batch size")
+    seq_len: Count = Field(default=100, description="tokens per text")
     d_model: Count = Field(default=768, description="width of the model")
     num_heads: Count | None = Field(
         default=None, description="attention heads, must divide d_model; null: 8, 4, 2 or 1"
@@ -377,33 +375,13 @@ class TraceConfig(Settings):
     repeats: Count = Field(
         default=5, description="timed passes after one for warm-up; the median counts"
     )
-    grow: bool = Field(
-        default=False, description="show how cost and time of each step grow with length"
-    )
-    lengths: Annotated[list[Count], Field(min_length=2)] = Field(
-        default=[128, 256, 512, 1024, 2048],
-        description="lengths for grow, rising",
-    )
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Return batch, seq_len, d_model and num_heads, as given or by default."""
-        batch = 1 if self.grow else 32
-        return {
-            "batch": batch if self.batch is None else self.batch,
-            "seq_len": 100 if self.seq_len is None else self.seq_len,
-            "num_heads": self.num_heads or math.gcd(8, self.d_model),
-            "d_model": self.d_model,
-        }
-
-    @property
-    def all_lengths(self) -> list[int]:
-        """Return the lengths for grow, with seq_len if it is given."""
-        return sorted({*self.lengths, *([] if self.seq_len is None else [self.seq_len])})
+    def heads(self) -> int:
+        """Return num_heads, or by default the largest of 8, 4, 2 and 1 that divides d_model."""
+        return self.num_heads or math.gcd(8, self.d_model)
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
-        if self.d_model % self.sizes["num_heads"]:
+        if self.d_model % self.heads:
             yield "num_heads", f"a divisor of d_model={self.d_model}"
-        if self.lengths != sorted(set(self.lengths)):
-            yield "lengths", "rising numbers"

@@ -12,7 +12,7 @@ from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention, PaperAttention
 from headscope.command_settings import TraceConfig
 from headscope.proof.copy_weights import copy_weights
-from headscope.proof.trace import STEPS, computation, count, trace, trace_attention
+from headscope.proof.trace import STEPS, computation, count, trace, trace_attention, values
 
 B, T, H, E = 2, 5, 3, 7  # primes, so that no shape can be mistaken for another
 D = H * E
@@ -26,20 +26,29 @@ def made(bias: bool = True, H: int = H, E: int = E) -> tuple[PackedAttention, Te
 
 def test_every_shape_is_the_one_that_the_formula_asks_for() -> None:
     rows = trace(*made(), HIDDEN)
-    token, part, square = (B, T, D), (B, T, E), (B, T, T)
-    assert {row.step.name: (row.tensors, row.shape, row.head) for row in rows} == {
-        "project to Q, K, V": (1, (B, T, 3 * D), part),
-        "cut into Q, K, V": (3, token, part),
-        "split into heads": (3, (B, H, T, E), part),
-        "scores": (1, (B, H, T, T), square),
-        "scale": (1, (B, H, T, T), square),
-        "mask": (1, (B, H, T, T), square),
-        "softmax": (1, (B, H, T, T), square),
-        "weighted sum": (1, (B, H, T, E), part),
-        "concatenate heads": (1, token, part),
-        "output projection": (1, token, part),
+    token, square = (B, T, D), (B, H, T, T)
+    assert {row.step.name: (row.tensors, row.shape) for row in rows} == {
+        "project to Q, K, V": (1, (B, T, 3 * D)),
+        "cut into Q, K, V": (3, token),
+        "split into heads": (3, (B, H, T, E)),
+        "scores": (1, square),
+        "scale": (1, square),
+        "mask": (1, square),
+        "softmax": (1, square),
+        "weighted sum": (1, (B, H, T, E)),
+        "concatenate heads": (1, token),
+        "output projection": (1, token),
     }
     assert all(row.seconds > 0 for row in rows)
+
+
+def test_the_values_are_those_of_the_first_token_in_the_first_head() -> None:
+    layer, X = made()
+    found = {row.step.name: row.values for row in trace(layer, X.flip(0), HIDDEN.flip(0))}
+    maps = layer(X, X, X, HIDDEN[:, None])[1][1, 0, 0].tolist()  # the last two keys are padding
+    assert found["softmax"] == f"{maps[0]:.2f} {maps[1]:.2f} {maps[2]:.2f} ... 0.00"
+    assert found["mask"].endswith("... -inf")
+    assert values(torch.tensor([[[1.0, 2.0]]])) == "1.00 2.00"
 
 
 def test_a_heads_part_is_what_the_papers_matrices_of_one_head_give() -> None:
@@ -95,13 +104,12 @@ def shown(width: int = 200, **options: object) -> str:
     return written.getvalue()
 
 
-def test_the_default_table_shows_the_shapes_of_all_heads_and_of_one() -> None:
+def test_the_tables_show_shapes_values_and_costs() -> None:
     printed = shown(110, batch=2)
     assert "B=2, T=100, D=768, H=8, E=96" in printed
-    for cell in ["(2, 100, 2304)", "3 × (768, 96)", "(2, 8, 100, 96)", "(2, 8, 100, 100)", "(2, 100, 100)",
-                 "353,894,400", "15,360,000", "2,362,368", "B·T·3·D·D, O(n·d²)"]:  # fmt: skip
+    for cell in ["(2, 100, 2304)", "3 × (2, 8, 100, 96)", "(2, 8, 100, 100)", "... -inf",
+                 "353,894,400 multiply-adds", "15,360,000", "2,362,368 parameters", "B·T·3·D·D  O(n·d²)"]:  # fmt: skip
         assert cell in printed, cell
-    assert "-inf" in printed[printed.index("small example") :]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +123,3 @@ def test_other_types_and_no_biases(dtype: str, bias: bool, parameters: str) -> N
 
 def test_a_narrow_screen_folds_cells_and_cuts_none() -> None:
     assert "…" not in shown(80, batch=2, seq_len=5)
-
-
-def test_growth_answers_sizes_too() -> None:
-    printed = shown(grow=True, d_model=21, seq_len=9, batch=3, lengths=[4, 8, 16], bias=False)
-    assert "B=3, D=21, H=1, E=21" in printed
-    (scores,) = [line for line in printed.splitlines() if line.strip().startswith("scores")]
-    assert " ".join(scores.split()) == "scores 1.01 k 4.03 k 5.1 k 16.1 k O(n²·d)"
-    assert [f"T={length}" in printed for length in (4, 8, 9, 16)] == [True] * 4

@@ -91,7 +91,7 @@ COMMANDS = {
     "trace": Command(
         "headscope.proof.trace:trace_attention",
         TraceConfig,
-        "Print multi-head attention step by step, or how each step grows with the text.",
+        "Print multi-head attention step by step: shapes, values, cost and time.",
     ),
     "export": Command(
         "headscope.cli.export:export",

@@ -1,4 +1,4 @@
-"""trace_attention(config): self-attention step by step, with shapes, cost and time of each step.
+"""trace_attention(config): self-attention step by step, with shapes, values, cost and time.
 
 `computation` is the textbook's computation, one line for each step; all that is printed is read
 off its tensors. B texts of T tokens, D model width, H heads, E = D / H width of a head; in O(...),
@@ -25,7 +25,6 @@ from headscope.heads.capture import now
 
 PIPE_WIDTH = 110  # columns where the output is a file or a pipe
 MULTIPLY_ADDS = "multiply-adds"
-EXAMPLE = {"B": 1, "T": 3, "D": 4, "H": 2}
 Sizes = dict[str, int]
 
 
@@ -81,19 +80,18 @@ def computation(
 
 
 class Row(NamedTuple):
-    """A step as it was run: how many tensors, their shape, that of one head's part, the time."""
+    """A step as it was run: how many tensors, their shape, values of the first token, the time."""
 
     step: Step
     tensors: int
     shape: tuple[int, ...]
-    head: tuple[int, ...]
+    values: str
     seconds: float
 
 
 @torch.no_grad()
 def trace(layer: PackedAttention, X: Tensor, padding: Tensor, repeats: int = 1) -> list[Row]:
     """Return every step; times are the median of `repeats` passes after a first one."""
-    E = X.shape[-1] // layer.num_heads
     times: list[list[float]] = [[] for _ in STEPS]
     for _ in range(repeats + 1):
         rows = []
@@ -103,11 +101,17 @@ def trace(layer: PackedAttention, X: Tensor, padding: Tensor, repeats: int = 1) 
         ):
             seconds.append(now(X.device) - started)
             output = tensors[0]
-            head = output[:, 0] if output.dim() == 4 else output[..., :E]
-            shapes = (tuple(output.shape), tuple(head.shape))
-            rows.append(Row(step, len(tensors), *shapes, median(seconds[1:] or seconds)))
+            time = median(seconds[1:] or seconds)
+            rows.append(Row(step, len(tensors), tuple(output.shape), values(output), time))
             started = now(X.device)
     return rows
+
+
+def values(tensor: Tensor) -> str:
+    """Return the first numbers and the last of the first text's first token, in its first head."""
+    row = tensor.flatten(0, -2)[0].tolist()
+    ends = [f"{number:.2f}" for number in row[:3]]
+    return " ".join([*ends, "...", f"{row[-1]:.2f}"] if len(row) > 3 else ends)
 
 
 def count(cost: str, sizes: Sizes) -> int:
@@ -116,9 +120,7 @@ def count(cost: str, sizes: Sizes) -> int:
 
 
 def trace_attention(config: TraceConfig, console: Console | None = None) -> None:
-    """Print the steps of multi-head attention at the given sizes and of a small example.
-
-    With `grow`, print instead how work and time of each step grow with the length.
+    """Print the steps of multi-head attention with shapes and values, then what each costs.
 
     Raises:
         ConfigError: if there is no such device, or not enough memory.
@@ -131,36 +133,28 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
         raise ConfigError("device: expected auto or cpu, got cuda; torch finds no CUDA GPU here")
     device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
     dtype: torch.dtype = getattr(torch, config.dtype)
-    B, length, D, H = (config.sizes[key] for key in ("batch", "seq_len", "d_model", "num_heads"))
-    lengths = config.all_lengths if config.grow else [length]
-    all_sizes = [{"B": B, "T": T, "D": D, "H": H, "E": D // H} for T in lengths]
+    B = config.batch
+    T = config.seq_len
+    D = config.d_model
+    sizes = {"B": B, "T": T, "D": D, "H": config.heads, "E": D // config.heads}
     try:
-        inputs = [make_inputs(sizes, config.bias, device, dtype) for sizes in all_sizes]
-        traces = [trace(*each, config.repeats) for each in inputs]
+        layer, X, padding = make_inputs(sizes, config.bias, device, dtype)
+        rows = trace(layer, X, padding, config.repeats)
     except RuntimeError as error:  # of torch's allocator: "not enough memory", "out of memory"
         if "memory" not in str(error):
             raise
         raise ConfigError(
-            f"seq_len: {lengths[-1]} tokens in a batch of {B} do not fit into memory; "
+            f"seq_len: {T} tokens in a batch of {B} do not fit into memory; "
             f"take fewer ({str(error).splitlines()[0]})"
         ) from error
-    lines = [
-        f"{config.dtype} on {device.type}, torch {torch.__version__}; times are the median of "
-        f"{config.repeats} passes; in O(), n is T and d is D"
-    ]
-    if config.grow:
-        tables = [_growth_table(traces, all_sizes)]
-        lines.append(
-            "with twice the tokens: projections twice the work, scores, softmax and weighted sum "
-            "four times"
-        )
-    else:
-        example = make_inputs(EXAMPLE, config.bias, torch.device("cpu"), torch.float32)
-        tables = [_step_table(inputs[0][0], traces[0], all_sizes[0]), _example_table(*example)]
-    for table in tables:
-        console.print(table)
-    for line in lines:
-        console.print(line, highlight=False, markup=False)
+    parameters = sum(parameter.numel() for parameter in layer.parameters())
+    console.print(_step_table(X, rows, sizes))
+    console.print(_cost_table(rows, sizes))
+    line = (
+        f"{parameters:,} parameters, {config.dtype} on {device.type}, torch {torch.__version__}; "
+        f"times are the median of {config.repeats} passes; in O(), n is T and d is D"
+    )
+    console.print(line, highlight=False, markup=False)
 
 
 def make_inputs(
@@ -184,94 +178,31 @@ def _table(title: str, *headings: str, left: int) -> Table:
     return table
 
 
-def _step_table(layer: PackedAttention, rows: list[Row], sizes: Sizes) -> Table:
-    D = sizes["D"]
-    E = sizes["E"]
+def _step_table(X: Tensor, rows: list[Row], sizes: Sizes) -> Table:
     title = "self-attention, " + ", ".join(f"{letter}={size}" for letter, size in sizes.items())
-    headings = ("step\nformula", "weights\nof one head", "all heads\none head", "count", "time")
-    table = _table(title, *headings, left=3)
-    table.add_row("input\nX", "", str((sizes["B"], sizes["T"], D)))
-    weights = {
-        "project to Q, K, V": f"({D}, {3 * D})\n3 × ({D}, {E})",
-        "output projection": f"({D}, {D})\n({E}, {D})",
-    }
-    for step, tensors, shape, head, seconds in rows:
-        times = f"{tensors} × " if tensors > 1 else ""
-        shapes = f"{times}{shape}"
-        if step is STEPS[0]:
-            shapes += f"\n3 × {head}"
-        elif step is not STEPS[-1]:
-            shapes += f"\n{times}{head}"
-        amount = f"{step.unit}\n0"
-        if step.cost != "0":
-            amount = f"{count(step.cost, sizes):,} {step.unit}\n{step.cost}"
-        name = f"{step.name}\n{step.formula}"
-        amount = f"{amount}, {step.order}"
-        table.add_row(name, weights.get(step.name, ""), shapes, amount, _time(seconds))
-    parameters = sum(parameter.numel() for parameter in layer.parameters())
-    total = sum(count(step.cost, sizes) for step in STEPS if step.unit == MULTIPLY_ADDS)
+    table = _table(title, "step", "formula", "shape", "first token, first head", left=4)
+    table.add_row("input", "X", str(tuple(X.shape)), values(X))
+    for row in rows:
+        times = f"{row.tensors} × " if row.tensors > 1 else ""
+        table.add_row(row.step.name, row.step.formula, f"{times}{row.shape}", row.values)
+    return table
+
+
+def _cost_table(rows: list[Row], sizes: Sizes) -> Table:
+    table = _table("what each step costs", "step", "count", "", "grows", "time", left=1)
+    for step, *_, seconds in rows:
+        amount = step.unit if step.cost == "0" else f"{count(step.cost, sizes):,} {step.unit}"
+        table.add_row(step.name, amount, step.cost.strip("0"), step.order, _time(seconds))
+    total = sum(count(row.step.cost, sizes) for row in rows if row.step.unit == MULTIPLY_ADDS)
+    table.add_section()
     seconds = sum(row.seconds for row in rows)
-    table.add_section()
-    table.add_row(
-        "total", f"{parameters:,}\nparameters", "", f"{total:,} {MULTIPLY_ADDS}", _time(seconds)
-    )
+    table.add_row("total", f"{total:,} {MULTIPLY_ADDS}", "", "", _time(seconds))
     return table
-
-
-def _growth_table(traces: list[list[Row]], all_sizes: list[Sizes]) -> Table:
-    sizes = ", ".join(f"{letter}={all_sizes[0][letter]}" for letter in "BDHE")
-    lengths = [f"T={each['T']}" for each in all_sizes]
-    title = f"{sizes}, count and time for texts of T tokens"
-    table = _table(title, "step", *lengths, "grows", left=1)
-    for column in zip(*traces, strict=True):
-        step = column[0].step
-        cells = [
-            f"{_scaled(float(count(step.cost, each)), COUNTS)}\n{_time(row.seconds)}"
-            for row, each in zip(column, all_sizes, strict=True)
-        ]
-        table.add_row(f"{step.name}\n({step.unit})", *cells, step.order)
-    table.add_section()
-    table.add_row("total time", *(_time(sum(row.seconds for row in rows)) for rows in traces))
-    return table
-
-
-@torch.no_grad()
-def _example_table(layer: PackedAttention, X: Tensor, padding: Tensor) -> Table:
-    """Return every step of a small example with its numbers, heads side by side."""
-    title = "a small example, its last token padding"
-    table = _table(title, "step\nshape", "numbers, heads side by side", left=2)
-    names = ["input", *(step.name for step in STEPS)]
-    for name, tensors in zip(names, [(X,), *computation(layer, X, padding)], strict=True):
-        shape = str(tuple(tensors[0].shape))
-        labels = " "
-        if len(tensors) > 1:
-            shape = f"{len(tensors)} × {shape}"
-            labels = "QKV"
-        table.add_row(f"{name}\n{shape}", "\n".join(map(_numbers, labels, tensors)))
-        table.add_section()
-    return table
-
-
-def _numbers(label: str, tensor: Tensor) -> str:
-    """Return the first text of a tensor, one line for each token."""
-    heads = tensor[0] if tensor.dim() == 4 else tensor  # [H, T, columns], or [1, T, columns]
-    lines = []
-    for token in heads.transpose(0, 1).tolist():
-        parts = ["".join(f"{number:6.2f}" for number in head) for head in token]
-        lines.append(f"{label} {' │'.join(parts)}")
-    return "\n".join(lines)
-
-
-TIMES = {" s": 1.0, " ms": 1e-3, " µs": 1e-6}
-COUNTS = {" G": 1e9, " M": 1e6, " k": 1e3, "": 1.0}
 
 
 def _time(seconds: float) -> str:
-    return _scaled(seconds, TIMES)
-
-
-def _scaled(amount: float, units: dict[str, float]) -> str:
-    """Return three digits and the largest unit that is not above the amount."""
-    fitting = [unit for unit, size in units.items() if amount >= size]
-    unit = fitting[0] if fitting else list(units)[-1]
-    return f"{amount / units[unit]:.3g}{unit}"
+    """Return three digits and the largest unit that is not above the time."""
+    for unit, size in ((" s", 1.0), (" ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g}{unit}"
+    return f"{seconds / 1e-6:.3g} µs"
