@@ -75,10 +75,8 @@ CONFIGURATIONS = {
     "evidence": ("data.path=texts.csv",),
     "pairs": (*PAIRS, "model.pooling=additive"),
     "bert": ("data.path=texts.csv", "data.limit=400", "model=pretrained", "model.path=checkpoint"),
-    "processes": ("data.path=texts.csv", "trainer.devices=2"),
 }
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeiou"]
-BY_DEFAULT = ("evidence", "pairs", "bert")
 
 
 def main() -> None:
@@ -86,7 +84,7 @@ def main() -> None:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     parser.add_argument("base", help="the commit to compare with")
-    parser.add_argument("--only", nargs="+", choices=CONFIGURATIONS, default=BY_DEFAULT)
+    parser.add_argument("--only", nargs="+", choices=CONFIGURATIONS, default=[*CONFIGURATIONS])
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT)
     for library in IMPORTED_ONCE:  # each forked process then starts at once

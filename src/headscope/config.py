@@ -335,13 +335,9 @@ class OptimizerConfig(Settings):
 
 @dataclass(config=STRICT)
 class TrainerConfig(Settings):
-    """How long and on which devices to train."""
+    """How long and where to train."""
 
     accelerator: Accelerator = Field(default="auto", description="where to train")
-    devices: Count = Field(default=1, description="devices per machine; each has a batch per step")
-    num_nodes: Count = Field(
-        default=1, description="machines; above 1 start the command on each by torchrun or srun"
-    )
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
         default="auto", description="auto: bf16-mixed on a GPU that supports it, else 32-true"
     )
@@ -434,8 +430,6 @@ class TrainConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
-        if self.control is not None and self.trainer.devices * self.trainer.num_nodes > 1:
-            yield "control", "null with several devices", "run it again on one: trainer.devices=1"
         if self.data.train_on_validation and self.final is None:
             yield "final", "a finished run with data.train_on_validation=true"
         if self.name is None:

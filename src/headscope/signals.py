@@ -71,15 +71,14 @@ def signals_taken(handler: Handler) -> Iterator[None]:
 
 
 @contextmanager
-def ended_by_signals(is_silent: bool = False) -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Raise `Stopped` within the block at a signal; print its name and exit as a shell does."""
     take_signals(stop)
     try:
         yield
     except (Stopped, KeyboardInterrupt) as stopped:
         with suppress(OSError):  # of a terminal that is closed
-            if not is_silent:
-                print(f"\n{str(stopped) or 'stopped by Ctrl-C'}", file=sys.stderr)
+            print(f"\n{str(stopped) or 'stopped by Ctrl-C'}", file=sys.stderr)
         sys.exit(stopped.code if isinstance(stopped, Stopped) else 130)
     finally:
         take_signals(signal.SIG_DFL)  # one that comes while Python ends has no message

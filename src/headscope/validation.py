@@ -170,6 +170,8 @@ BOUNDS = {
 
 def unknown_key(key: str, schema: Any) -> str:
     """Return the message for a key that does not exist, with the keys that are named nearly so."""
+    if key in ("trainer.devices", "trainer.num_nodes"):
+        return f"{key}: unknown key; start torchrun --nproc-per-node=2 -m headscope train ..."
     similar = similar_keys(key, schema)
     hint = f"did you mean {' or '.join(similar)}? " if similar else ""
     return f"{key}: unknown key; {hint}--help lists all keys"

@@ -31,7 +31,6 @@ from headscope.training.baseline import average_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
 from headscope.training.train import build_trainer, train
-from headscope.validation import check
 from training_runs import Trained, changed, events_of, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -417,13 +416,6 @@ def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -
         assert not query.any()
         assert not key.any()
         assert value.any()
-
-
-def test_a_control_is_refused_on_several_devices() -> None:
-    config = TrainConfig(control="uniform")
-    config.trainer.devices = 2
-    with pytest.raises(ConfigError, match="control: expected null with several devices"):
-        check(config)
 
 
 def _yaml(key: str, value: str) -> Callable[[Path], object]:

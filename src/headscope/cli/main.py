@@ -133,6 +133,8 @@ def run(name: str, words: Sequence[str]) -> int:
     """Do what the words after a command say, and return the exit code."""
     function, schema, _ = COMMANDS[name]
     line = parse(words, schema)
+    if "TORCHELASTIC_RUN_ID" in os.environ and (name != "train" or "--multirun" in line.options):
+        raise ConfigError("torchrun: expected one run of train, no sweep and no other command")
     if "--multirun" in line.options:
         if name != "train":
             raise ConfigError(

@@ -60,8 +60,6 @@ Row = dict[str, str]
 
 def run_sweep(line: compose.CommandLine) -> int:
     """Run a job for every combination of values; return the highest exit code of the jobs."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise ConfigError("-m: expected no torchrun, which starts one run; set trainer.devices")
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
     _check_choices(line)

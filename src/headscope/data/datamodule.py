@@ -112,7 +112,11 @@ class TextDataModule(LightningDataModule):
         return log_count_ratios(evidence, classes, len(self.evidence))
 
     def sampler(self, role: str) -> TokenBudgetSampler:
-        """Return what makes batches of a split for this process; those of train are shuffled."""
+        """Return what makes batches of a split for this process; those of train are shuffled.
+
+        Of a split with fewer batches than processes each takes all: Lightning would not validate
+        without a batch, and every mean stays what it is.
+        """
         rank = 0
         world_size = 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -121,12 +125,15 @@ class TextDataModule(LightningDataModule):
         seed = self.seed if role == "train" else None
         budget = self.config.tokens_per_batch
         sampler = TokenBudgetSampler(self.encoded[role].lengths, budget, seed, rank, world_size)
-        if role == "train" and not len(sampler):
+        num_batches = len(sampler.cuts) - 1
+        if num_batches >= world_size:
+            return sampler
+        if role == "train":
             raise ConfigError(
-                f"trainer.devices: expected at most {len(sampler.cuts) - 1} processes, one a "
-                f"batch, got {world_size}; lower it or data.tokens_per_batch"
+                f"torchrun --nproc-per-node: expected at most {num_batches} processes in all, one "
+                f"a batch, got {world_size}; lower it or data.tokens_per_batch"
             )
-        return sampler
+        return TokenBudgetSampler(self.encoded[role].lengths, budget, seed)
 
     def batches(self, role: str) -> TextBatches:
         """Return the texts of a split, with their labels."""

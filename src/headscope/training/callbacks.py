@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
 from headscope.config import VALIDATION_SCORES
-from headscope.errors import TrainingError, warn
+from headscope.errors import ConfigError, TrainingError, warn
 from headscope.files import write_atomic
 from headscope.run_folder import save_json
 from headscope.signals import Stopped, take_signals
@@ -139,6 +139,12 @@ class ResumeCheckpoint(Checkpoint):
         They may be of another size than they were, or of another number of processes.
         """
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        num_processes = len(checkpoint["random_state"])
+        if not progress["is_last_batch"] and num_processes != trainer.world_size:
+            raise ConfigError(
+                f"torchrun --nproc-per-node: expected {num_processes} processes in all within an "
+                f"epoch of the resumed run, got {trainer.world_size}"
+            )
         if progress["is_last_batch"]:
             num_batches = len(trainer.datamodule.sampler("train"))  # type: ignore[attr-defined]
             more = num_batches - progress["current"]["ready"]

@@ -8,7 +8,6 @@ import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -236,8 +235,8 @@ def changed_splits(folder: Path, digests: Digests) -> list[str]:
 def check_progress(config: TrainConfig, before: TrainConfig, resumed: Path) -> None:
     """Raise a ConfigError for what does not fit the progress of the run.
 
-    That is a length that it has passed, and, within an epoch, batches of another size or another
-    number of processes: which texts are left of the epoch would be unknown.
+    That is a length that it has passed, and, within an epoch, batches of another size: which texts
+    are left of the epoch would be unknown.
     """
     progress = progress_of(resumed)
     for key, count in (("max_epochs", progress.epochs), ("max_steps", progress.steps)):
@@ -249,14 +248,13 @@ def check_progress(config: TrainConfig, before: TrainConfig, resumed: Path) -> N
             )
     if progress.is_epoch_end:
         return
-    for key in ("data.tokens_per_batch", "trainer.devices", "trainer.num_nodes"):
-        new = attrgetter(key)(config)
-        old = attrgetter(key)(before)
-        if new != old:
-            raise ConfigError(
-                f"{key}: expected {old} within an epoch of resume={config.resume}, got {new}; "
-                "leave it out until that epoch is over"
-            )
+    new = config.data.tokens_per_batch
+    old = before.data.tokens_per_batch
+    if new != old:
+        raise ConfigError(
+            f"data.tokens_per_batch: expected {old} within an epoch of resume={config.resume}, "
+            f"got {new}; leave it out until that epoch is over"
+        )
 
 
 def check_weights(resumed: Path, weights: Mapping[str, Any]) -> None:

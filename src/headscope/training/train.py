@@ -27,7 +27,7 @@ from headscope.abstaining import limits_of
 from headscope.config import TrainConfig
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
-from headscope.errors import RunError
+from headscope.errors import ConfigError, RunError
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.manifest import DATA
 from headscope.model.objective import MultiLabel
@@ -66,13 +66,9 @@ from headscope.training.console import errors_once, ignore_broken_pipe, show_fac
 from headscope.training.distributed import (
     all_reduce_max,
     broadcast,
-    check_devices,
     is_rank_zero,
     is_shared,
-    is_worker,
     joined,
-    launch,
-    process_count,
     rank_zero_first,
 )
 from headscope.training.heads import (
@@ -106,24 +102,19 @@ from headscope.training.scores import best_thresholds, calibrate, scores, select
 def train(config: TrainConfig, console: Console | None = None) -> Report | None:
     """Train, keep the best checkpoint by validation loss, test it, and write the run folder.
 
-    A closed standard output, such as that of `| head`, does not end it. With several devices this
-    starts a process for each and waits for them; the report is in the folder, and None is returned.
+    A closed standard output, such as that of `| head`, does not end it. Of several processes that
+    torchrun has started, rank 0 returns the report and the others None.
 
     Raises:
         ConfigError, DataError, RunError, TrainingError: for what you can fix.
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
-    check_devices(config.trainer)
     # config.yaml has what the network is, whatever null will mean.
     config.model.attention_readout = config.model.has_attention_readout
-    if is_worker(config.trainer):
-        with joined(config.trainer):
-            return _train_here(config, console)
-    if process_count(config.trainer) > 1:
-        create_run_folder(config)
-        launch(config)
-        return None
-    return _train_here(config, console)
+    with joined(config.trainer.accelerator):
+        if config.control is not None and is_shared():
+            raise ConfigError("control: expected null under torchrun; run it again in one process")
+        return _train_here(config, console)
 
 
 def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
@@ -192,7 +183,7 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
         "parameters": sum(weight.numel() for weight in module.model.parameters()),
         "precision": str(trainer.precision),
         "device": str(trainer.strategy.root_device),
-        "processes": process_count(config.trainer),
+        "processes": trainer.world_size,
     }
     if logger is not None:
         seconds["inspection (within training)"] = logger.seconds
@@ -345,14 +336,17 @@ def build_trainer(
     strategy: Any = "auto"
     # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.
     environment: Any = LightningEnvironment()
+    devices = num_nodes = 1
     if is_shared():
         environment = TorchElasticEnvironment()
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        num_nodes = dist.get_world_size() // devices
         # No buffer of ours changes.
         strategy = DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True)
     return pl.Trainer(
         accelerator=settings.accelerator,
-        devices=settings.devices,
-        num_nodes=settings.num_nodes,
+        devices=devices,
+        num_nodes=num_nodes,
         strategy=strategy,
         precision=chosen_precision(settings),  # type: ignore[arg-type]
         max_epochs=settings.max_epochs,

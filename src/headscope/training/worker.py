@@ -1,8 +1,7 @@
 """A run in a process of its own: `python -m headscope.training.worker FROZEN.yaml`.
 
 The file holds every setting, checked and resolved by the process that starts it. No command line
-is read here, so a search, and the processes of several devices, train the same. Exit codes are
-those of the command.
+is read here. Exit codes are those of the command.
 """
 
 import os
@@ -18,10 +17,7 @@ def main() -> None:
     """Train what the file says, and exit."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in `headscope.__main__`
     warnings_as_notes()
-    with ended_by_signals(is_silent=os.environ.get("RANK", "0") != "0"):
-        from headscope.training.distributed import end_with_parent, report_error
-
-        end_with_parent()
+    with ended_by_signals():
         try:
             config = read_config(Path(sys.argv[1]))
             from headscope.training.train import train
@@ -30,11 +26,7 @@ def main() -> None:
         except Exception as error:
             if not isinstance(error, UserError) and refused_by_machine(error) is None:
                 raise
-            sys.exit(
-                report_error(error)
-                if "TORCHELASTIC_ERROR_FILE" in os.environ
-                else print_error(error)
-            )
+            sys.exit(print_error(error))
 
 
 if __name__ == "__main__":
