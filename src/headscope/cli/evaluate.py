@@ -49,7 +49,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
         logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
     found = scores(logits, targets, run.objective)
-    shown = {run.source: found}
+    shown = {str(run.folder): found}
     calibration = None
     if not run.config.data.multi_label:
         calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)

@@ -98,7 +98,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     path = Path(config.output or f"{place}.html")
     model = run.config.model
     notes = {
-        "run": run.source,
+        "run": str(run.folder),
         "model": f"layers: {model.num_layers}, heads: {model.num_heads}, width {model.d_model}",
         "shown": f"{len(output.text.tokens)} tokens",
     }

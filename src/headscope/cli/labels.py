@@ -196,12 +196,12 @@ def write_page_of(
             suspect = found[row]
             parts = tuple(suspect[name] for name in texts_among(suspect))
             chance = suspect["probability_label"]
-            notes = {"run": run.source, "suggested": suspect["suggested"]}
+            notes = {"run": str(run.folder), "suggested": suspect["suggested"]}
             notes["probability of its label"] = f"{chance}"
             texts.append(WrongText(f"row {row}", network, parts, suspect["label"], notes))
     if not texts:
         return None
-    title = f"{Path(run.source).name}: the {len(texts)} training texts whose label looks most wrong"
+    title = f"{run.folder.resolve().name}: the {len(texts)} training texts whose label looks most wrong"
     write_wrong_texts(path, title, texts, len(texts))
     return f"{len(texts)} in {path}"
 
