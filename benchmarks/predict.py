@@ -171,7 +171,7 @@ def made(folder: Path, size: ModelConfig, corpus: Dataset) -> Iterator[tuple[str
     cache = cache_folder(None)
     tokenizer = trained_tokenizer(texts, TokenizerConfig(), LENGTH, cache)
     run = run_folder(folder / "run", size, tokenizer, texts, names)
-    write_front_end(load_run(run), folder / "onnx", contributions=False)
+    write_front_end(load_run(run), folder / "onnx")
     pipeline_folder(folder / "pipeline", size, tokenizer, names)
     tfidf = make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression(max_iter=200))
     (folder / "tfidf.pickle").write_bytes(pickle.dumps(tfidf.fit(texts, classes)))

@@ -5,7 +5,6 @@
     with headscope.ablate(model, heads):      the module without some of its heads
     headscope.show(model, tokenizer, text)    every head of a transformers classifier, in a notebook
     headscope.RecordHeads(...)                Lightning's callback: heads at every validation
-    headscope.HeadsCallback(...)              the same for transformers.Trainer
 
 Public names are imported when they are first used, so that `import headscope` and `--help` are
 quick. CONTRIBUTING.md has a map of the folders.
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from headscope.heads.ablation import ablate as ablate
     from headscope.heads.capture import capture as capture
     from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
-    from headscope.heads.integrations.trainer_callback import HeadsCallback as HeadsCallback
     from headscope.heads.show import HeadView as HeadView
     from headscope.heads.show import Shown as Shown
     from headscope.heads.show import show as show
@@ -50,13 +48,12 @@ _MODULES = {
     "run": ("Prediction", "Run", "load"),
     "heads.integrations.lightning_callback": ("RecordHeads",),
     "heads.show": ("HeadView", "Shown", "show"),
-    "heads.integrations.trainer_callback": ("HeadsCallback",),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention",
-    "HeadsCallback", "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError", "Shown",
+    "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError", "Shown",
     "Text", "TextClassifier", "UserError", "__version__", "ablate", "capture",
     "load", "show",
 ]  # fmt: skip

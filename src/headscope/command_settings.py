@@ -188,19 +188,10 @@ class PredictConfig(Settings):
 
 @dataclass(config=STRICT)
 class ExportConfig(Settings):
-    """Write a finished run as a folder: as ONNX, or, if it began with a checkpoint, as a BERT."""
+    """Write a finished run as ONNX, with a front end that needs no torch."""
 
     run: str = Field(description="run folder")
     output: str = Field(description="folder to be written; must not exist, or be empty")
-    format: Literal["transformers", "onnx"] = Field(
-        default="transformers",
-        description="onnx: model.onnx with classify.py, which needs no torch; transformers: a "
-        "BERT, for runs with model.path",
-    )
-    contributions: bool = Field(
-        default=False,
-        description="with onnx: also give what each head contributes from each token",
-    )
 
     def absent(self) -> Iterator[str]:
         """Yield a message for a run folder that does not exist, and an output that does."""
@@ -217,8 +208,7 @@ class LabelsConfig(Settings):
     run: str = Field(description="run folder")
     output: str | None = Field(
         default=None,
-        description="csv or jsonl file, and beside it a page, .html, of the first texts; null: "
-        "labels.csv in the run folder",
+        description="csv or jsonl file; null: labels.csv in the run folder",
     )
     overwrite: bool = Field(default=False, description="replace an output file that exists")
     folds: Integer = Field(
@@ -235,7 +225,6 @@ class LabelsConfig(Settings):
         yield from _run_fault(self.run)
         if self.output is not None:
             yield from _output_fault(self.output, self.overwrite)
-            yield from _output_fault(str(Path(self.output).with_suffix(".html")), self.overwrite)
 
 
 @dataclass(config=STRICT)

@@ -383,11 +383,6 @@ class InspectionConfig(Settings):
     causes: Annotated[Integer, Field(ge=0, le=MOST)] = Field(
         default=100, description="validation texts on which each head is ablated; 0: none"
     )
-    most_wrong: Annotated[Integer, Field(ge=0, le=200)] | None = Field(
-        default=20,
-        description="number of misclassified test texts, by loss, shown in most_wrong.html; 0 or "
-        "null: none",
-    )
     font: str | None = Field(
         default=None, description="font file for class names in pictures; null: the first found"
     )

@@ -13,7 +13,7 @@
         manifest.json        digests of what decides an answer; older runs lack it
         metrics.json         scores, baseline, facts about data and training, seconds
         validations.json     the scores of each validation
-        most_wrong.html      the misclassified test texts of the highest loss, with all heads
+        errors.csv           the misclassified test texts, that of the highest loss first
         checkpoints/         best.ckpt, and last.ckpt, from which training resumes
         heads/               the record of the attention heads, for TensorBoard's Heads tab
         events.out.tfevents… scalars, images and texts for TensorBoard
@@ -57,10 +57,10 @@ EVIDENCE = "evidence.safetensors"
 WEIGHTS = "model.safetensors"
 THRESHOLDS = "thresholds.json"
 CALIBRATION = "calibration.json"
-MOST_WRONG = "most_wrong.html"
+ERRORS = "errors.csv"
 HEADS = "heads.json"
 # Made from the weights:
-DERIVED_FILES = (MANIFEST, CALIBRATION, MOST_WRONG, METRICS, HEADS, THRESHOLDS)
+DERIVED_FILES = (MANIFEST, CALIBRATION, ERRORS, METRICS, HEADS, THRESHOLDS)
 
 
 # Reading a run folder.

@@ -1,8 +1,10 @@
-"""A console on which texts from data cannot act: they may hold ESC sequences; and its bars."""
+"""Where texts from data cannot act: a console, for they may hold ESC sequences, and csv cells."""
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
@@ -19,6 +21,9 @@ from rich.text import Text
 
 from headscope.errors import printable
 
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # full-width too, which Japanese Excel takes
+# Also -5 %, +1 (555) 123: no letter, nothing to call.
+NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
 SECONDS_BETWEEN_LINES = 30.0
 PHASE = (
     TextColumn("{task.description}"),
@@ -33,6 +38,15 @@ def terminal(console: Console | None = None) -> Console:
     console = console or Console()
     console.push_render_hook(_PrintableAlone())
     return console
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a csv cell: no formula, and no control character but for tabs and line ends."""
+    if not isinstance(value, str):
+        return value
+    text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))
+    is_formula = text.lstrip().startswith(FORMULA) and not NUMBER.fullmatch(text.strip())
+    return f"'{text}" if is_formula else text
 
 
 def show_line(console: Console, words: str, command: str = "") -> None:

@@ -27,7 +27,6 @@ from headscope.data.tokenizer import train_tokenizer as train_own
 from headscope.errors import ConfigError, RunError
 from headscope.export import graph
 from headscope.export.classify import Classifier
-from headscope.heads.contributions import logit_contributions
 from headscope.run import Run, load_run
 from headscope.run_folder import (
     build_model,
@@ -39,6 +38,7 @@ from headscope.run_folder import (
     save_weights,
 )
 from headscope.training.module import starting_point
+from headscope.validation import check
 from other_languages import GERMAN, JAPANESE
 
 LABELS = ["bad", "so-so", "Größe 東"]
@@ -127,9 +127,8 @@ def keep(folder: Path, config: TrainConfig, tokenizer: Any, model: Any, known: A
     return folder
 
 
-def exported(run: Path, contributions: bool = False) -> Path:
-    output = str(run.parent / "exported")
-    return export(ExportConfig(str(run), output, "onnx", contributions))
+def exported(run: Path) -> Path:
+    return export(ExportConfig(str(run), str(run.parent / "exported")))
 
 
 def batch_of(run: Run, texts: Texts) -> Any:
@@ -176,7 +175,6 @@ CASES: dict[str, dict[str, Any]] = {
     "pooler, one layer": {"pooling": "pooler", "num_layers": 1},
 }
 PRETRAINED = ("bert", "bert, pairs", "roberta")
-WITH_CONTRIBUTIONS = [*CASES][:6]
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 
@@ -235,34 +233,6 @@ def test_logits_and_predictions_are_those_of_torch(case: str, tmp_path: Path) ->
         assert (labels if isinstance(labels, list) else [labels]) == prediction.labels
         shares = [row[f"probability_{label}"] for label in LABELS]
         assert shares == pytest.approx([*prediction.probabilities.values()], abs=3e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", WITH_CONTRIBUTIONS)
-def test_contributions_are_those_of_headscope(case: str, tmp_path: Path) -> None:
-    is_pair = "pairs" in case
-    folder = write_case(tmp_path, case)
-    classifier = Classifier(exported(folder, contributions=True))
-    run = load_run(folder)
-    texts = PAIRS if is_pair else SINGLE
-    difference = 0.0
-    for some in groups_of(run, texts):
-        batch = batch_of(run, some)
-        split = logit_contributions(run.model, *batch.inputs)
-        assert split.tokens is not None
-        names = ["logits", "contributions", "bias"]
-        logits, by_token, bias = outputs_of(classifier, batch.inputs, names)
-        expected = split.tokens[:, -1] / run.temperature
-        difference = max(difference, largest(by_token, expected))
-        assert np.allclose(by_token.sum(axis=(1, 2)) + bias, logits / run.temperature, atol=1e-5)
-    show(case, "contributions", difference)
-    assert difference < 1e-5
-    given = texts[4] if is_pair else texts[4][0]
-    (row,) = classifier.predict([given])
-    explanation = run.explain(given)
-    towards = explanation.toward(explanation.contributions).sum(axis=(0, 1))  # [T]
-    top = [value for _, value in row["contributions"]]
-    assert top == pytest.approx(sorted(towards)[::-1][:5], abs=2e-3)
 
 
 def test_the_table_of_the_docs_has_each_case_and_no_difference_of_1e_5() -> None:
@@ -407,10 +377,9 @@ def test_mistakes_are_one_line_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path / "run", pooling="mean")
-    with pytest.raises(ConfigError, match=r"contributions: expected a run with model\.pooling"):
-        exported(run, contributions=True)
-    with pytest.raises(ConfigError, match="contributions: expected format=onnx"):
-        export(ExportConfig(str(run), str(tmp_path / "exported"), contributions=True))
+    for name in ("run", "run/config.yaml"):
+        with pytest.raises(ConfigError, match="output: expected a folder that does not exist"):
+            check(ExportConfig(str(run), str(tmp_path / name)))
 
     def broken(*_: object) -> None:
         raise OSError("No space left on device")
@@ -419,8 +388,6 @@ def test_mistakes_are_one_line_and_leave_nothing(
     with pytest.raises(RunError, match=r"^output=\S+exported: cannot be written: No space left"):
         exported(run)
     monkeypatch.setattr(graph, "find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigError, match=r"^format=onnx: onnx, .* pip install 'headscope\[onnx\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"^export: onnx, .* pip install 'headscope\[onnx\]'"):
         exported(run)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

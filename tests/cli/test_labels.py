@@ -1,8 +1,6 @@
 """`headscope labels` finds planted errors, and data.drop_rows trains without them."""
 
 import csv
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,15 +40,6 @@ def test_planted_errors_are_found_and_dropped(tmp_path: Path) -> None:
     printed = console.export_text()
     assert f"{len(found)} of 320 training texts" in printed
 
-    page = (report.folder / "labels.html").read_text(encoding="utf-8")
-    shown = min(len(found), 20)
-    assert f"the {shown} training texts whose label looks most wrong" in page
-    assert f"; the first {shown} in" in " ".join(printed.split())
-    (data_of_page,) = re.findall(r'type="application/json">(.*?)</script>', page, re.DOTALL)
-    texts = json.loads(data_of_page)["index"]["texts"]
-    assert [text["text"] for text in texts] == [row["text"] for row in found[:shown]]
-    assert [text["label"] for text in texts] == [row["label"] for row in found[:shown]]
-
     data = replace(report.config.data, drop_rows=str(path))
     again = train(replace(report.config, data=data, name="clean"), Console(quiet=True))
     assert again.facts_of_data["training texts dropped"] == len(found)
@@ -89,10 +78,10 @@ def test_several_labels_a_text_are_one_message(tmp_path: Path) -> None:
         labels(LabelsConfig(run=str(report.folder)))
 
 
-def test_the_file_and_its_page_must_be_free(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text("x")
+def test_the_file_must_be_free(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x")
     given = LabelsConfig(run=str(tmp_path), output=str(tmp_path / "a.csv"))
-    with pytest.raises(ConfigError, match=r"^output: expected a file that does not .*a\.html"):
+    with pytest.raises(ConfigError, match=r"^output: expected a file that does not .*a\.csv"):
         check(given)
     check(replace(given, overwrite=True))
     with pytest.raises(ConfigError, match=r"^output: expected a name that ends in \.csv or"):

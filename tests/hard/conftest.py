@@ -83,7 +83,7 @@ def judge(record_property: Callable[[str, Any], None]) -> Iterator[Judge]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what was tried and how it ended, as the table of docs/reliability.md."""
+    """Print what was tried and how it ended, as a table."""
     tried, wrong = Counter[str](), Counter[str]()
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):

@@ -15,7 +15,7 @@ COMMANDS = {
     "predict": ["predict", "run=run", "input=texts.csv"],
     "evaluate": ["evaluate", "run=run"],
     "inspect": ["inspect", "run=run", "text=the soup was lovely", "output=page.html"],
-    "export": ["export", "run=run", "output=exported", "format=onnx"],
+    "export": ["export", "run=run", "output=exported"],
     "train resume=": ["train", "resume=run", "trainer.max_epochs=2"],
 }
 # Refused: exit code 2, and one line that names the file, or data.json, by which other texts are

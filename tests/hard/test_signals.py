@@ -18,7 +18,7 @@ ENDS = {  # how training is stopped: the signals, and the exit codes that a shel
 MOMENTS = {  # a part of the path that is opened or changed then
     "while texts are read": "reviews.csv",
     "in training": "step_000000000005",
-    "in the closing phase": "most_wrong.html",
+    "in the closing phase": "errors.csv",
 }
 
 

@@ -20,8 +20,8 @@ from headscope.run import load_run
 from headscope.run_folder import (
     CALIBRATION,
     DERIVED_FILES,
+    ERRORS,
     METRICS,
-    MOST_WRONG,
     WEIGHTS,
     load_config,
     save_weights,
@@ -360,7 +360,7 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
 ) -> None:
     folder = mistaken.copy(tmp_path)
     again = replace(load_run(folder).config, resume=str(folder))
-    names = ("checkpoints/last.ckpt", CALIBRATION, MOST_WRONG, METRICS, WEIGHTS)
+    names = ("checkpoints/last.ckpt", CALIBRATION, ERRORS, METRICS, WEIGHTS)
     before, loader = [(folder / name).read_bytes() for name in names], TextDataModule.loader
 
     def interrupted(data: TextDataModule, role: str) -> object:

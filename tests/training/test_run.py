@@ -368,12 +368,7 @@ def test_a_tokenizer_with_a_segmenter_is_printed_and_stays_one(
     assert tokenizer.encode("a film").tokens == ["[CLS]", "a", *["[UNK]"] * 5, "[SEP]"]
 
 
-def test_without_inspection_no_mistakes_are_shown_and_nobody_advises_more_epochs(
-    plain: Trained, small_config: Maker
-) -> None:
-    config = small_config(max_steps=2)
-    config.inspection.enabled = False
-    assert train(config, Console(file=io.StringIO(), width=200)).most_wrong is None
+def test_nobody_advises_more_epochs(plain: Trained) -> None:
     assert "raise trainer.max_epochs" not in plain.screen
 
 

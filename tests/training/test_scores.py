@@ -1,5 +1,6 @@
 """Scores, temperature, thresholds and baseline: against scikit-learn, grids, known factors and counts by hand."""
 
+import csv
 import json
 
 import numpy as np
@@ -18,12 +19,15 @@ from torch import Tensor
 
 from headscope.config import ModelConfig
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
+from headscope.data.corpus import load_corpus
 from headscope.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel
 from headscope.prediction import split_logits
+from headscope.record.schema import label_text
 from headscope.run import load_run
 from headscope.run_folder import CALIBRATION
+from headscope.terminal import csv_cell
 from headscope.training.baseline import Compared, baseline_scores, differences
 from headscope.training.scores import (
     LARGEST,
@@ -403,3 +407,36 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
     assert (found.accuracy, found.macro_f1, found.micro_f1) == (1, 1, 1)
     assert np.array(found.confusion).sum() == 4 * 40
     assert compared.name == "TF-IDF (words 1-2) + logistic regression"
+
+
+def test_errors_csv_has_every_misclassified_test_text_the_highest_loss_first(
+    mistaken: Trained, any_classes: Trained
+) -> None:
+    for trained in (mistaken, any_classes):
+        run = load_run(trained.folder)
+        split = load_corpus(run.config.data).splits["test"]
+        with (trained.folder / "errors.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        predictions = run.predict(list(split["text"]))
+        is_set = run.objective.has(torch.tensor(split["label"]), len(run.labels))
+        given = [label_text(names) for names in run.objective.names(is_set, run.labels)]
+        expected = {
+            (csv_cell(text), label, prediction.label): prediction.probabilities
+            for text, label, prediction in zip(split["text"], given, predictions, strict=True)
+            if label != prediction.label
+        }
+        found = [(row["text"], row["label"], row["prediction"]) for row in rows]
+        assert sorted(found) == sorted(expected)
+        assert len(found) > 2
+        losses = []
+        for key, row in zip(found, rows, strict=True):
+            shares = {name: float(row[f"probability_{name}"]) for name in run.labels}
+            assert shares == pytest.approx(expected[key], abs=1e-5)
+            names = key[1].split(", ")
+            truth = torch.tensor([float(name in names) for name in run.labels])
+            values = torch.tensor([shares[name] for name in run.labels]).clamp(1e-9, 1 - 1e-9)
+            if trained is mistaken:
+                losses.append(-(truth * values.log()).sum().item())
+            else:
+                losses.append(torch.nn.functional.binary_cross_entropy(values, truth).item())
+        assert losses == pytest.approx(sorted(losses, reverse=True), abs=1e-4)

@@ -29,7 +29,6 @@ from headscope.data.corpus import groups_of, row_keys
 from headscope.errors import ConfigError, printable
 from headscope.run import Run, load_run
 from headscope.terminal import Bar, show_line, terminal
-from headscope.training.heads import WrongText, write_wrong_texts
 from headscope.training.train import train
 
 try:
@@ -79,10 +78,8 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         with row_writer(path, (*texts_among(given.column_names), *COLUMNS)) as write:
             for row in found.values():
                 write(row)
-        others = [Path(temporary) / f"fold_{fold}" / "run" for fold in folds]
-        page = write_page_of(run, found, others, Path(path).with_suffix(".html"))
     show(console, [*found.values()], len(given))
-    lines = [f"kept in {path}" + (f"; the first {page} with all heads" if page else "")]
+    lines = [f"kept in {path}"]
     if found:
         lines += [
             "delete the rows whose label is right; then train without the others:",
@@ -176,34 +173,6 @@ def suspects(
         )
         found[row] = texts | dict(zip(COLUMNS, values, strict=True))
     return found
-
-
-def write_page_of(
-    run: Run, found: dict[int, Suspect], others: list[Path], path: Path
-) -> str | None:
-    """Write a page of the first texts, read by the networks that have not seen them.
-
-    `others` are their folders, by row. Return how many, and where; None if there is none, or the
-    run's settings ask for no such page. A network that has not seen each class is left out.
-    """
-    inspection = run.config.inspection
-    rows = [*found][: inspection.most_wrong] if inspection.enabled else []
-    networks = {other: load_run(other) for other in {others[row] for row in rows}}
-    texts = []
-    for row in rows:
-        network = networks[others[row]]
-        if network.labels == run.labels:
-            suspect = found[row]
-            parts = tuple(suspect[name] for name in texts_among(suspect))
-            chance = suspect["probability_label"]
-            notes = {"run": str(run.folder), "suggested": suspect["suggested"]}
-            notes["probability of its label"] = f"{chance}"
-            texts.append(WrongText(f"row {row}", network, parts, suspect["label"], notes))
-    if not texts:
-        return None
-    title = f"{run.folder.resolve().name}: the {len(texts)} training texts whose label looks most wrong"
-    write_wrong_texts(path, title, texts, len(texts))
-    return f"{len(texts)} in {path}"
 
 
 def show(console: Console, found: list[Suspect], total: int) -> None:

@@ -96,7 +96,7 @@ COMMANDS = {
     "export": Command(
         "headscope.cli.export:export",
         ExportConfig,
-        "Write a run as ONNX, which needs no torch, or a tuned checkpoint for `transformers`.",
+        "Write a run as ONNX, with a front end that needs no torch.",
     ),
 }
 

@@ -33,7 +33,6 @@ from headscope.errors import (
     DataError,
     RunError,
     listed,
-    printable,
     separator_hint,
     warn,
 )
@@ -54,9 +53,6 @@ CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows: its me
 Texts = list[tuple[str, ...]]  # of each row, one text or a pair
 RowWriter = Callable[[Mapping[str, Any]], object]
 
-FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # full-width too, which Japanese Excel takes
-# Also -5 %, +1 (555) 123: no letter, nothing to call.
-NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
 # JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
 UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
 
@@ -324,7 +320,7 @@ class _CsvWriter:
 
     def write_header(self, columns: Sequence[str]) -> None:
         self.columns = list(columns)
-        self.writer.writerow(map(_cell, columns))
+        self.writer.writerow(map(csv_cell, columns))
 
     def write(self, row: Mapping[str, Any]) -> None:
         if not self.columns:
@@ -345,11 +341,4 @@ def _json(value: Any) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a csv cell: no formula, and no control character but for tabs and line ends."""
-    if isinstance(value, dict | list):
-        value = _json(value)
-    if not isinstance(value, str):
-        return value
-    text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))
-    is_formula = text.lstrip().startswith(FORMULA) and not NUMBER.fullmatch(text.strip())
-    return f"'{text}" if is_formula else text
+    return csv_cell(_json(value) if isinstance(value, dict | list) else value)

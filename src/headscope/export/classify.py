@@ -8,10 +8,9 @@
     Classifier("model").predict(["a text", "another"], min_confidence=0.9)
 
 A row of the output has the text, the prediction (a list, if texts have any number of labels) and
-the probability of each class, and contributions, if they were exported: the five tokens that add
-most to the log-odds of the likeliest class, in nats. With --min-confidence the prediction is empty
-where abstained has a reason: confidence, the highest probability is below it; or unfamiliar, the
-text is unlike those of training.
+the probability of each class. With --min-confidence the prediction is empty where abstained has a
+reason: confidence, the highest probability is below it; or unfamiliar, the text is unlike those of
+training.
 """
 
 import argparse
@@ -31,7 +30,6 @@ from tokenizers import Encoding, Tokenizer, normalizers
 
 TEXTS_AT_ONCE = 1024
 TOKENS_PER_BATCH = 2048  # padding included
-CONTRIBUTIONS = 5
 MOST_WORDS = 200_000  # in memory
 NO_KEY = np.uint64(0)
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
@@ -88,7 +86,7 @@ class Classifier:
     def predict(
         self, texts: Sequence[str | tuple[str, str]], min_confidence: float | None = None
     ) -> list[dict[str, Any]]:
-        """Return for each text its prediction and probabilities, and contributions if exported."""
+        """Return for each text its prediction and probabilities."""
         if min_confidence is not None:
             self.check_confidence(min_confidence)
         parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
@@ -155,9 +153,6 @@ class Classifier:
                 answer["abstained"] = "unfamiliar" if is_unfamiliar[row] else reason
                 if answer["abstained"]:
                     answer["prediction"] = ""
-            if "contributions" in outputs:
-                by_token = outputs["contributions"][row, :, : len(encodings[row])].sum(axis=0)
-                answer["contributions"] = self.largest(by_token, shares, encodings[row], texts[row])
             yield answer
 
     def is_unfamiliar(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -172,18 +167,6 @@ class Classifier:
         too_short = mean < limits["characters_per_token"]
         answer: np.ndarray = (unknown > limits["unknown_tokens"]) | too_short
         return answer
-
-    def largest(
-        self, by_token: np.ndarray, shares: np.ndarray, encoding: Encoding, parts: tuple[str, ...]
-    ) -> list[tuple[str, float]]:
-        """Return the tokens that add most to the log-odds of the likeliest class, [T, C] given."""
-        ranked = shares.argsort()[::-1]
-        nats = by_token[:, ranked[0]]
-        if not self.settings["multi_label"]:  # against the runner-up
-            nats = nats - by_token[:, ranked[1]]
-        pieces = self.pieces(encoding, parts)
-        order = nats.argsort()[::-1][:CONTRIBUTIONS]
-        return [(pieces[t] or encoding.tokens[t], round(float(nats[t]), 3)) for t in order]
 
     def pieces(self, encoding: Encoding, parts: tuple[str, ...]) -> list[str]:
         """Return the piece of text that each token was made from; "" for special tokens."""

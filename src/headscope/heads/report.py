@@ -7,7 +7,6 @@ Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width,
 example texts.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -49,7 +48,7 @@ from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.record.contributions import Explanation
 from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
-from headscope.record.schema import TEXT_ARRAYS, Arrays, Text, encodable, label_text
+from headscope.record.schema import Arrays, Text, encodable, label_text
 from headscope.record.writer import HeadRecorder, rounded
 from headscope.tab.page import PageText
 
@@ -269,28 +268,6 @@ def ablate_each_head(
             whole.append(without(name, *heads))
             single.append(np.stack([without(name, head) for head in heads]))  # [H, C]
     return {"without/heads": stack_layers(single), "without/layers": np.stack(whole)}
-
-
-def shortened(output: ProbeOutput, tokens: int) -> ProbeOutput:
-    """Return the output for its first tokens, the sum of the others as contributions/rest."""
-    text = output.text
-    if len(text.tokens) <= tokens:
-        return output
-    arrays = {}
-    for name, array in output.arrays.items():
-        _, *dims = TEXT_ARRAYS[re.sub(r"^layer_\d+", "layer_l", name)].split()
-        first = tuple(slice(tokens if dim == "T" else None) for dim in dims)
-        arrays[name] = array[first].copy()  # so that the whole maps can be let go
-        if name == "contributions/tokens":
-            arrays["contributions/rest"] = array[:, :, tokens:].sum(axis=2)  # [L, H, K]
-    cut = replace(
-        text,
-        tokens=text.tokens[:tokens],
-        segments=None if text.segments is None else text.segments[:tokens],
-        special=[place for place in text.special or [] if place < tokens],
-        readout=text.readout if (text.readout or 0) < tokens else None,
-    )
-    return replace(output, text=cut, arrays=arrays)
 
 
 def number_arrays(summary: Summary) -> Arrays:

@@ -126,8 +126,7 @@ def show_report(console: Console, report: Report) -> None:
     parts = [f"{SECONDS.get(name, name)} {value:.0f} s" for name, value in seconds]
     show_line(console, "  ".join(parts))
     show_line(console, f"run folder: {report.folder}")
-    if report.most_wrong is not None:
-        show_line(console, f"most wrong: {report.most_wrong}")
+    show_line(console, f"wrong test texts: {report.folder / ERRORS}")
     show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
 
 

@@ -1,5 +1,6 @@
 """The results of a run: metrics.json, and the closing entries of TensorBoard."""
 
+import csv
 import platform
 import sys
 from dataclasses import asdict, dataclass, field
@@ -7,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
@@ -14,15 +16,19 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.abstaining import FAMILIAR, SELECTIVE, Limits
 from headscope.config import TrainConfig
+from headscope.data.columns import texts_among
+from headscope.files import replacing
 from headscope.manifest import METRICS, write_manifest
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.run_folder import save_json
+from headscope.record.schema import label_text
+from headscope.run_folder import ERRORS, save_json
 from headscope.tab.pictures import (
     confusion_picture,
     reliability,
     reliability_picture,
 )
 from headscope.tab.summaries import add_summary
+from headscope.terminal import csv_cell
 from headscope.training.baseline import Compared, differences
 from headscope.training.scores import SCORES, Calibration, Scores
 from headscope.validation import flatten
@@ -52,7 +58,6 @@ class Report:
         compared: what it is compared with, if asked for: "baseline", TF-IDF and logistic
             regression, and "control", the network with averages in place of attention.
         calibration: the temperature, and what it changes; None with data.multi_label.
-        most_wrong: the page of the most misclassified texts, if there are any.
         selective: accuracy by coverage; None with data.multi_label.
         familiar: the limits of familiar texts.
         facts_of_data: sizes, truncation, padding.
@@ -70,7 +75,6 @@ class Report:
     objective: Objective = ONE_CLASS
     compared: dict[str, Compared] = field(default_factory=dict)
     calibration: Calibration | None = None
-    most_wrong: Path | None = None
     selective: dict[str, Any] | None = None
     familiar: Limits | None = None
     facts_of_data: dict[str, Any] = field(default_factory=dict)
@@ -119,6 +123,33 @@ class Report:
             {key: content[key] for key in (SELECTIVE, FAMILIAR)},
         )
         save_json(self.folder / METRICS, content)
+
+
+def write_errors(report: Report, test: Dataset) -> None:
+    """Write errors.csv: the misclassified texts of the test split, that of the highest loss first.
+
+    Its columns are the texts, label, prediction, and the probability of each class.
+    """
+    logits = report.logits.double() / report.temperature
+    probabilities = report.objective.probabilities(logits)
+    losses = report.objective.losses(logits, report.targets)  # [N]
+    (wrong,) = (~report.objective.correct(logits, report.targets)).nonzero(as_tuple=True)
+    truth = report.objective.has(report.targets, len(report.labels))
+    given = report.objective.names(truth, report.labels)
+    predicted = report.objective.names(report.objective.predicted(probabilities), report.labels)
+    columns = texts_among(test.column_names)
+    names = [*columns, "label", "prediction", *(f"probability_{name}" for name in report.labels)]
+    with (
+        replacing(report.folder / ERRORS) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(map(csv_cell, names))
+        for row in wrong[losses[wrong].argsort(descending=True, stable=True)].tolist():
+            texts = [test[row][column] for column in columns]
+            classes = [label_text(given[row]), label_text(predicted[row])]
+            shares = probabilities[row].numpy().round(6).tolist()
+            writer.writerow(map(csv_cell, [*texts, *classes, *shares]))
 
 
 def peak_memory() -> float | None:

@@ -75,7 +75,6 @@ from headscope.training.heads import (
     add_contributions,
     head_logger,
     study_heads,
-    write_most_wrong,
 )
 from headscope.training.module import (
     ClassifierModule,
@@ -85,7 +84,7 @@ from headscope.training.module import (
     starting_point,
     validation_logits,
 )
-from headscope.training.report import Report, write_summaries
+from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
     LAST,
     RunLock,
@@ -191,8 +190,7 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
             study_heads(trainer, module, data, logger, report, bar)
     with _timed(seconds, "nats"), phase("contributions of heads"):
         add_contributions(module, data, report)
-    with _timed(seconds, "most wrong"), phase("page of the most misclassified texts"):
-        report.most_wrong = write_most_wrong(report, module.model, data)
+    write_errors(report, data.corpus.splits["test"])
     if config.baseline:
         with phase("baseline: TF-IDF and logistic regression"):
             baseline, seconds["baseline"] = baseline_scores(data.corpus.splits)
