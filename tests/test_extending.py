@@ -13,15 +13,12 @@ from headscope.config import (
     DataConfig,
     ModelConfig,
     OptimizerConfig,
-    TokenizerConfig,
     TrainConfig,
     TrainerConfig,
 )
 from headscope.data.source import load_source
-from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.model.classifier import build_attention
-from headscope.model.pooling import build_pooling
 from headscope.run_folder import load_config
 from headscope.training.train import train
 from headscope.validation import check
@@ -32,7 +29,6 @@ BROKEN = """
 import torch
 from torch import nn
 from headscope import HeadedAttention, MultiHeadAttention
-from tokenizers import Tokenizer, models, normalizers
 
 number = 5
 
@@ -65,12 +61,6 @@ class Gated(MultiHeadAttention):
         output, weights = super().forward(query, *args, **options)
         return output * query.sigmoid(), weights
 
-def narrow(tokens, key_padding_mask):
-    return tokens[:, 0, :1]
-
-def one_argument(tokens):
-    return tokens[:, 0]
-
 def fails(config):
     raise OSError("disk gone")
 
@@ -79,22 +69,6 @@ def list_of_rows(config):
 
 def odd_rows(config):
     return {"train": [1, 2]}
-
-def text(texts, config):
-    return "tokenizer"
-
-def no_special(texts, config):
-    return Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-
-class Shout:
-    def normalize(self, normalized):
-        normalized.uppercase()
-
-def in_python(texts, config):
-    words = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Normalizer.custom(Shout())
-    return tokenizer
 """
 
 
@@ -121,10 +95,7 @@ def configured(tmp_path: Path) -> TrainConfig:
             tokens_per_batch=512,
             cache_dir=str(tmp_path / "cache"),
         ),
-        tokenizer=TokenizerConfig(kind="my_package.train"),
-        model=ModelConfig(
-            12, 3, 2, 24, attention="my_package.MyAttention", pooling="my_package.MyReadout"
-        ),
+        model=ModelConfig(12, 3, 2, 24, attention="my_package:MyAttention"),
         optimizer=OptimizerConfig(learning_rate=1e-2),
         trainer=TrainerConfig(max_epochs=1, accelerator="cpu", progress=False),
     )
@@ -139,7 +110,7 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     folder = train(config).folder
     with pytest.raises(
         RunError,
-        match=r"model.attention=my_package.MyAttention.*data.path=my_package:load.*ALLOW_CODE=1",
+        match=r"model.attention=my_package:MyAttention.*data.path=my_package:load.*ALLOW_CODE=1",
     ):
         headscope.load(folder)
     with pytest.raises(RunError, match="names Python code"):
@@ -147,8 +118,6 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     run = headscope.load(folder, allow_code=True)
     own = sys.modules["my_package"]
     assert all(type(block.attention) is own.MyAttention for block in run.model.encoder.blocks)  # type: ignore[attr-defined]
-    assert isinstance(run.model.pool, own.MyReadout)
-    assert run.tokenizer.encode("ab").tokens == ["[CLS]", "a", "b", "[SEP]"]
     assert run.predict(["the film was lovely"])[0].probabilities.keys() == {"bad", "good"}
     monkeypatch.setenv("HEADSCOPE_ALLOW_CODE", "1")
     assert headscope.load(folder).predict(["cold day"]) == run.predict(["cold day"])
@@ -159,7 +128,7 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     (tmp_path / "my_package.py").unlink()
     with pytest.raises(
         ConfigError,
-        match=r"model.attention=my_package.MyAttention: cannot be imported: ModuleNotFound",
+        match=r"model.attention=my_package:MyAttention: cannot be imported: ModuleNotFound",
     ):
         headscope.load(folder)
 
@@ -167,7 +136,7 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
 def test_an_own_attention_is_read_head_by_head(package: Write) -> None:
     package(examples()[0])
     layer = build_attention(
-        ModelConfig(12, 3, attention="my_package.MyAttention", positions="learned")
+        ModelConfig(12, 3, attention="my_package:MyAttention", positions="learned")
     ).eval()
     tokens = torch.zeros(1, 5, 12)
     # All scores are 0 but for the penalty.
@@ -181,16 +150,8 @@ def attention(path: str) -> None:
     build_attention(ModelConfig(12, 3, attention=path))
 
 
-def pooling(path: str) -> None:
-    build_pooling(path, 12)
-
-
 def loader(path: str) -> None:
     load_source(DataConfig(path=path))
-
-
-def tokenizer(path: str) -> None:
-    trained_tokenizer(["a b"], TokenizerConfig(kind=path), 16, Path())
 
 
 @pytest.mark.parametrize(
@@ -205,40 +166,32 @@ def tokenizer(path: str) -> None:
         (attention, "Unseen", ".*forward must call self.attend_heads once"),
         (attention, "Unpadded", ".*attends to padding"),
         (attention, "Gated", ".*its output is not self.output_projection of"),
-        (pooling, "narrow", r"expected \[2, 12\] from tokens \[2, 3, 12\], got \[2, 1\]"),
-        (pooling, "one_argument", r"called with \(Tensor, Tensor\): TypeError: .* takes 1 posit"),
-        (pooling, "Plain", r"called with \(int\): TypeError: Plain.__init__"),
         (loader, "fails", r"called with \(DataConfig\): OSError: disk gone"),
         (loader, "list_of_rows", "expected a mapping split -> rows .*, got list"),
         (loader, "odd_rows", r".*rows such as \{'text': ..., 'label': ...\}"),
-        (tokenizer, "text", "expected it to return a tokenizers.Tokenizer, got str"),
-        (tokenizer, "no_special", r"expected a vocabulary with \[PAD\], \[UNK\], \[CLS\], \[SEP\]"),
-        (tokenizer, "in_python", "cannot be saved in a tokenizer.json"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_your_code_is_one_line(
     build: Callable[[str], None], name: str, message: str, package: Write, unchecked_shapes: None
 ) -> None:
     package(BROKEN)
-    keys = {attention: "model.attention", pooling: "model.pooling", tokenizer: "tokenizer.kind"}
-    key = keys.get(build, "data.path")
-    path = f"my_package{':' if build is loader else '.'}{name}"
+    key = "data.path" if build is loader else "model.attention"
+    path = f"my_package:{name}"
     with pytest.raises((ConfigError, DataError), match=f"{key}={path}:? ?{message}"):
         build(path)
 
 
 def test_a_package_that_is_not_there_is_named_before_anything_is_loaded(package: Write) -> None:
     package("raise SystemExit('the check must not run this')")
-    own = TrainConfig(model=ModelConfig(attention="my_package.A", pooling="my_package.B"))
+    own = TrainConfig(model=ModelConfig(attention="my_package:A"))
     check(own)
     lost = TrainConfig(
         data=DataConfig(path="gone:load"),
-        tokenizer=TokenizerConfig(kind="gone.x"),
-        model=ModelConfig(attention="gone.A"),
+        model=ModelConfig(attention="gone:A"),
     )
     with pytest.raises(ConfigError) as refused:
         check(lost)
     lines = str(refused.value).splitlines()
     keys = [line.split(":")[0] for line in lines]
-    assert keys == ["model.attention", "tokenizer.kind", "data.path"]
+    assert keys == ["model.attention", "data.path"]
     assert all("expected an installed module gone" in line for line in lines)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -19,7 +18,7 @@ from pydantic import Field, Strict
 from pydantic.dataclasses import dataclass
 
 from headscope.errors import ConfigError, RunError, existing_runs
-from headscope.extension import IMPORT_PATH_KEYS, is_import_path
+from headscope.extension import is_import_path
 from headscope.files import TRY_ANOTHER, read_text, reading
 from headscope.validation import (
     MOST,
@@ -37,9 +36,11 @@ from headscope.validation import (
 
 EMBEDDED = "licenses"
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
-TOKENIZERS = ("words", "bpe", "wordpiece", "unigram")
+TokenizerKind = Literal["words", "bpe", "wordpiece", "unigram"]
+TOKENIZERS = get_args(TokenizerKind)
 ATTENTIONS = ("multi_head", "shared_projection")
-POOLINGS = ("first", "mean", "max", "pooler", "additive", "dot", "general", "concat")
+PoolingKind = Literal["first", "mean", "max", "pooler", "additive", "dot", "general", "concat"]
+POOLINGS = get_args(PoolingKind)
 Position = Literal["learned", "sinusoidal", "rotary"]
 POSITIONS = get_args(Position)
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
@@ -55,7 +56,7 @@ Share = Annotated[float, Field(gt=0, lt=0.5)]
 
 def is_local(path: str) -> bool:
     """Tell a path on this machine from a Hub id (`name` or `organisation/name`)."""
-    if is_import_path(path, ":"):
+    if is_import_path(path):
         return False
     looks_local = path.startswith((".", "/", "~")) or path.endswith(FILE_ENDINGS)
     return looks_local or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).exists()
@@ -169,10 +170,8 @@ class DataConfig(Settings):
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: str = Field(
-        default="words",
-        examples=[*TOKENIZERS],
-        description="whole words, byte-level BPE, WordPiece, Unigram, or an import path",
+    kind: TokenizerKind = Field(
+        default="words", description="whole words, byte-level BPE, WordPiece or Unigram"
     )
     vocab_size: Integer = Field(
         default=8000,
@@ -182,17 +181,6 @@ class TokenizerConfig(Settings):
     )
     min_frequency: Count = Field(default=2, description="minimum frequency (not with unigram)")
     lowercase: bool = Field(default=True, description="lower-case texts after NFKC normalization")
-    segmenter: Literal["sudachi"] | None = Field(
-        default=None,
-        description="finds Japanese words with kind=words (pip install 'headscope[japanese]'); "
-        "null: characters",
-    )
-
-    def conflicts(self) -> Conflicts:
-        """Yield values that exclude each other."""
-        yield from choice_conflicts(self, "kind")
-        if self.segmenter is not None and self.kind != "words":
-            yield "segmenter", f"null with tokenizer.kind={self.kind}"
 
 
 @dataclass(config=STRICT)
@@ -219,12 +207,11 @@ class ModelConfig(Settings):
     causal: bool = Field(default=False, description="mask later tokens")
     window: Count | None = Field(default=None, description="mask tokens further away than this")
     positions: Position = Field(default="rotary", description="position encoding")
-    pooling: str = Field(
+    pooling: PoolingKind = Field(
         default="first",
-        examples=[*POOLINGS],
         description="first: [CLS], which tokens reach through heads alone; pooler: BERT's layer "
-        "after it; with the others tokens bypass attention: mean, max, a learned query from "
-        "additive on, or an import path",
+        "after it; with the others tokens bypass attention: mean, max, or from additive on a "
+        "learned query",
     )
     attention_readout: bool | None = Field(
         default=None,
@@ -262,8 +249,8 @@ class ModelConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
-        yield from choice_conflicts(self, "attention")
-        yield from choice_conflicts(self, "pooling")
+        if self.attention not in ATTENTIONS and not is_import_path(self.attention):
+            yield "attention", f"one of {', '.join(ATTENTIONS)} or an import path"
         if self.path is not None:
             yield from self._checkpoint_conflicts()
             return
@@ -436,6 +423,11 @@ class TrainConfig(Settings):
         elif any(len(os.fsencode(part)) > 255 for part in path.parts):
             yield "name", "at most 255 bytes"
 
+    @property
+    def import_paths(self) -> dict[str, str]:
+        """Return the settings that may name code of the user's own, by their keys."""
+        return {"model.attention": self.model.attention, "data.path": self.data.path}
+
     def absent(self) -> Iterator[str]:
         """Yield a message for each file, checkpoint or package that is not on this machine."""
         yield from self.data.absent()
@@ -445,19 +437,11 @@ class TrainConfig(Settings):
         if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"
             yield message("model.path", "a directory that exists", path, remedy)
-        for key, separators in IMPORT_PATH_KEYS.items():
-            value = attrgetter(key)(self)
+        for key, value in self.import_paths.items():
             package = re.split("[.:]", value)[0]
-            if is_import_path(value, separators) and find_spec(package) is None:
+            if is_import_path(value) and find_spec(package) is None:
                 expected = f"an installed module {package}"
                 yield message(key, expected, value, "or put it on PYTHONPATH")
-
-
-def choice_conflicts(group: Settings, key: str) -> Conflicts:
-    """Yield `key` if it is neither one of its choices nor an import path."""
-    choices = group.__pydantic_fields__[key].examples  # type: ignore[attr-defined]
-    if getattr(group, key) not in choices and not is_import_path(getattr(group, key)):
-        yield key, f"one of {', '.join(choices)} or an import path"
 
 
 def read_config(path: Path) -> TrainConfig:

@@ -1,43 +1,29 @@
-"""Your own attention layer, pooling, loader or tokenizer, named by an import path.
+"""Your own attention layer or loader, named by an import path: `package.module:Name`.
 
-`package.module.name` or `package.module:name`. Resolving one runs that module's code, so a run
-folder that names one is rejected until you allow it. docs/extending.md says how each is called.
+Resolving one runs that module's code, so a run folder that names one is rejected until you allow
+it. docs/extending.md says how each is called.
 """
 
 import os
 import pkgutil
 import re
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headscope.errors import ConfigError, RunError
 
-# A data path with a dot could be a Hub id, so an import path has a colon there.
-IMPORT_PATH_KEYS = {
-    "model.attention": ".:",
-    "model.pooling": ".:",
-    "tokenizer.kind": ".:",
-    "data.path": ":",
-}
 ALLOW = "HEADSCOPE_ALLOW_CODE"  # environment variable; 1 lets run folders name code
 WORD = r"[^\W\d]\w*"
 
 
-def is_import_path(value: object, separators: str = ".:") -> bool:
-    """Tell whether a value is an import path, with one of the separators before the name."""
-    pattern = rf"{WORD}(\.{WORD})*[{separators}]{WORD}"
-    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+def is_import_path(value: str) -> bool:
+    """Tell whether a value is an import path."""
+    return re.fullmatch(rf"{WORD}(\.{WORD})*:{WORD}", value) is not None
 
 
-def check_allowed(config: Any, folder: object, allow_code: bool) -> None:
-    """Raise a RunError if the configuration of a run names code that the user has not allowed."""
-    values = {key: attrgetter(key)(config) for key in IMPORT_PATH_KEYS}
-    named = [
-        f"{key}={value}"
-        for key, value in values.items()
-        if is_import_path(value, IMPORT_PATH_KEYS[key])
-    ]
+def check_allowed(settings: Mapping[str, str], folder: object, allow_code: bool) -> None:
+    """Raise a RunError if settings of a run, by key, name code that the user has not allowed."""
+    named = [f"{key}={value}" for key, value in settings.items() if is_import_path(value)]
     if named and not allow_code and os.environ.get(ALLOW) != "1":
         raise RunError(
             f"run={folder}: names Python code to be run: {', '.join(named)}; "

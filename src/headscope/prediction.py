@@ -1,13 +1,9 @@
-"""Applying a model to texts: the device, the memory, and the batches.
+"""Applying a model to texts: the device and the batches.
 
 Shape letters: N texts, C classes, a star for any number of axes.
 """
 
-import math
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -89,13 +85,3 @@ def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.de
             "set auto or cpu"
         )
     return torch.device("cpu")
-
-
-def available_memory() -> float:
-    """Return the bytes of memory that this process may use: the machine's, or its container's."""
-    limit = math.inf
-    with suppress(AttributeError, ValueError, OSError):  # unknown on Windows
-        limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(ValueError, OSError):  # "max" where a container has no limit
-        limit = min(limit, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    return float(limit)

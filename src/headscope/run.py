@@ -39,7 +39,6 @@ from headscope.run_folder import (
     TOKENIZER,
     WEIGHTS,
     build_model,
-    check_memory,
     load_config,
     load_labels,
     load_objective,
@@ -249,7 +248,7 @@ class Run:
 def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     """Load a run folder's model in eval mode and on the CPU.
 
-    The modules that its settings name, such as model.attention=my_package.MyAttention, are imported
+    The modules that its settings name, such as model.attention=my_package:MyAttention, are imported
     with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
 
     Raises:
@@ -270,7 +269,6 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     tokenizer, architecture, evidence = load_vocabulary(folder, config)
     parts = (tokenizer, labels, architecture, evidence)
     with reading(folder / CONFIG):
-        check_memory(config, *parts, run=folder)
         model = build_model(config, *parts).eval()
     load_weights(model, folder / WEIGHTS)
     objective = load_objective(folder, config, labels)

@@ -36,9 +36,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from headscope.config import TrainConfig, absolute, read_config
-from headscope.data.evidence import FOLDS, EvidenceVocabulary, load_evidence
-from headscope.data.tokenizer import as_json, load_tokenizer
-from headscope.errors import ConfigError, RunError, listed, warn
+from headscope.data.evidence import EvidenceVocabulary, load_evidence
+from headscope.data.tokenizer import load_tokenizer
+from headscope.errors import listed, warn
 from headscope.extension import check_allowed
 from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
 from headscope.manifest import MANIFEST
@@ -46,7 +46,6 @@ from headscope.manifest import METRICS as METRICS
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Architecture, architecture_json, load_architecture
-from headscope.prediction import available_memory, best_device
 from headscope.validation import to_yaml
 
 CONFIG = "config.yaml"
@@ -73,7 +72,7 @@ def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
         RunError: if it is missing, does not fit this version, or names code that is not allowed.
     """
     config = read_config(folder / CONFIG)
-    check_allowed(config, folder, allow_code)
+    check_allowed(config.import_paths, folder, allow_code)
     return config
 
 
@@ -95,7 +94,7 @@ def load_vocabulary(
     max_length = config.data.max_length
     with reading(path):
         check_is_file(path, 1024 * MIB)
-        tokenizer = load_tokenizer(path, config.tokenizer.segmenter)
+        tokenizer = load_tokenizer(path)
         truncation = tokenizer.truncation
         if truncation is not None and not 0 < truncation["max_length"] <= max_length:
             raise ValueError(f"does not truncate texts to data.max_length={max_length} tokens")
@@ -130,58 +129,6 @@ def build_model(
         architecture,
         0 if evidence is None else len(evidence),
     )
-
-
-def check_memory(config: TrainConfig, *parts: Any, run: Path | None = None) -> None:
-    """Raise a RunError (ConfigError without `run`) for a network beyond this machine's memory.
-
-    Training on a CPU also holds gradients, AdamW's two moments and the n-grams' ratios by fold.
-    """
-    if run is not None and _is_surely_small(config, *parts):
-        return
-    try:
-        with torch.device("meta"):
-            model = build_model(config, *parts)
-    except (ConfigError, RuntimeError, NotImplementedError):  # a layer of the user's own
-        return
-    num_weights = sum(weight.numel() for weight in model.parameters())
-    num_values = num_weights + sum(buffer.numel() for buffer in model.buffers())
-    if run is None and best_device(config.trainer.accelerator).type == "cpu":
-        num_values += 3 * num_weights
-    if run is None and model.evidence is not None:
-        num_values += FOLDS * model.evidence.ratio.numel()
-    needed = 4 * num_values / 2**30
-    available = available_memory() / 2**30
-    if needed <= available:
-        return
-    problem = (
-        f"{num_weights:,} weights need at least {needed:,.0f} GiB of memory, "
-        f"and this machine has {available:,.0f}"
-    )
-    if run is not None:
-        raise RunError(f"run={run}: its {problem}")
-    sizes = "model.d_model, model.num_layers, model.feedforward_size or tokenizer.vocab_size"
-    raise ConfigError(f"model: {problem}; lower {sizes}, or set model.evidence=false")
-
-
-def _is_surely_small(
-    config: TrainConfig,
-    tokenizer: Tokenizer,
-    labels: Sequence[str],
-    architecture: Architecture | None,
-    evidence: EvidenceVocabulary | None,
-) -> bool:
-    """Tell, by a bound of three times its weights, a network of less than a tenth of the memory.
-
-    To count them on the meta device, torch imports its compiler, for 1.4 seconds.
-    """
-    model = config.model
-    D = model.d_model
-    rows = tokenizer.get_vocab_size() + config.data.max_length + len(labels)
-    layer = 4 * D + 3 * model.feedforward_size + len(labels) + 16
-    num_ngrams = 0 if evidence is None else len(evidence)
-    bound = D * (rows + model.num_layers * layer) + num_ngrams * len(labels)
-    return architecture is None and 3 * 4 * bound < available_memory() / 10
 
 
 def load_weights(model: TextClassifier, path: Path) -> None:
@@ -281,7 +228,7 @@ def save_config(folder: Path, config: TrainConfig) -> None:
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """Write tokenizer.json."""
     # Its own `save` hides that the disk is full.
-    write_text(folder / TOKENIZER, as_json(tokenizer, pretty=True))
+    write_text(folder / TOKENIZER, tokenizer.to_str(pretty=True))
 
 
 def save_vocabulary(

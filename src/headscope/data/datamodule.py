@@ -34,7 +34,7 @@ from headscope.data.evidence import (
     known_ngrams,
     log_count_ratios,
 )
-from headscope.data.tokenizer import as_json, trained_tokenizer
+from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError
 from headscope.files import cache_folder, content_key, temporary_path
 
@@ -177,7 +177,7 @@ def encode(
     `with_words` adds the word that each token shows, for `headscope.data.evidence`.
     """
     columns = texts_among(dataset.column_names)
-    settings = f"{tokenizers.__version__} {as_json(tokenizer)} "
+    settings = f"{tokenizers.__version__} {tokenizer.to_str()} "
     settings += f"{tokenizer.encode_special_tokens} {with_words}"
     key = content_key([settings, *columns, *column_digests(dataset, columns)])
     folder = cache / "encoded" / key

@@ -45,7 +45,7 @@ def load_source(config: DataConfig) -> DatasetDict:
     cache = cache_folder(config.cache_dir)
     if config.path == EMBEDDED:
         return DatasetDict({config.train_split: load_licenses(cache)})
-    if is_import_path(config.path, ":"):
+    if is_import_path(config.path):
         return load_own(config)
     path = expanded(config.path)
     try:

@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from tokenizers import (
 
 from headscope.config import TokenizerConfig
 from headscope.errors import ConfigError
-from headscope.extension import called, is_import_path, resolve
 from headscope.files import content_key, write_text
 
 PADDING = "[PAD]"
@@ -34,7 +33,6 @@ SEPARATOR = "[SEP]"
 MASK = "[MASK]"
 SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
 RECIPE = 2  # raise it when the code below trains differently, so that no cached one is used
-SUDACHI_CHARACTERS = 8_000  # at once, of four bytes at most: Sudachi's limit is 49,149 bytes
 
 # A letter is what Python's `\w` matches, or a mark (Unicode category M) of the basic plane: in
 # Devanagari, Thai and other scripts a vowel is often a mark on its consonant. Variation selectors
@@ -86,44 +84,17 @@ def normal_form(text: str) -> str:
     return normal
 
 
-def load_tokenizer(path: Path, segmenter: str | None = None) -> Tokenizer:
-    """Load a tokenizer.json; ValueError if it is not one.
-
-    The file cannot hold a segmenter (`TokenizerConfig`); ConfigError if that is not installed.
-    """
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Load a tokenizer.json; ValueError if it is not one."""
     try:
-        tokenizer = with_literal_text(Tokenizer.from_file(str(path)))
+        return with_literal_text(Tokenizer.from_file(str(path)))
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"{path}: is not a tokenizer.json: {error}") from error
-    if segmenter is not None:
-        tokenizer.pre_tokenizer = _segmented()
-        Tokenizer.__repr__ = Tokenizer.__str__ = _printed  # type: ignore[method-assign]
-    return tokenizer
-
-
-def _printed(tokenizer: Tokenizer, library: Callable[[Tokenizer], str] = Tokenizer.__repr__) -> str:
-    """Return a tokenizer's printed form, which the library has for none with a segmenter."""
-    return library(Tokenizer.from_str(as_json(tokenizer)))
-
-
-def as_json(tokenizer: Tokenizer, pretty: bool = False) -> str:
-    """Return the content of tokenizer.json, without a segmenter, which no file can hold."""
-    try:
-        return tokenizer.to_str(pretty)
-    except Exception:  # of a segmenter
-        segmenter = tokenizer.pre_tokenizer
-        tokenizer.pre_tokenizer = _cut_at_signs()
-        try:
-            return tokenizer.to_str(pretty)
-        finally:
-            tokenizer.pre_tokenizer = segmenter
 
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:
     """Return a copy, whose truncation can be changed."""
-    copy = with_literal_text(Tokenizer.from_str(as_json(tokenizer)))
-    copy.pre_tokenizer = tokenizer.pre_tokenizer
-    return copy
+    return with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
 
 
 def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
@@ -140,18 +111,14 @@ def trained_tokenizer(
     A text becomes `[CLS] text [SEP]`, a pair `[CLS] text [SEP] text [SEP]`, truncated to max_length
     tokens. `texts` is iterated twice, for the cache's key and to train, so it is no iterator.
     """
-    if is_import_path(config.kind):
-        tokenizer = _own_tokenizer(iter(texts), config)
-        tokenizer.enable_truncation(max_length)
-        return tokenizer
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
     path = cache / "tokenizers" / f"{content_key(chain([settings], texts))}.json"
     if not path.exists():
         tokenizer = train_tokenizer(iter(texts), config)
         tokenizer.enable_truncation(max_length)
         # `save` raises no OSError where the disk is full.
-        write_text(path, as_json(tokenizer, pretty=True))
-    return load_tokenizer(path, config.segmenter)
+        write_text(path, tokenizer.to_str(pretty=True))
+    return load_tokenizer(path)
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
@@ -190,7 +157,7 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = _cut_at_signs() if config.segmenter is None else _segmented()
+        tokenizer.pre_tokenizer = _cut_at_signs()
         trainer = trainers.WordLevelTrainer(min_frequency=config.min_frequency, **settings)
     tokenizer.normalizer = normalizers.Sequence(steps)
     try:
@@ -203,11 +170,6 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
             f"characters in the texts if tokenizer.kind={config.kind}; raise it, or use "
             "tokenizer=bpe, which reads bytes"
         ) from error
-    return _finished(tokenizer)
-
-
-def _finished(tokenizer: Tokenizer) -> Tokenizer:
-    """Add [CLS] before each text and [SEP] after it."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLASS} $A {SEPARATOR}",
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
@@ -216,49 +178,11 @@ def _finished(tokenizer: Tokenizer) -> Tokenizer:
     return with_literal_text(tokenizer)
 
 
-def _own_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
-    """Return what a user's function makes of the texts, if tokenizer.json can hold it."""
-    key = f"tokenizer.kind={config.kind}"
-    function = resolve("tokenizer.kind", config.kind)
-    tokenizer = called("tokenizer.kind", config.kind, function, texts, config)
-    if not isinstance(tokenizer, Tokenizer):
-        got = type(tokenizer).__name__
-        raise ConfigError(f"{key}: expected it to return a tokenizers.Tokenizer, got {got}")
-    required = SPECIAL_TOKENS[:4]
-    if None in map(tokenizer.token_to_id, required) or tokenizer.token_to_id(PADDING) != 0:
-        raise ConfigError(
-            f"{key}: expected a vocabulary with {', '.join(required)}, where {PADDING} has id 0"
-        )
-    try:
-        return with_literal_text(Tokenizer.from_str(_finished(tokenizer).to_str()))
-    except Exception as error:  # `tokenizers` raises nothing more precise
-        raise ConfigError(
-            f"{key}: cannot be saved in a tokenizer.json, such as parts in Python: {error}"
-        ) from error
-
-
-WITHOUT_SPACES = pre_tokenizers.Split(Regex(r"\s+"), "removed")
-
-
 def _cut_at_signs() -> pre_tokenizers.PreTokenizer:
     letters = rf"[[\w\p{{M}}]&&[^{CHARACTERS}{KATAKANA}]]+"
     pieces = Regex(rf"[{CHARACTERS}]|[{KATAKANA}]+|{letters}|.")
-    return pre_tokenizers.Sequence([WITHOUT_SPACES, pre_tokenizers.Split(pieces, "isolated")])
-
-
-def _segmented() -> pre_tokenizers.PreTokenizer:
-    """Sudachi's words, in their shortest form (Takaoka et al. 2018)."""
-    try:
-        from sudachipy import Dictionary, SplitMode
-
-        words = Dictionary().pre_tokenizer(SplitMode.A)
-    except ImportError as error:
-        raise ConfigError(
-            "tokenizer.segmenter=sudachi: it is not installed; pip install 'headscope[japanese]', "
-            "or use tokenizer.segmenter=null, which reads characters"
-        ) from error
-    pieces = pre_tokenizers.Split(Regex(f".{{1,{SUDACHI_CHARACTERS}}}"), "isolated")
-    return pre_tokenizers.Sequence([WITHOUT_SPACES, pieces, words])
+    without_spaces = pre_tokenizers.Split(Regex(r"\s+"), "removed")
+    return pre_tokenizers.Sequence([without_spaces, pre_tokenizers.Split(pieces, "isolated")])
 
 
 def pretrained_tokenizer(

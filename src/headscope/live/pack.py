@@ -14,7 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer, normalizers
 
 from headscope.config import TokenizerConfig
-from headscope.data.tokenizer import CHARACTERS, KATAKANA, as_json, is_hidden
+from headscope.data.tokenizer import CHARACTERS, KATAKANA, is_hidden
 from headscope.errors import LivePageError
 from headscope.model.objective import MultiLabel
 
@@ -77,7 +77,6 @@ def check_supported(run: "Run") -> None:
         "model.attention": (model.attention, ("multi_head",)),
         "model.pooling": (model.pooling, ("first",)),
         "model.causal": (model.causal, (False,)),
-        "tokenizer.segmenter": (tokenizer.segmenter, (None,)),
         "tokenizer.kind": (tokenizer.kind, ("words", "bpe")),
     }
     for key, (value, known) in able.items():
@@ -122,7 +121,7 @@ def tokenizer_content(
 ) -> dict[str, Any]:
     """Return what the page needs to cut a text into the same tokens."""
     start, end = tokenizer.encode("").ids
-    model = json.loads(as_json(tokenizer))["model"]
+    model = json.loads(tokenizer.to_str())["model"]
     content: dict[str, Any] = {
         "special": {
             "unknown": tokenizer.token_to_id(model["unk_token"]),
@@ -153,7 +152,7 @@ def character_classes(tokenizer: Tokenizer, probes: dict[str, str]) -> dict[str,
     A probe is a text with {} for the character; the first that is one piece has it. Returned are
     first, last, first, last, ... of each class, and those of no class as "space".
     """
-    return _character_classes(as_json(tokenizer), tuple(probes.items()))
+    return _character_classes(tokenizer.to_str(), tuple(probes.items()))
 
 
 @cache

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from headscope.attention import AdditiveAttention, ConcatAttention, DotAttention, GeneralAttention
 from headscope.attention.variants import ScoredAttention
-from headscope.errors import ConfigError
-from headscope.extension import called, is_import_path, resolve
 
 Tokens = Float[Tensor, "B Q D"]
 PaddingMask = Bool[Tensor, "B T"] | None  # True at padding
@@ -87,33 +85,9 @@ SCORED_ATTENTION: dict[str, Callable[[int], ScoredAttention]] = {
 
 
 def build_pooling(name: str, d_model: int) -> Pooling:
-    """Return the pooling of that name, one of `headscope.config.POOLINGS`, or of an import path.
-
-    Raises:
-        ConfigError: if that one cannot be imported, or returns another shape than [B, D].
-    """
-    if is_import_path(name):
-        return _own_pooling(name, d_model)
+    """Return the pooling of that name, one of `headscope.config.POOLINGS`."""
     if name in POOLINGS:
         return POOLINGS[name]
     if name == "pooler":
         return Pooler(d_model)
     return AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)
-
-
-def _own_pooling(name: str, d_model: int) -> Pooling:
-    """Return the user's function or module, tried on two texts of three tokens, one padding."""
-    pooling: Pooling = resolve("model.pooling", name)
-    if isinstance(pooling, type):
-        pooling = called("model.pooling", name, pooling, d_model)
-    tokens = torch.linspace(-1, 1, 6 * d_model).view(2, 3, d_model)
-    padding = torch.tensor([[False] * 3, [False, False, True]])
-    with torch.no_grad():
-        output = called("model.pooling", name, pooling, tokens, padding)
-    shape = list(output.shape) if isinstance(output, Tensor) else type(output)
-    if shape != [2, d_model]:
-        raise ConfigError(
-            f"model.pooling={name}: expected [2, {d_model}] from tokens [2, 3, {d_model}], "
-            f"got {shape}"
-        )
-    return pooling

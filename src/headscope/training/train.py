@@ -37,7 +37,6 @@ from headscope.run_folder import (
     CONFIG,
     DERIVED_FILES,
     WEIGHTS,
-    check_memory,
     load_config,
     load_vocabulary,
     save_architecture,
@@ -280,7 +279,6 @@ def _load_data(
     if config.final is not None:
         data.chosen = chosen_by(Path(config.final), len(data.corpus.splits["train"]))
     data.accumulate = config.trainer.accumulate
-    check_memory(config, data.tokenizer, data.corpus.labels, architecture, data.evidence)
     if resumed is not None:
         check_data(folder, data.corpus.labels, data.corpus.digests())
     return data
