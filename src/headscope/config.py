@@ -458,10 +458,8 @@ def read_config(path: Path) -> TrainConfig:
         content = yaml.safe_load(text)  # in C, deep nesting would crash the process
         if not isinstance(content, dict):
             raise ValueError("expected keys with their values")
-        if "inspection" not in content:  # the last group; others may be younger than the file
+        if "inspection" not in content:  # the last group
             raise ValueError("is truncated: it has no inspection")
-        if isinstance(model := content.get("model"), dict):
-            model.setdefault("attention_readout", False)  # a key that older runs lack
     try:
         plain = unescaped(flatten(asdict(validate(TrainConfig, content))))
         return override(TrainConfig(), plain)

@@ -12,13 +12,14 @@ from rich.console import Console
 from headscope.cli.inspect import inspect, measure
 from headscope.command_settings import InspectConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from headscope.data.corpus import load_corpus
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, UserWarningMessage
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.report import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
-from headscope.run_folder import build_model, save_config, save_vocabulary, save_weights
+from headscope.run_folder import build_model, save_config, save_json, save_vocabulary, save_weights
 
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 
@@ -63,7 +64,6 @@ def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.filterwarnings("ignore:.*has no data.json")
 def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:
     rows = [
         f"text {chr(97 + row // 26)}{chr(97 + row % 26)},{LABELS[row % 3]}" for row in range(90)
@@ -71,6 +71,7 @@ def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> 
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
     data = {"path": str(tmp_path / "texts.csv"), "cache_dir": str(tmp_path), "tokens_per_batch": 16}
     folder = untrained(tmp_path / "run", **data)
+    save_json(folder / "data.json", load_corpus(load_run(folder).config.data).digests())
     shown = io.StringIO()
     config = InspectConfig(run=str(folder), texts=6, accelerator="cpu")
     measure(config, Console(file=shown, force_terminal=True))

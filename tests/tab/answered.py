@@ -35,7 +35,7 @@ def answered_run(
     """Write a run whose best step is `kept`. Head 1 of its last layer matters most.
 
     Head 0 there has no effect; of all others the odd ones matter less, the even ones are
-    inconclusive. Older records have no headline ("").
+    inconclusive.
     """  # fmt: skip
     random = np.random.default_rng(seed)
     words = ["[CLS]", *(f"word{place}" for place in range(1, tokens - 1)), "[SEP]"]
@@ -60,7 +60,7 @@ def answered_run(
         extra["roles"][0, 0] = "first-token sink"
         if step == kept:
             numbers |= {"loss_zeroed": effects(layers, heads)}
-            extra |= {"verdicts/headline": headline} if headline else {}
+            extra |= {"answer": headline}
             extra |= answer(layers, heads)
             extra |= of_texts(random, layers, heads, tokens, texts, len(classes))
         named = [{f"layer {layer}": each[layer] for layer in range(layers)} for each in maps]

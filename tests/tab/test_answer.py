@@ -187,20 +187,14 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
 
 
 @pytest.mark.slow
-def test_roles_and_headlines_are_text_and_an_older_record_is_counted(
-    open_tab: Opener, tmp_path: Path
-) -> None:
+def test_roles_and_answers_are_text(open_tab: Opener, tmp_path: Path) -> None:
     hostile = "<img src=x onerror=alert(1)>"
-    recorder = answered_run(tmp_path / "mine", headline="")
-    extra = {"roles": np.full((2, 4), hostile), "verdicts": np.zeros((2, 4), dtype=np.int32)}
-    assert recorder.amend(200, extra)
+    recorder = answered_run(tmp_path / "mine", headline=f"layer 9 head 9 {hostile}")
+    assert recorder.amend(200, {"roles": np.full((2, 4), hostile)})
     tab = open_tab(tmp_path)
     tab.drawn(200)
-    tab.says(MATTERS, "Ablating single heads: 0 matters, 8 no effect, 0 inconclusive")
-    tab.says(".grid .role-of", hostile)
-    assert recorder.amend(200, {"verdicts/headline": np.array(f"layer 9 head 9 {hostile}")})
-    tab.refresh()
     tab.says(MATTERS, hostile)
+    tab.says(".grid .role-of", hostile)
     assert tab.find("img").count() == 0
 
 

@@ -56,11 +56,10 @@ from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import Bar, show_line, terminal
 
-# Of a run's record: which heads matter. Older records lack some.
+# Of a run's record: which heads matter.
 KNOWN = {
     "verdicts",
     "verdicts/smallest",
-    "verdicts/headline",
     "answer",
     "answer/details",
     "studied",
@@ -249,7 +248,7 @@ def _probe_of(text: Text, run: Run) -> Probe:
 
 
 def _best_step(run: Run) -> int:
-    """Return the step of the best checkpoint; the last known one of a stopped or an older run."""
+    """Return the step of the best checkpoint; the last known one of a stopped run."""
     for fact in ("kept step", "steps"):
         if (step := read_metric(run.folder, fact)) is not None:
             return int(step)

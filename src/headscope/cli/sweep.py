@@ -66,7 +66,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     folder = _sweep_folder(line.overrides)
     fixed = fixed_of(line.overrides)
     for path in sorted(folder.glob(f"*/{JOB}")):
-        check_same(folder, read_json(path, dict).get("fixed", fixed), fixed)
+        check_same(folder, read_json(path, dict)["fixed"], fixed)
     compose.store_defaults(line.schema)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
     sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]

@@ -180,7 +180,6 @@ TEXT_ARRAYS = {
     "contributions/tokens": "f L W T K",
     "contributions/feedforward": "f L K",
     "contributions/bias": "f K",
-    "contributions/rest": "f L W K",
     "contributions/error": "f",
     "without/heads": "f L W C",
     "without/layers": "f L C",
@@ -196,7 +195,6 @@ OTHER_ARRAYS = {
     "examples/changed/scores": "f L W n",
     "verdicts": "i L W",
     "verdicts/smallest": "f",
-    "verdicts/headline": "U",  # of older records, in place of the answer
     "answer": "U",
     "answer/details": "U",
     "sets/heads": "i A 2",

@@ -77,9 +77,7 @@ class HeadRecorder:
         """Continue the record of a resumed run; the first step replaces another record."""
 
         def told(index: Index) -> list[object]:
-            # Older records lack the positions of special tokens.
-            texts = [(text.name, text.tokens, text.text, text.label) for text in index.texts]
-            return [index.notes.get(RUN_NOTE), *texts]
+            return [index.notes.get(RUN_NOTE), *index.texts]
 
         if told(self.index) != told(before):
             self._replaced = {step.file for step in before.steps}

@@ -1,6 +1,5 @@
 """Lightning callbacks of a run: averaged weights, checkpoints, early stopping and progress."""
 
-import math
 import signal
 import time
 import warnings
@@ -77,21 +76,6 @@ class RunCheckpoint(ModelCheckpoint):
             enable_version_counter=False,
             save_on_train_epoch_end=False,  # at the validation's end, before ResumeCheckpoint
         )
-
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Take over the best checkpoint of an older run, which was chosen by macro-F1.
-
-        Lightning finds a state by what is monitored. That of older runs has the loss too.
-        """
-        states = checkpoint["callbacks"]
-        older = [state for key, state in states.items() if key.startswith(type(self).__name__)]
-        if older and self.state_key not in states and older[0]["best_model_path"]:
-            loss = torch.tensor(older[0].get("kept_loss", math.inf))
-            best = {older[0]["best_model_path"]: loss}
-            scores = {"best_model_score": loss, "kth_value": loss, "best_k_models": best}
-            states[self.state_key] = older[0] | scores
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state, with all paths in this run's folder."""

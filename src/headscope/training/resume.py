@@ -220,9 +220,6 @@ def check_data(folder: Path, labels: list[str], digests: Digests) -> None:
 def changed_splits(folder: Path, digests: Digests) -> list[str]:
     """Return the splits that differ from data.json, and in what: rows, texts or labels."""
     path = folder / DATA
-    if not path.exists():
-        warn(f"{folder}: has no {DATA}, as older runs; whether its data have changed is unknown")
-        return []
     kept: Digests = read_json(path, dict)
     with reading(path):
         return [

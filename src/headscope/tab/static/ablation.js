@@ -24,7 +24,7 @@ export function studyOf({ numbers, bestNumbers, shown }) {
     isShown: step === shown,
     effects: extra.verdicts ?? null,
     increase: measures.loss_zeroed ?? null,
-    answer: extra.answer ?? extra["verdicts/headline"] ?? "", // older records have a headline
+    answer: extra.answer ?? "",
     details: extra["answer/details"] ?? "",
     order: extra["sets/heads"] ?? null,
   };
@@ -150,21 +150,21 @@ export class Headline {
     const study = studyOf(store);
     this.root.hidden = store.steps.length === 0 || (store.page && study === null);
     if (this.root.hidden) return;
-    this.answer.replaceChildren(...this.answerLine(headsOf(store), study));
+    this.answer.replaceChildren(...this.answerLine(study));
     const details = study?.isShown ? study.details : "";
     this.details.hidden = details === "";
     this.fold.hidden = !study?.isShown;
     this.details.textContent = signed(legible(details, 2000));
   }
 
-  answerLine(heads, study) {
+  answerLine(study) {
     const { store } = this;
     if (study === null) return this.unknown();
     if (!study.isShown) {
       const go = button(`Go to step ${study.step}`, "", () => store.chooseStep(study.step));
       return [`Heads were ablated at step ${study.step}, the best step. `, go];
     }
-    return this.linked(study.answer || countsOf(heads));
+    return this.linked(study.answer);
   }
 
   /* Sentences whose figures, after the colon, are set quieter than what they say. */
@@ -211,14 +211,6 @@ function signed(sentence) {
 function asides(sentence) {
   const parts = sentence.split(/(\([^()]*\))/);
   return parts.map((part, at) => (at % 2 === 1 ? element("span", "aside", part) : part));
-}
-
-/* What a record without a headline says, from its counts. */
-function countsOf(heads) {
-  const parts = [EFFECTS[1], EFFECTS[0], EFFECTS[-1]].map((effect) => {
-    return `${heads.filter((head) => head.effect === effect).length} ${effect.name}`;
-  });
-  return `Ablating single heads: ${parts.join(", ")}`;
 }
 
 const SHOWN = 5; // classes, those that change most

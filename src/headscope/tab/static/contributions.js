@@ -30,8 +30,6 @@ class Contributions {
     const [layers, heads, tokens] = maps.arrays.get(`${PREFIX}tokens`).shape;
     Object.assign(this, { layers, widest: heads, tokens });
     this.cells = this.toward(maps.values(`${PREFIX}tokens`)); // [layers, heads, tokens]
-    const rest = maps.values(`${PREFIX}rest`); // of tokens that are not shown
-    this.rest = rest ? this.toward(rest) : new Float32Array(layers * heads);
     this.feedForward = sumOf(this.toward(maps.values(`${PREFIX}feedforward`)));
     this.hasFeedForward = maps.values(`${PREFIX}feedforward`).some((value) => value !== 0);
     this.bias = this.toward(maps.values(`${PREFIX}bias`))[0];
@@ -66,7 +64,7 @@ class Contributions {
   }
 
   headSum(layer, head) {
-    return sumOf(this.ofHead(layer, head)) + this.rest[layer * this.widest + head];
+    return sumOf(this.ofHead(layer, head));
   }
 
   /* All heads as [layer, head, nats], the largest first. */
@@ -89,10 +87,6 @@ class Contributions {
     return sums;
   }
 
-  get unseen() {
-    return sumOf(this.ranked.map(([layer, head]) => this.rest[layer * this.widest + head]));
-  }
-
   get total() {
     return sumOf(this.ranked.map(([, , nats]) => nats)) + this.feedForward + this.bias;
   }
@@ -104,7 +98,6 @@ class Contributions {
     return Object.assign(difference, this, {
       byHead: undefined,
       cells: minus(this.cells, other.cells),
-      rest: minus(this.rest, other.rest),
       feedForward: this.feedForward - other.feedForward,
       bias: this.bias - other.bias,
       isDifference: true,

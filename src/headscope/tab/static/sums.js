@@ -37,10 +37,6 @@ export class SumsView {
     if (ranked.length > HEADS) lines.push(line(`${ranked.length - HEADS} more`, rest, most, []));
     if (hasFeedForward) lines.push(line("feed-forward", feedForward, most, ["no single word's"]));
     lines.push(line("bias", bias, most, ["input-independent"]));
-    if (Math.abs(contributions.unseen) > 0.005) {
-      const unseen = `of these ${formatSigned(contributions.unseen)} from words that are not shown`;
-      lines.push(element("li", "note", unseen));
-    }
     this.list.replaceChildren(...lines);
     this.matrix.hidden = ranked.length <= 2;
     this.showMatrix();

@@ -245,10 +245,9 @@ export class TextView {
     const ramp = element("span", {}, element("span", "ramp"), element("span", "ticks", ...ticks));
     const end = against < 0 ? "against" : className(store, against);
     this.legend.replaceChildren(element("span", {}, end), ramp, className(store, shown));
-    const { ranked, unseen } = contributions;
-    const cells = ranked.reduce((all, head) => all + head[2], 0) - unseen;
+    const { ranked } = contributions;
+    const cells = ranked.reduce((all, head) => all + head[2], 0);
     const terms = [[`from ${ranked.length} heads × ${store.tokens.length} tokens`, cells]];
-    if (unseen !== 0) terms.push(["tokens that are not shown", unseen]);
     if (contributions.hasFeedForward) terms.push(["feed-forward", contributions.feedForward]);
     terms.push(["bias", contributions.bias]);
     const rounded = roundedAlike(terms.map(([, value]) => value), contributions.total);
