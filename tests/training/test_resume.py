@@ -324,24 +324,6 @@ def test_a_checkpoint_of_another_run_is_named(
         resume_point(folder)
 
 
-def test_a_run_without_an_id_resumes(plain: Trained, tmp_path: Path) -> None:
-    folder = plain.copy(tmp_path)
-    kept = json.loads((folder / "data.json").read_text())
-    (folder / "data.json").write_text(json.dumps(kept | {"run_id": None}))
-    with pytest.raises(RunError, match="expected a checkpoint of run without an id"):
-        resume_point(folder)
-    del kept["run_id"]
-    (folder / "data.json").write_text(json.dumps(kept))
-    for path in (folder / LAST, folder / BEST):
-        content = torch.load(path, weights_only=True)
-        del content["run_id"]
-        torch.save(content, path)
-    again = replace(load_run(folder).config, resume=str(folder))
-    longer = changed(again, "trainer.max_epochs", 5)
-    assert train(longer).facts_of_training["epochs"] == 5
-    assert "run_id" not in torch.load(folder / LAST, weights_only=True)
-
-
 def test_a_run_is_trained_by_one_process_at_a_time(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
     lock, again = RunLock(folder), replace(load_run(folder).config, resume=str(folder))
@@ -393,20 +375,3 @@ def test_new_weights_have_nothing_that_was_made_of_older_ones(
     save_weights(folder, model)
     assert [name for name in DERIVED_FILES if (folder / name).exists()] == []
     assert load_run(folder).temperature == 1
-
-
-def test_a_run_whose_best_checkpoint_was_chosen_by_macro_f1_resumes(
-    plain: Trained, tmp_path: Path
-) -> None:
-    folder = plain.copy(tmp_path)
-    content = torch.load(folder / LAST, weights_only=True)
-    states = content["callbacks"]
-    (name,) = (key for key in states if key.startswith("RunCheckpoint"))
-    state = states.pop(name)
-    loss = float(state["best_model_score"])
-    score = {"best_model_score": torch.tensor(0.9), "kept_loss": loss}
-    name = name.replace("validation/loss", "validation/macro_f1").replace("'min'", "'max'")
-    states[name] = state | score
-    torch.save(content, folder / LAST)
-    again = replace(load_run(folder).config, resume=str(folder))
-    assert train(again).facts_of_training == plain.report.facts_of_training
