@@ -42,7 +42,7 @@ from headscope.model.objective import ONE_CLASS, Objective
 from headscope.prediction import best_device, probabilities
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
 from headscope.run_folder import METRICS
-from headscope.terminal import show_line, terminal
+from headscope.terminal import csv_cell, show_line, terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096

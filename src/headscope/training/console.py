@@ -17,6 +17,7 @@ from rich.table import Table
 from headscope.abstaining import selective_line
 from headscope.errors import listed
 from headscope.record.contributions import signed
+from headscope.run_folder import ERRORS
 from headscope.terminal import show_line
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
 from headscope.training.scores import SCORES, MultiLabelScores, Scores
