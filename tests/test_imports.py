@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "proof": {"attention", "model", "heads"},
     "prediction": {"model", "data"},
     "manifest": {"model"},
-    "abstaining": {"data", "run_folder"},
+    "abstaining": {"data"},
     "run_folder": {"model", "data", "prediction", "manifest"},
     "run": {
         "attention",
@@ -44,7 +44,7 @@ MAY_IMPORT = {
         "live",
     },
     "live": {"model", "data", "heads", "record", "tab", "run", "run_folder", "manifest"},
-    "export": {"model", "data", "heads", "run", "run_folder"},
+    "export": {"abstaining", "run"},
     "training": {
         "attention",
         "model",

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.abstaining import Familiarity, load_familiarity
+from headscope.abstaining import CURVE, FAMILIAR, Point, unknown_share
 from headscope.config import TrainConfig
 from headscope.data.batching import EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import LivePageError, RunError, listed
-from headscope.files import reading
+from headscope.files import read_json, reading
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
 from headscope.manifest import check_manifest, note_edits
@@ -36,6 +37,7 @@ from headscope.run_folder import (
     ENCODER,
     EVIDENCE,
     LABELS,
+    METRICS,
     TOKENIZER,
     WEIGHTS,
     build_model,
@@ -63,7 +65,7 @@ class Prediction:
     Attributes:
         labels: the predicted classes, by name: one, or with data.multi_label any number.
         probabilities: of each class, by name.
-        is_unfamiliar: whether the text is unlike those of training: `Familiarity`.
+        is_unfamiliar: whether it has more unknown tokens than texts of training.
     """
 
     labels: list[str]
@@ -91,7 +93,8 @@ class Run:
         objective: single-label, or multi-label with a threshold for each class.
         temperature: divides the logits before they become probabilities.
         evidence: the known n-grams.
-        familiarity: tells texts unlike those of training; None in older runs.
+        most_unknown: share of unknown tokens beyond which a text is unfamiliar.
+        curve: of confidence and accuracy, for target_accuracy; None with data.multi_label.
     """
 
     folder: Path
@@ -102,7 +105,8 @@ class Run:
     objective: Objective = ONE_CLASS
     temperature: float = 1.0
     evidence: EvidenceVocabulary | None = None
-    familiarity: Familiarity | None = None
+    most_unknown: float = 1.0
+    curve: list[Point] | None = None
 
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
@@ -157,10 +161,8 @@ class Run:
         return predictions
 
     def is_unfamiliar(self, texts: EncodedTexts) -> Bool[np.ndarray, " N"]:
-        """Return which texts are unlike those of training; none if the run is an older one."""
-        if self.familiarity is None:
-            return np.zeros(len(texts.lengths), bool)
-        return self.familiarity.is_unfamiliar(texts)
+        """Return which texts have more unknown tokens than those of training."""
+        return unknown_share(self.tokenizer, texts) > self.most_unknown
 
     def maps(self, texts: Sequence[TextOrPair]) -> list[dict[str, Float[Tensor, "H Q K"]]]:
         """Return the attention weights of each text, in order: layer name -> [head, query, key].
@@ -274,5 +276,14 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     objective = load_objective(folder, config, labels)
     temperature = load_temperature(folder)
     note_edits(folder, manifest, labels, objective, temperature)
-    more = (objective, temperature, evidence, load_familiarity(folder, tokenizer))
+    more = (objective, temperature, evidence, *_selective(folder))
     return Run(folder, config, tokenizer, labels, model, *more)
+
+
+def _selective(folder: Path) -> tuple[float, list[Point] | None]:
+    """Read when to abstain from metrics.json; a run that did not finish never does."""
+    path = folder / METRICS
+    content = read_json(path, dict) if path.exists() else {FAMILIAR: 1.0}
+    with reading(path):
+        most_unknown = TypeAdapter(float).validate_python(content[FAMILIAR])
+        return most_unknown, TypeAdapter(list[Point] | None).validate_python(content.get(CURVE))

@@ -213,7 +213,7 @@ def _tripled(whole: Any) -> Any:
 
 def _unfamiliar(whole: Any) -> Any:
     """Let every text be unlike those of training."""
-    return whole | {"familiar texts": {"unknown_tokens": 0.0, "characters_per_token": 99.0}}
+    return whole | {"most unknown tokens of a familiar text": -1.0}
 
 
 SECRET = "${oc.env:HOME}"

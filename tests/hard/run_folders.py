@@ -23,7 +23,14 @@ COMMANDS = {
 OUTCOMES = ("refused", "same", "noted", "unclear", "crash", "silently different")
 # What a message may name in place of config.yaml: that the folder is no run, or what config.yaml says.
 TOLD_OF_CONFIG = ("expected a run folder", "names Python code", "nothing.csv", "/dev/zero")
-SCORES = ("test", "validation", "calibration", "selective", "familiar texts", "labels")
+SCORES = (
+    "test",
+    "validation",
+    "calibration",
+    "accuracy by confidence",
+    "most unknown tokens of a familiar text",
+    "labels",
+)
 TEXTS = (
     "text\nthe soup was lovely\na dark garden\nthe day was bright\nzzz xxx qqq www vvv yyy jjj\n"
 )

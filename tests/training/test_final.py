@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headscope.abstaining import FAMILIAR
 from headscope.cli.compose import checked, compose, parse
 from headscope.cli.evaluate import data_of
 from headscope.config import TrainConfig
@@ -51,7 +52,7 @@ def test_all_texts_are_learned_and_what_validation_chose_is_kept(
     assert after["training"]["kept step"] == pytest.approx(share * kept, abs=3)
     assert after["training"]["kept step"] == after["training"]["steps"]
     assert after["validation"] == before["validation"]  # of the run that chose
-    assert after["familiar texts"] == before["familiar texts"]
+    assert after[FAMILIAR] == before[FAMILIAR]
     run = load_run(final.folder)
     assert run.temperature == load_run(first.folder).temperature
     for name in {"calibration.json", "thresholds.json"} & {

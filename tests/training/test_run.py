@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load, save
 
+from headscope.abstaining import FAMILIAR
 from headscope.cli.inspect import measure
 from headscope.command_settings import InspectConfig
 from headscope.config import TrainConfig
@@ -404,7 +405,7 @@ def _without(part: str) -> Callable[[Path], object]:
 
 def _without_familiar_texts(folder: Path) -> None:
     path = folder / "metrics.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"familiar texts": None}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {FAMILIAR: 0.5}))
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

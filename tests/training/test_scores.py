@@ -191,11 +191,10 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
     assert load_run(report.folder).temperature == kept["temperature"]
     events = events_of(report.folder)
     assert len(events.Images("test/reliability")) == 1
-    selective = metrics["selective"]
-    assert selective["accuracy by coverage"]["1.0"] == pytest.approx(report.test.accuracy, abs=1e-6)
-    assert events.Scalars("test/aurc")[0].value == pytest.approx(selective["aurc"])
-    assert "AURC" in mistaken.screen
     run = load_run(report.folder)
+    _, texts, right = metrics["accuracy by confidence"][-1]
+    assert right / texts == pytest.approx(report.validation.accuracy, abs=1e-6)
+    assert run.most_unknown == metrics["most unknown tokens of a familiar text"]
     assert [
         each.is_unfamiliar for each in run.predict(["это другой язык", "これは日本語です"])
     ] == [True, True]

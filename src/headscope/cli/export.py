@@ -1,19 +1,16 @@
 """export(config): write a run as ONNX, with a front end that needs no torch."""
 
 import shutil
-from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from headscope.command_settings import ExportConfig
 from headscope.errors import RunError
 from headscope.export import graph
-from headscope.export.graph import check_installed, write_onnx
+from headscope.export.graph import write_onnx
 from headscope.files import replacing_folder
 from headscope.run import Run, load_run
-from headscope.run_folder import save_tokenizer
 from headscope.terminal import show_line, terminal
 
 
@@ -25,7 +22,6 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         RunError: if ONNX cannot hold the run, or the folder cannot be written.
     """
     output = Path(config.output)
-    check_installed()
     run = load_run(config.run)
     try:
         lines = write_front_end(run, output)
@@ -38,13 +34,7 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
 def write_front_end(run: Run, output: Path) -> list[str]:
     """Write model.onnx and what labels texts with it, without torch; return notes."""
     with replacing_folder(output.resolve()) as folder:
-        save_tokenizer(folder, run.tokenizer)
-        if run.evidence is not None:
-            np.save(folder / "evidence.npy", run.evidence.keys, allow_pickle=False)
-        digests = {
-            path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())
-        }
-        write_onnx(run, folder / "model.onnx", digests)
+        write_onnx(run, folder / "model.onnx")
         shutil.copyfile(Path(graph.__file__).with_name("classify.py"), folder / "classify.py")
     return [
         f"{len(run.labels)} classes, written to {output}; it needs onnxruntime, tokenizers, numpy:",

@@ -34,14 +34,12 @@ from headscope.errors import (
     RunError,
     listed,
     separator_hint,
-    warn,
 )
 from headscope.files import replacing
 from headscope.heads.contributions import ONLY_FIRST, has_contributions
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.prediction import best_device, probabilities
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
-from headscope.run_folder import METRICS
 from headscope.terminal import csv_cell, show_line, terminal
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
@@ -167,14 +165,11 @@ def _least_confidence(config: PredictConfig, run: Run) -> float | None:
     key = "min_confidence" if config.target_accuracy is None else "target_accuracy"
     if run.config.data.multi_label:
         raise ConfigError(f"{key}: expected a run with one label a text; {run.folder} has several")
-    if run.familiarity is None:
-        warn(
-            f"run={run.folder}: has no limits of familiar texts in {METRICS}, as older runs, so no "
-            "text is called unfamiliar"
-        )
     if config.target_accuracy is None:
         return config.min_confidence
-    return chosen_confidence(run.folder, config.target_accuracy)
+    if run.curve is None:
+        raise RunError(f"run={run.folder}: did not finish; give min_confidence=...")
+    return chosen_confidence(run.curve, config.target_accuracy)
 
 
 def _reason(run: Run, row: Row, columns: Sequence[str], shares: Tensor) -> str:

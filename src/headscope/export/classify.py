@@ -8,30 +8,29 @@
     Classifier("model").predict(["a text", "another"], min_confidence=0.9)
 
 A row of the output has the text, the prediction (a list, if texts have any number of labels) and
-the probability of each class. With --min-confidence the prediction is empty where abstained has a
-reason: confidence, the highest probability is below it; or unfamiliar, the text is unlike those of
-training.
+the probability of each class. With --min-confidence the prediction is empty where `abstained` says
+confidence, the highest probability is below it, or unfamiliar, too many tokens are unknown.
 """
 
 import argparse
+import base64
 import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b, sha256
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnxruntime
 from tokenizers import Encoding, Tokenizer, normalizers
 
-TEXTS_AT_ONCE = 1024
 TOKENS_PER_BATCH = 2048  # padding included
-MOST_WORDS = 200_000  # in memory
-NO_KEY = np.uint64(0)
+NO_KEY = np.uint64(0)  # of a special token
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 # Hiragana, Chinese characters and Hangul, of which three in a row are an n-gram.
@@ -43,191 +42,122 @@ UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")  # which JSON leaves as they a
 Texts = Sequence[tuple[str, ...]]
 
 
-class Word(NamedTuple):
-    """The n-grams of a word: its key, and the numbers of the known among it and its characters."""
-
-    key: np.uint64  # 0 for none, such as a special token
-    is_character: bool
-    ngrams: np.ndarray
-
-
 class Classifier:
-    """An exported folder: model.onnx, tokenizer.json and, if the model reads n-grams, evidence.npy.
+    """An exported model.onnx. OMP_NUM_THREADS says how many threads compute."""
 
-    `threads` is how many compute; None: OMP_NUM_THREADS, or as many as the machine has cores.
-    """
-
-    def __init__(self, folder: str | Path = ".", threads: int | None = None) -> None:
-        folder = Path(folder)
-        options = onnxruntime.SessionOptions()
-        default = os.environ.get("OMP_NUM_THREADS", "")
-        options.intra_op_num_threads = threads or (int(default) if default.isdecimal() else 0)
-        model = folder / "model.onnx"
+    def __init__(self, folder: str | Path = ".") -> None:
+        model = Path(folder, "model.onnx")
         model.stat()  # an error that names it, if it is missing
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
         providers = ["CPUExecutionProvider"]
         self.session = onnxruntime.InferenceSession(str(model), options, providers)
         properties = self.session.get_modelmeta().custom_metadata_map
         self.settings: dict[str, Any] = json.loads(properties["headscope"])
         self.labels: list[str] = self.settings["labels"]
-        for name, digest in self.settings["sha256"].items():
-            if sha256((folder / name).read_bytes()).hexdigest() != digest:
-                raise ValueError(f"{folder / name}: is not of this model.onnx; export again")
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer = Tokenizer.from_str(properties["tokenizer"])
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
+        self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
         self.inputs = [each.name for each in self.session.get_inputs()]
-        self.outputs = [each.name for each in self.session.get_outputs()]
-        self.keys = np.zeros(0, np.uint64)
-        if "ngram_ids" in self.inputs:
-            self.keys = np.load(folder / "evidence.npy", allow_pickle=False)
-        self.words: dict[str, Word] = {}
-        # Of each token; 0 of unknown ones, -1 of special ones.
-        self.characters = np.array((self.settings["familiar"] or {}).get("characters", []))
 
     def predict(
         self, texts: Sequence[str | tuple[str, str]], min_confidence: float | None = None
     ) -> list[dict[str, Any]]:
         """Return for each text its prediction and probabilities."""
-        if min_confidence is not None:
-            self.check_confidence(min_confidence)
+        least = min_confidence
+        if least is not None and not 0 <= least <= 1:
+            raise ValueError(f"min-confidence: expected a probability from 0 to 1, got {least}")
+        if least is not None and self.settings["multi_label"]:
+            raise ValueError("min-confidence: expected one label a text; this model has several")
         parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         columns = self.settings["columns"]
         if any(len(each) != len(columns) for each in parts):
             raise ValueError(f"texts: expected {' and '.join(columns)} of each")
-        encodings = self.tokenizer.encode_batch([self.beginnings(each) for each in parts])
+        given = [each if len(each) == 2 else each[0] for each in parts]
+        encodings = self.tokenizer.encode_batch(given)
         rows: list[dict[str, Any]] = [{}] * len(parts)
         order = sorted(range(len(parts)), key=lambda row: -len(encodings[row]))
         while order:  # batches of similar length
             count = max(1, TOKENS_PER_BATCH // len(encodings[order[0]]))
             batch = order[:count]
             order = order[count:]
-            some = [encodings[row] for row in batch], [parts[row] for row in batch]
-            answers = self.run(*some, min_confidence)
-            for row, answer in zip(batch, answers, strict=True):
-                rows[row] = answer
+            shares, classes = self.run([encodings[n] for n in batch], [parts[n] for n in batch])
+            for row, *answer in zip(batch, shares, classes, strict=True):
+                rows[row] = self.row(encodings[row], *answer, least)
         return rows
 
-    def beginnings(self, parts: tuple[str, ...]) -> Any:
-        """Return a text or pair, a very long text cut after a word (if it has spaces)."""
-        most = self.settings["max_characters"]
-        cut = []
-        for text in parts:
-            words = text[:most].rsplit(maxsplit=1) if len(text) > most else []
-            is_after_word = len(words) == 2 and len(words[0]) > most // 2
-            cut.append(words[0] if is_after_word else text[:most])
-        return tuple(cut) if len(cut) == 2 else cut[0]
-
-    def check_confidence(self, least: float) -> None:
-        """Raise a ValueError if the model cannot abstain below this probability."""
-        if not 0 <= least <= 1:
-            raise ValueError(f"min-confidence: expected a probability from 0 to 1, got {least}")
-        if self.settings["multi_label"]:
-            raise ValueError("min-confidence: expected one label a text; this model has several")
-
-    def run(
-        self, encodings: list[Encoding], texts: Texts, least: float | None
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the row of each text of a batch, whose first is the longest."""
+    def run(self, encodings: list[Encoding], texts: Texts) -> Any:
+        """Return probabilities [B, C] and predicted classes [B, C] of texts, the longest first."""
         shape = (len(encodings), len(encodings[0]))
         names = ("input_ids", "attention_mask", "token_type_ids")
         tensors = {name: np.zeros(shape, np.int64) for name in names}
-        for row, encoding in enumerate(encodings):
-            tensors["input_ids"][row, : len(encoding)] = encoding.ids
-            tensors["attention_mask"][row, : len(encoding)] = 1
-            tensors["token_type_ids"][row, : len(encoding)] = encoding.type_ids
+        for row, each in enumerate(encodings):
+            tensors["input_ids"][row, : len(each)] = each.ids
+            tensors["attention_mask"][row, : len(each)] = 1
+            tensors["token_type_ids"][row, : len(each)] = each.type_ids
         if "ngram_ids" in self.inputs:
             tensors |= self.evidence(encodings, texts)
         given = {name: tensors[name] for name in self.inputs}
-        outputs = dict(zip(self.outputs, self.session.run(None, given), strict=True))
-        classes = outputs["predicted"]
-        is_unfamiliar = np.zeros(len(encodings), bool)
-        if least is not None and self.settings["familiar"] is not None:  # older runs have no limits
-            is_unfamiliar = self.is_unfamiliar(tensors["input_ids"], tensors["attention_mask"])
-        for row, shares in enumerate(outputs["probabilities"]):
-            names_of_row = [self.labels[number] for number in classes[row].nonzero()[0]]
-            is_multi = self.settings["multi_label"]
-            answer: dict[str, Any] = {"prediction": names_of_row if is_multi else names_of_row[0]}
-            for label, share in zip(self.labels, shares.round(6).tolist(), strict=True):
-                answer[f"probability_{label}"] = share
-            if least is not None:
-                reason = "" if shares.max() >= least else "confidence"
-                answer["abstained"] = "unfamiliar" if is_unfamiliar[row] else reason
-                if answer["abstained"]:
-                    answer["prediction"] = ""
-            yield answer
+        return self.session.run(["probabilities", "predicted"], given)
 
-    def is_unfamiliar(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """Return which texts have more unknown tokens, or shorter ones, than those of training."""
-        limits = self.settings["familiar"]
-        characters = self.characters[ids]
-        is_word = (characters >= 0) & (mask == 1)
-        counts = is_word.sum(axis=1)
-        tokens = np.maximum(counts, 1)
-        unknown = np.where(counts > 0, (is_word & (characters == 0)).sum(axis=1) / tokens, 1.0)
-        mean = (characters * is_word).sum(axis=1) / tokens
-        too_short = mean < limits["characters_per_token"]
-        answer: np.ndarray = (unknown > limits["unknown_tokens"]) | too_short
+    def row(
+        self, encoding: Encoding, shares: np.ndarray, classes: np.ndarray, least: float | None
+    ) -> dict[str, Any]:
+        """Return what is said of a text."""
+        names = [self.labels[number] for number in classes.nonzero()[0]]
+        answer: dict[str, Any] = {"prediction": names if self.settings["multi_label"] else names[0]}
+        for label, share in zip(self.labels, shares.round(6).tolist(), strict=True):
+            answer[f"probability_{label}"] = share
+        if least is not None:
+            reason = "" if shares.max() >= least else "confidence"
+            answer["abstained"] = "unfamiliar" if self.is_unfamiliar(encoding) else reason
+            if answer["abstained"]:
+                answer["prediction"] = ""
         return answer
 
-    def pieces(self, encoding: Encoding, parts: tuple[str, ...]) -> list[str]:
-        """Return the piece of text that each token was made from; "" for special tokens."""
-        tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
-        return ["" if part is None else parts[part][a:b] for (a, b), part in tokens]
+    def is_unfamiliar(self, encoding: Encoding) -> bool:
+        """Tell a text with more unknown tokens than those of training; one of no token is one."""
+        familiar = self.settings["familiar"]
+        words = [number for number in encoding.ids if number not in familiar["ends"]]
+        unknown = sum(number in familiar["unknown"] for number in words)
+        return (unknown / len(words) if words else 1.0) > familiar["most"]
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
-        words: list[Word] = []
-        lengths = [len(encoding) for encoding in encodings]
-        for encoding, parts in zip(encodings, texts, strict=True):
-            words += map(self.word, self.pieces(encoding, parts))
-        starts = np.arange(len(encodings)) * lengths[0]
-        places = np.concatenate(
-            [np.arange(start, start + n) for start, n in zip(starts, lengths, strict=True)]
-        )
-        keys = np.array([word.key for word in words])
-        is_word = keys != NO_KEY
-        is_sign = np.array([word.is_character for word in words])
-        # Of two words, and of three characters, that end at a token; none reaches across a gap.
-        pairs = joint_key(keys[:-1], keys[1:])
-        threes = joint_key(pairs[:-1], keys[2:])
-        context = np.full((len(keys), 2), NO_KEY)
-        context[1:, 0] = np.where(is_word[1:] & is_word[:-1], pairs, NO_KEY)
-        context[2:, 1] = np.where(is_sign[2:] & is_sign[1:-1] & is_sign[:-2], threes, NO_KEY)
-        numbers, is_known = self.find(context)
-        counts = [len(word.ngrams) for word in words]
-        of_context = np.repeat(places, 2)[is_known.ravel()]
-        return {
-            "ngram_ids": np.concatenate([*(word.ngrams for word in words), numbers[is_known]]),
-            "ngram_places": np.concatenate([np.repeat(places, counts), of_context]),
-        }
-
-    def word(self, piece: str) -> Word:
-        """Return the word in a piece of text: NFKC, lower case, stripped; its ends are < and >."""
-        known = self.words.get(piece)
-        if known is not None:
-            return known
-        word = NORMAL_FORM.normalize_str(piece).strip()
-        marked = f"<{word}>"
-        runs = {marked[at : at + n] for n in (3, 4) for at in range(len(marked) - n + 1)}
-        names = [f"word {word}", *(f"run {run}" for run in runs - {marked})] if word else []
-        keys = np.array([key_of(name) for name in names], np.uint64)
-        numbers, is_known = self.find(keys)
-        is_character = CHARACTER.fullmatch(word) is not None
-        new = Word(keys[0] if word else NO_KEY, is_character, numbers[is_known])
-        if len(self.words) >= MOST_WORDS:
-            self.words = {}
-        self.words[piece] = new
-        return new
-
-    def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of each key among the known ones, and whether it is known."""
-        numbers = np.searchsorted(self.keys, keys)
-        return numbers, np.append(self.keys, ~NO_KEY)[numbers] == keys
+        ids = []
+        places = []
+        for row, (encoding, parts) in enumerate(zip(encodings, texts, strict=True)):
+            tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
+            words = [word("" if part is None else parts[part][a:b]) for (a, b), part in tokens]
+            first = np.array([keys[0] for keys, _ in words])
+            is_sign = np.array([is_character for _, is_character in words])
+            # Of two words, and of three characters, that end at a token; none reaches across a gap.
+            pairs = joint_key(first[:-1], first[1:])
+            threes = joint_key(pairs[:-1], first[2:])
+            is_pair = (first[1:] != NO_KEY) & (first[:-1] != NO_KEY)
+            is_three = is_sign[2:] & is_sign[1:-1] & is_sign[:-2]
+            own = np.repeat(np.arange(len(words)), [len(keys) for keys, _ in words])
+            at = np.concatenate([own, 1 + is_pair.nonzero()[0], 2 + is_three.nonzero()[0]])
+            keys = np.concatenate([*(keys for keys, _ in words), pairs[is_pair], threes[is_three]])
+            numbers = np.searchsorted(self.keys, keys)
+            is_known = np.append(self.keys, ~NO_KEY)[numbers] == keys
+            ids.append(numbers[is_known])
+            places.append(row * len(encodings[0]) + at[is_known])
+        return {"ngram_ids": np.concatenate(ids), "ngram_places": np.concatenate(places)}
 
 
-def key_of(text: str) -> int:
-    """Return a hash of 64 bits."""
-    content = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
+@lru_cache(200_000)
+def word(piece: str) -> tuple[np.ndarray, bool]:
+    """Return the keys of a word and of the n-grams in it, and whether it is one character."""
+    word = NORMAL_FORM.normalize_str(piece).strip()
+    if not word:
+        return np.array([NO_KEY]), False
+    marked = f"<{word}>"
+    runs = {marked[at : at + n] for n in (3, 4) for at in range(len(marked) - n + 1)}
+    names = [f"word {word}", *(f"run {run}" for run in runs - {marked})]
+    contents = [name.encode("utf-8", "surrogatepass") for name in names]
+    keys = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
+    return np.frombuffer(keys, "<u8").astype(np.uint64), CHARACTER.fullmatch(word) is not None
 
 
 def joint_key(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -238,7 +168,7 @@ def joint_key(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return key
 
 
-def read(lines: Iterable[str], columns: Sequence[str], is_json: bool) -> Iterator[tuple[str, ...]]:
+def read(lines: Iterable[str], columns: Sequence[str], is_json: bool) -> Iterator[Any]:
     """Yield the text, or pair of texts, of each line."""
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
@@ -254,38 +184,30 @@ def read(lines: Iterable[str], columns: Sequence[str], is_json: bool) -> Iterato
         yield tuple(parts)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(path: str | None, least: float | None) -> None:
     """Write a row of JSON for each line of a file or of standard input."""
-    parser = argparse.ArgumentParser(
-        usage=argparse.SUPPRESS,  # it is in the description, and no second line of an error
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("texts", nargs="?", help="a file; standard input without one")
-    parser.add_argument("--min-confidence", type=float, help="abstain below this probability")
-    given = parser.parse_args(arguments)
-    try:
-        classifier = Classifier(Path(__file__).parent)
-        if given.min_confidence is not None:
-            classifier.check_confidence(given.min_confidence)
-        columns = classifier.settings["columns"]
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        path: Any = given.texts or 0
-        with open(path, encoding="utf-8-sig", newline="") as source:  # noqa: PTH123
-            texts = read(source, columns, str(path).endswith(".jsonl"))
-            while window := list(islice(texts, TEXTS_AT_ONCE)):
-                answers = classifier.predict(window, given.min_confidence)  # type: ignore[arg-type]
-                for parts, answer in zip(window, answers, strict=True):
-                    row = dict(zip(columns, parts, strict=True)) | answer
-                    line = json.dumps(row, ensure_ascii=False)
-                    print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))
-    except BrokenPipeError:  # of `| head`
-        sys.stderr.close()
-    except OSError as error:
-        sys.exit(f"error: {error.filename}: {error.strerror}")
-    except Exception as error:  # no UTF-8, a damaged model: one line says which
-        sys.exit(f"error: {str(error).splitlines()[0]}")
+    classifier = Classifier(Path(__file__).parent)
+    columns = classifier.settings["columns"]
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    with open(path or 0, encoding="utf-8-sig", newline="") as source:  # noqa: PTH123
+        texts = read(source, columns, str(path).endswith(".jsonl"))
+        while window := list(islice(texts, 1024)):
+            for parts, answer in zip(window, classifier.predict(window, least), strict=True):
+                row = dict(zip(columns, parts, strict=True)) | answer
+                line = json.dumps(row, ensure_ascii=False)
+                print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raw = argparse.RawDescriptionHelpFormatter
+    # The usage is in the description, and no second line of an error.
+    parser = argparse.ArgumentParser(None, argparse.SUPPRESS, __doc__, formatter_class=raw)
+    parser.add_argument("texts", nargs="?", help="a file; standard input without one")
+    parser.add_argument("--min-confidence", type=float, help="abstain below this probability")
+    given = parser.parse_args()
+    try:
+        main(given.texts, given.min_confidence)
+    except BrokenPipeError:  # of `| head`
+        sys.stderr.close()
+    except Exception as error:  # no such file, no UTF-8, a damaged model: one line says which
+        sys.exit(f"error: {str(error).splitlines()[0]}")

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headscope.abstaining import selective_line
 from headscope.errors import listed
 from headscope.record.contributions import signed
 from headscope.run_folder import ERRORS
@@ -116,8 +115,6 @@ def show_report(console: Console, report: Report) -> None:
         show_line(console, other.sentence())
     if report.calibration is not None and report.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
-    if report.selective is not None:
-        show_line(console, selective_line(report.selective))
     show_confusion(console, report.labels, report.test)
     if ABLATION in facts:
         show_line(console, facts[HEADLINE])

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from headscope.abstaining import Limits
 from headscope.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
@@ -284,11 +283,11 @@ def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoi
 
 
 class Chosen(NamedTuple):
-    """What a finished run chose by its validation texts: steps, their logits and labels, limits."""
+    """What a run chose by its validation texts: steps, logits and labels, unknown tokens."""
 
     steps: int
     validation: tuple[Tensor, Tensor]
-    limits: Limits | None
+    most_unknown: float
 
 
 def chosen_by(folder: Path, num_texts: int) -> Chosen:
@@ -299,8 +298,7 @@ def chosen_by(folder: Path, num_texts: int) -> Chosen:
     check_data(folder, data.corpus.labels, data.corpus.digests())
     steps = round(read_metric(folder, "kept step") * num_texts / len(data.corpus.splits["train"]))
     validation = split_logits(run.model, data.loader("validation"), run.device)
-    limits = None if run.familiarity is None else run.familiarity.limits
-    return Chosen(steps, validation, limits)
+    return Chosen(steps, validation, run.most_unknown)
 
 
 def validation_logits(

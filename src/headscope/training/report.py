@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from headscope.abstaining import FAMILIAR, SELECTIVE, Limits
+from headscope.abstaining import CURVE, FAMILIAR, Point
 from headscope.config import TrainConfig
 from headscope.data.columns import texts_among
 from headscope.files import replacing
@@ -58,8 +58,8 @@ class Report:
         compared: what it is compared with, if asked for: "baseline", TF-IDF and logistic
             regression, and "control", the network with averages in place of attention.
         calibration: the temperature, and what it changes; None with data.multi_label.
-        selective: accuracy by coverage; None with data.multi_label.
-        familiar: the limits of familiar texts.
+        curve: accuracy of validation texts by confidence; None with data.multi_label.
+        most_unknown: share of unknown tokens beyond which a text is unfamiliar.
         facts_of_data: sizes, truncation, padding.
         facts_of_training: steps, parameters, precision, what heads do.
         seconds: the time of each part.
@@ -75,8 +75,8 @@ class Report:
     objective: Objective = ONE_CLASS
     compared: dict[str, Compared] = field(default_factory=dict)
     calibration: Calibration | None = None
-    selective: dict[str, Any] | None = None
-    familiar: Limits | None = None
+    curve: list[Point] | None = None
+    most_unknown: float = 1.0
     facts_of_data: dict[str, Any] = field(default_factory=dict)
     facts_of_training: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -105,8 +105,8 @@ class Report:
             "control": None,
             **compared,
             "calibration": self.calibration.content() if self.calibration else None,
-            SELECTIVE: self.selective,
-            FAMILIAR: self.familiar and asdict(self.familiar),
+            CURVE: self.curve,
+            FAMILIAR: self.most_unknown,
             "labels": self.labels,
             "training": self.facts_of_training,
             "data": self.facts_of_data,
@@ -120,7 +120,7 @@ class Report:
             self.labels,
             self.objective,
             self.temperature,
-            {key: content[key] for key in (SELECTIVE, FAMILIAR)},
+            {key: content[key] for key in (CURVE, FAMILIAR)},
         )
         save_json(self.folder / METRICS, content)
 
@@ -188,8 +188,6 @@ def write_summaries(writer: SummaryWriter, report: Report) -> None:
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)
-    if report.selective is not None:
-        writer.add_scalar("test/aurc", report.selective["aurc"], step)
     if report.calibration is not None:
         _write_calibration(writer, report, report.calibration, step)
 

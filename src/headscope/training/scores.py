@@ -27,7 +27,6 @@ from torchmetrics.functional.classification import (
 )
 from torchmetrics.utilities import dim_zero_cat
 
-from headscope.abstaining import selective_content
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.run_folder import CALIBRATION, save_json
 
@@ -235,17 +234,6 @@ def calibrate(folder: Path, logits: Float[Tensor, "N C"], labels: Int[Tensor, " 
     calibration = calibration.with_split("validation", logits, labels)
     save_json(folder / CALIBRATION, calibration.content())
     return calibration
-
-
-def selective(
-    test: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor], temperature: float
-) -> dict[str, Any]:
-    """Return `selective_content` of logits [N, C] and labels [N] of both splits."""
-    splits = []
-    for logits, labels in (test, validation):
-        confidence, prediction = (logits.double() / temperature).softmax(dim=-1).max(dim=-1)
-        splits.append((confidence.numpy(), (prediction == labels).numpy()))
-    return selective_content(*splits)
 
 
 def chosen_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:

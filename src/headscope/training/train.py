@@ -23,7 +23,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
-from headscope.abstaining import limits_of
+from headscope.abstaining import accuracy_curve, most_unknown
 from headscope.config import TrainConfig
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
@@ -94,7 +94,7 @@ from headscope.training.resume import (
     resume_point,
     with_run_id,
 )
-from headscope.training.scores import best_thresholds, calibrate, scores, selective
+from headscope.training.scores import best_thresholds, calibrate, scores
 
 
 def train(config: TrainConfig, console: Console | None = None) -> Report | None:
@@ -442,9 +442,12 @@ def _evaluate(
         with _timed(seconds, "calibration"):
             calibration = calibrate(folder, *validation)
             report.calibration = calibration.with_split("test", logits, targets)
-        report.selective = selective((logits, targets), validation, report.temperature)
-    encoded = data.encoded["validation"]
-    report.familiar = data.chosen.limits if data.chosen else limits_of(data.tokenizer, encoded)
+        shares = (validation[0].double() / report.temperature).softmax(dim=-1)
+        confidence, prediction = shares.max(dim=-1)
+        report.curve = accuracy_curve(confidence.numpy(), (prediction == validation[1]).numpy())
+    report.most_unknown = most_unknown(data.tokenizer, data.encoded["validation"])
+    if data.chosen:
+        report.most_unknown = data.chosen.most_unknown
     return report
 
 
