@@ -82,8 +82,8 @@ class Classifier:
             batch = order[:count]
             order = order[count:]
             shares, classes = self.run([encodings[n] for n in batch], [parts[n] for n in batch])
-            for row, *answer in zip(batch, shares, classes, strict=True):
-                rows[row] = self.row(encodings[row], *answer, least)
+            for row, share, chosen in zip(batch, shares, classes, strict=True):
+                rows[row] = self.row(encodings[row], share, chosen, least)
         return rows
 
     def run(self, encodings: list[Encoding], texts: Texts) -> Any:
@@ -120,7 +120,7 @@ class Classifier:
         familiar = self.settings["familiar"]
         words = [number for number in encoding.ids if number not in familiar["ends"]]
         unknown = sum(number in familiar["unknown"] for number in words)
-        return (unknown / len(words) if words else 1.0) > familiar["most"]
+        return bool((unknown / len(words) if words else 1.0) > familiar["most"])
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""

@@ -75,7 +75,7 @@ def write_onnx(run: Run, path: Path) -> None:
         for name, tensor in inputs.items()
     }
     graph = Graph(run).eval()
-    names = {"input_names": [*inputs], "output_names": [*graph(**inputs)]}
+    names: dict[str, Any] = {"input_names": [*inputs], "output_names": [*graph(**inputs)]}
     for name in NOISY:  # no torchvision, and constants that are not folded
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
