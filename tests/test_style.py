@@ -18,13 +18,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 21641,
-    "lines of JavaScript and CSS": 6041,
-    "nodes": 154901,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of Python": 20616,
+    "lines of JavaScript and CSS": 6020,
+    "nodes": 147780,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.1,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
-    "lines over 100 characters": 9,
+    "lines over 100 characters": 8,
     "files over 500 lines": 0,
     "folders of more than 12 files": 1,
 }
