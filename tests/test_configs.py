@@ -56,7 +56,6 @@ def test_every_file_says_at_its_head_what_it_is() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_configuration(name: str) -> None:
     words = {
-        "tune": ["space=learning"],
         "evaluate": ["run=.", "data=ag_news"],
         "predict": ["run=."],
         "inspect": ["model=some/hub-id", "data=imdb", "data.limit=3"],

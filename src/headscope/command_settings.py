@@ -28,14 +28,14 @@ Dtype = Literal["float64", "float32", "bfloat16"]
 class TuneConfig(TrainConfig):
     """A search: which settings vary, how often, and where it is stored."""
 
-    space: str = Field(
-        description="file with the search space, like configs/sweep/learning.yaml, or its name"
+    space: str | None = Field(
+        default=None, description="YAML file with the search space; null: configs/space.yaml"
     )
     trials: Count = Field(default=50, description="number of training runs, pruned ones included")
     storage: str | None = Field(
         default=None,
-        description="database of the search, such as postgresql://host/name; null: study.journal "
-        "in its folder",
+        description="database of the search, such as postgresql://host/name; null: study.db in "
+        "its folder",
     )
 
     def conflicts(self) -> Conflicts:

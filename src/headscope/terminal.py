@@ -3,7 +3,9 @@
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
@@ -59,6 +61,18 @@ def show_line(console: Console, words: str, command: str = "") -> None:
         widest = max(map(cell_len, words.split()), default=0)
         text = Text("\n").join(text.wrap(console, max(console.width, widest)))
     console.print(text, soft_wrap=True)
+
+
+@contextmanager
+def logged(folder: Path) -> Iterator[Console]:
+    """Let what is printed within the block go to log.txt in a folder; return its console."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        (folder / "log.txt").open("a", encoding="utf-8") as file,
+        redirect_stdout(file),
+        redirect_stderr(file),
+    ):
+        yield Console(file=file, width=120)
 
 
 class _PrintableAlone(RenderHook):

@@ -77,7 +77,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ("name", "key", "meaning"),
     [
         ("train", "model.num_heads = 4 [an integer at least 1", "must divide d_model"),
-        ("tune", "space = (must be given)", "search space"),
+        ("tune", "trials = 50", "number of training runs"),
         ("evaluate", "data.text_column = null", "the run's"),
         ("predict", "input = '-'", "standard input"),
         ("inspect", "max_tokens = 256", "truncate"),
@@ -142,7 +142,7 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("evaluate run=. data=filez data.path=a", "data: expected one of .*; did you mean data=files"),
         ("evaluate run=nowhere", "run: expected a run folder, got 'nowhere'; headscope train makes one"),
         ("inspect text=words", "run: expected a run folder, got null; or give a classifier"),
-        ("tune", "space: missing .*; give it as space="),
+        ("tune space=nothing.yaml", "space=nothing.yaml: expected lines such as "),
         ("train lr=3", "lr: unknown key; did you mean optimizer.learning_rate?"),
         ("train trainer.epochs=3", "trainer.epochs: unknown key; did you mean trainer.max_epochs?"),
         ("train batch_size=8", "batch_size: unknown key; did you mean data.tokens_per_batch?"),

@@ -1,332 +1,187 @@
-"""A search: what is searched, who is at which trial, and what becomes of trials whose worker is gone."""
+"""A search: what is searched, how many trials there are, and what becomes of those that are stopped."""
 
-import csv
-import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas
 import pytest
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
-from optuna.trial import TrialState
+import yaml
+from optuna import TrialPruned
 
 from headscope.cli import tune as module
-from headscope.cli.tune import Job, Outcome, Search, read_space, trial_config, tune
+from headscope.cli.tune import read_space, tune
 from headscope.command_settings import TuneConfig
 from headscope.config import TrainConfig
-from headscope.errors import ConfigError
-from headscope.training.resume import RunLock
-from headscope.validation import to_yaml
+from headscope.errors import ConfigError, TrainingError
+from headscope.run_folder import save_config
+from headscope.signals import Stopped
 from training_runs import configured, reviews, write
 
-RATE = {"optimizer.learning_rate": FloatDistribution(1e-4, 1e-2, log=True)}
+RATE = {"optimizer.learning_rate": {"low": 0.001, "high": 0.1, "log": True}}
+Score = Callable[[TrainConfig, Any], float]
 
 
-def space_file(folder: Path, **lines: str) -> Path:
+def settings(folder: Path, space: Any = RATE, **more: Any) -> TuneConfig:
     path = folder / "space.yaml"
-    params = "".join(f"      {key}: {text}\n" for key, text in lines.items())
-    path.write_text(f"hydra:\n  sweeper:\n    params:\n{params}")
-    return path
+    path.write_text(yaml.safe_dump(space))
+    plain = configured(folder)
+    kept = {entry.name: getattr(plain, entry.name) for entry in fields(TrainConfig)}
+    return TuneConfig(**{**kept, "space": str(path), "name": "search", **more})
 
 
-# What is searched.
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Score], list[TrainConfig]]:
+    """Return what puts a function of the settings and the trial in place of training; it returns the settings."""
+
+    def put(score: Score) -> list[TrainConfig]:
+        found: list[TrainConfig] = []
+
+        def train(config: TrainConfig, console: Any, callbacks: Sequence[Any]) -> SimpleNamespace:
+            found.append(config)
+            save_config(Path(config.outputs_dir) / str(config.name), config)
+            value = score(config, callbacks[0]._trial)
+            return SimpleNamespace(validation=SimpleNamespace(macro_f1=value, loss=value))
+
+        monkeypatch.setattr(module, "train", train)
+        return found
+
+    return put
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("1,2,4", CategoricalDistribution([1, 2, 4])),
-        ("choice(a, 'b c', true)", CategoricalDistribution(["a", "b c", True])),
-        ("range(0, 1, 0.25)", FloatDistribution(0, 0.75, step=0.25)),
-        ("tag(log, interval(1e-4, 0.01))", FloatDistribution(1e-4, 1e-2, log=True)),
-        ("int(interval(2, 8))", IntDistribution(2, 8)),
-    ],
-)
-def test_the_grammar_of_hydra_says_what_is_searched(
-    tmp_path: Path, text: str, wanted: BaseDistribution
-) -> None:
-    assert read_space(str(space_file(tmp_path, **{"model.num_heads": text}))) == {
-        "model.num_heads": wanted
+def table(folder: Path) -> pandas.DataFrame:
+    return pandas.read_csv(folder / "outputs/search/trials.csv")
+
+
+def test_the_default_space_is_one_that_every_trial_can_be_trained_with() -> None:
+    space = read_space(TuneConfig())
+    last = {
+        key: found[-1] if isinstance(found, list) else found["high"] for key, found in space.items()
     }
-
-
-def test_the_ready_space_is_one_that_every_trial_can_be_trained_with() -> None:
-    space = read_space("learning")
-    assert space["model.num_layers"] == IntDistribution(1, 3)
-    for end in ("low", "high"):
-        values = {
-            key: getattr(found, end, None)
-            or (found.choices[-1] if isinstance(found, CategoricalDistribution) else 0)
-            for key, found in space.items()
-        }
-        assert (
-            trial_config(TuneConfig(space="learning", name="a"), "b", values).outputs_dir
-            == "outputs/a"
-        )
+    assert module.trial_config(TuneConfig(name="a"), "b", last).outputs_dir == "outputs/a"
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "said"),
+    ("space", "said"),
     [
-        (
-            "model.num_heads",
-            "4",
-            "model.num_heads: expected several values, such as 1,2,4 .*, got 4",
-        ),
-        ("model.num_heads", "'[1,2],[3]'", "expected numbers, words, true, false or null"),
-        ("model.num_heads", "[1,2],[3]", "space=.*: while parsing a block mapping"),
-        ("model.num_heads", "interval(4, 1)", "model.num_heads: interval"),
-        ("model.heads", "1,2", "space: model.heads: unknown key"),
-        ("model.num_heads", "a,b", "space: model.num_heads: .*'a'"),
-        ("model", "tiny,small", "space: model: expected a group of keys, got 'tiny'"),
+        ({"model.num_heads": 4}, r"space=.*: expected lines such as 'model\.num_heads: \[2, 4\]'"),
+        ({"model.num_heads": {"low": 4, "high": 1}}, "expected lines such as .*low"),
+        ({"model.dropout": {"low": 0.1, "most": 1}}, "expected lines such as .*high"),
+        ({"model.num_heads": []}, "expected lines such as"),
+        (["model.num_heads"], "expected lines such as"),
+        ({"model.heads": [1, 2]}, r"space: model\.heads: unknown key"),
+        ({"model.num_heads": ["a", "b"]}, r"space: model\.num_heads: .*'a'"),
     ],
 )
-def test_what_cannot_be_searched_is_one_line(
-    tmp_path: Path, key: str, text: str, said: str
-) -> None:
-    path = space_file(tmp_path, **{key: text})
-    with pytest.raises(ConfigError) as caught:
-        tune(TuneConfig(space=str(path), outputs_dir=str(tmp_path / "outputs"), name="a"))
-    assert re.search(said, str(caught.value))
+def test_what_cannot_be_searched_is_one_line(tmp_path: Path, space: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        tune(settings(tmp_path, space))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_space_that_is_not_there_is_refused() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"space: expected a file like configs/sweep/learning\.yaml, or its name, got 'nowhere'",
-    ):
-        read_space("nowhere")
-
-
-# Who is at which trial.
-
-
-def settings(folder: Path, **more: Any) -> TuneConfig:
-    plain = configured(folder)
-    kept = {entry.name: getattr(plain, entry.name) for entry in fields(TrainConfig)}
-    return TuneConfig(**{**kept, "space": "x", "name": "search", **more})
-
-
-def worker(folder: Path, space: dict[str, BaseDistribution] | None = None, **more: Any) -> Search:
-    config = settings(folder, **more)
-    place = Path(config.outputs_dir) / str(config.name)
-    place.mkdir(parents=True, exist_ok=True)
-    return Search(config, place, space or RATE)
-
-
-def claimed(search: Search) -> Job:
-    job = search.claim()
-    assert job is not None
-    return job
-
-
-@pytest.fixture
-def trainings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Replace each training by a file of its score, the learning rate or the number of heads; return their folders."""
-    found: list[Path] = []
-
-    def trained(search: Search, job: Job, frozen: Path) -> Outcome:
-        found.append(job.folder)
-        score = float(next(iter(job.values.values())))
-        metrics = {"validation": {"macro_f1": score}, "test": {}, "seconds": {"everything": 1}}
-        (job.folder / "config.yaml").write_text(to_yaml(asdict(TrainConfig(name="a"))))
-        (job.folder / "metrics.json").write_text(json.dumps(metrics))
-        return Outcome(score)
-
-    monkeypatch.setattr(Search, "_trained", trained)
-    return found
-
-
-def test_workers_take_as_many_trials_as_are_wanted_and_no_more(
-    tmp_path: Path, trainings: list[Path]
+def test_a_study_has_as_many_trials_as_are_wanted_and_the_best_is_written(
+    tmp_path: Path, trained: Callable[[Score], list[TrainConfig]]
 ) -> None:
-    one, two = worker(tmp_path, trials=5), worker(tmp_path, trials=5)
-    while jobs := [job for search in (one, two) if (job := search.claim())]:
-        for search, job in zip((one, two), jobs, strict=False):
-            search.finish(job, search.run(job))
-    assert one.counts() == two.counts() == {"complete": 5}
-    assert len({*trainings}) == 5
-    assert max(trial.value or 0 for trial in one.study.trials) == one.study.best_value
+    runs = trained(lambda config, trial: config.optimizer.learning_rate)
+    tune(settings(tmp_path, trials=3))
+    tune(settings(tmp_path, trials=5))
+    tune(settings(tmp_path, trials=5))
+    assert [config.name for config in runs] == [f"trial-{number}" for number in range(5)]
+    rates = [config.optimizer.learning_rate for config in runs]
+    best = yaml.safe_load((tmp_path / "outputs/search/best.yaml").read_text())
+    assert best["optimizer"]["learning_rate"] == max(rates)
+    assert [*table(tmp_path)["value"]] == rates
+    with pytest.raises(ConfigError, match="was started with seed=0; give the same, or another"):
+        tune(settings(tmp_path, seed=1))
+    with pytest.raises(ConfigError, match="was started with space="):
+        tune(settings(tmp_path, {"model.num_heads": [1, 3]}))
 
 
-def test_a_trial_whose_worker_was_killed_is_tried_again_once(
-    tmp_path: Path, trainings: list[Path]
+def test_less_of_a_loss_is_better(
+    tmp_path: Path, trained: Callable[[Score], list[TrainConfig]]
 ) -> None:
-    one, two = worker(tmp_path, trials=2), worker(tmp_path, trials=2)
-    lost, alive = claimed(one), claimed(two)
-    lost.lock.release()  # as the system does when a process is killed
-    three = worker(tmp_path, trials=2)
-    again = claimed(three)
-    assert (again.values, again.folder) == (lost.values, lost.folder)
-    assert three.claim() is None  # the other one's worker is at it
-    two.finish(alive, two.run(alive))
-    three.finish(again, three.run(again))
-    assert three.counts() == {"complete": 2, "tried again": 1}
-    assert two.claim() is None
-
-
-def test_a_worker_that_was_killed_as_it_asked_loses_no_trial(
-    tmp_path: Path, trainings: list[Path]
-) -> None:
-    one, two = worker(tmp_path, trials=1), worker(tmp_path, trials=1)
-    asked = one.study.ask(RATE)  # and no more
-    job = claimed(two)
-    assert job.trial.params == asked.params
-    two.finish(job, two.run(job))
-    assert two.counts() == {"complete": 1, "tried again": 1}
-
-
-def test_a_training_that_is_still_ending_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = worker(tmp_path, trials=1)
-    lost = claimed(one)
-    training = RunLock(lost.folder)
-    training.take()
-    lost.lock.release()
-    waited: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        waited.append(seconds)
-        training.release()
-
-    monkeypatch.setattr(module.time, "sleep", sleep)
-    assert claimed(worker(tmp_path, trials=1)).values == lost.values
-    assert waited == [1]
-
-
-def test_values_that_were_tried_before_are_not_trained_again(
-    tmp_path: Path, trainings: list[Path]
-) -> None:
-    search = worker(tmp_path, {"model.num_heads": CategoricalDistribution([1, 3])}, trials=6)
-    while job := search.claim():
-        search.finish(job, search.run(job))
-    assert search.counts() == {"complete": 6}
-    assert len(trainings) == 2
-    assert {trial.value for trial in search.study.trials} == {1, 3}
-
-
-def test_settings_that_do_not_go_together_fail_with_their_reason(
-    tmp_path: Path, trainings: list[Path]
-) -> None:
-    search = worker(tmp_path, {"model.num_heads": CategoricalDistribution([5])}, trials=1)
-    job = claimed(search)
-    said = search.finish(job, search.run(job))
-    assert (
-        "failed: space: model.num_heads: expected a divisor of model.d_model=12, got 5; 1 of"
-        in said
-    )
-    assert search.study.trials[0].state == TrialState.FAIL
-    assert search.claim() is None
-    assert trainings == []
-
-
-def test_another_search_of_that_name_is_refused(tmp_path: Path) -> None:
-    worker(tmp_path)
-    assert worker(tmp_path, trials=99).study.user_attrs["settings"]["seed"] == "0"
-    with pytest.raises(
-        ConfigError, match=r"was started with seed=0; give the same, or another name"
-    ):
-        worker(tmp_path, seed=1)
-    with pytest.raises(ConfigError, match=r"started with no space of model\.num_heads; give"):
-        worker(tmp_path, {"model.num_heads": CategoricalDistribution([1, 3])})
-
-
-def test_what_is_hopeless_is_stopped_and_has_a_status_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search = worker(tmp_path, trials=9)
-    for score in range(5):
-        job = claimed(search)
-        job.trial.report(0.5 + score / 100, 1)
-        search.finish(job, Outcome(0.5))
-    job = claimed(search)
-    # A training that validates once, badly, and would go on for a minute.
-    write_one = f"import time; open({str(job.folder / 'validations.json')!r}, 'w').write({{}}); time.sleep(60)"
-    content = json.dumps([{"epoch": 1, "step": 9, "macro_f1": 0.1, "accuracy": 0.1, "loss": 2.0}])
-    command = [sys.executable, "-c", write_one.format(repr(content))]
-    start = subprocess.Popen
-    monkeypatch.setattr(module.subprocess, "Popen", lambda _, **options: start(command, **options))
-    begun = time.monotonic()
-    said = search.finish(job, search.run(job))
-    assert time.monotonic() - begun < 20
-    assert "pruned at epoch 1; 6 of 9 trials, about" in said
-    assert search.counts() == {"complete": 5, "pruned": 1}
-    assert {row["status"] for row in module.sweep.write_table(search.folder)} >= {
-        "pruned at epoch 1"
-    }
-
-
-def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
-    config = settings(tmp_path)
+    runs = trained(lambda config, trial: config.optimizer.learning_rate)
+    config = settings(tmp_path, trials=2)
     config.sweep.metric = "loss"
-    (tmp_path / "outputs/search").mkdir(parents=True)
-    assert Search(config, tmp_path / "outputs/search", RATE).study.direction.name == "MINIMIZE"
+    tune(config)
+    best = yaml.safe_load((tmp_path / "outputs/search/best.yaml").read_text())
+    rates = [run.optimizer.learning_rate for run in runs]
+    assert best["optimizer"]["learning_rate"] == min(rates)
 
 
-# As a user drives it.
+def test_what_is_behind_or_cannot_be_trained_is_pruned_with_its_reason(
+    tmp_path: Path, trained: Callable[[Score], list[TrainConfig]]
+) -> None:
+    def score(config: TrainConfig, trial: Any) -> float:
+        trial.report(0.5 if trial.number < 5 else 0.1, 1)
+        if trial.number == 6:
+            raise TrainingError("the loss is NaN")
+        if trial.should_prune():
+            raise TrialPruned
+        return 0.5
+
+    trained(score)
+    tune(settings(tmp_path, trials=7))
+    found = table(tmp_path)
+    assert [*found["state"]] == ["COMPLETE"] * 5 + ["PRUNED"] * 2
+    assert found["user_attrs_failure"][6] == "the loss is NaN"
 
 
-def started(words: list[str]) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "headscope", "tune", *words]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped(signal.SIGTERM)])
+def test_a_trial_that_is_stopped_is_resumed_by_the_next_worker(
+    tmp_path: Path, trained: Callable[[Score], list[TrainConfig]], stop: BaseException
+) -> None:
+    stops = iter([stop])
 
+    def score(config: TrainConfig, trial: Any) -> float:
+        for one in stops:
+            raise one
+        return 0.5
 
-def after(process: "subprocess.Popen[str]", condition: Callable[[], bool]) -> None:
-    while not condition():
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
+    runs = trained(score)
+    with pytest.raises(type(stop)):
+        tune(settings(tmp_path, trials=2))
+    tune(settings(tmp_path, trials=2))
+    assert [run.name for run in runs] == ["trial-0", "trial-0", "trial-2"]
+    assert runs[1].resume == str(tmp_path / "outputs/search/trial-0")
+    assert runs[0].optimizer.learning_rate == runs[1].optimizer.learning_rate
+    assert [*table(tmp_path)["state"]] == ["FAIL", "COMPLETE", "COMPLETE"]
 
 
 @pytest.mark.slow
-def test_a_search_goes_on_after_its_worker_was_killed_and_ends_with_a_table_and_a_page(
+def test_a_trial_whose_worker_was_killed_is_resumed_from_its_last_epoch(
     tmp_path: Path,
 ) -> None:
     texts = write(tmp_path / "reviews.csv", reviews())
-    space = space_file(
-        tmp_path,
-        **{"optimizer.learning_rate": "tag(log, interval(1e-4, 1e-2))", "model.num_heads": "1,3"},
-    )
+    space = tmp_path / "space.yaml"
+    space.write_text("model.num_heads: [1, 3]")
     words = [
-        f"space={space}", "trials=2", "name=search", f"outputs_dir={tmp_path}", f"data.path={texts}",
-        f"data.cache_dir={tmp_path}/cache", "model.d_model=12", "model.num_heads=3", "trainer.max_epochs=2",
+        f"space={space}", "trials=1", "name=search", f"outputs_dir={tmp_path}", f"data.path={texts}",
+        f"data.cache_dir={tmp_path}/cache", "model.d_model=12", "model.num_heads=3", "trainer.max_epochs=8",
         "model.feedforward_size=24", "trainer.accelerator=cpu", "baseline=false", "inspection.enabled=false",
     ]  # fmt: skip
-    folder = tmp_path / "search"
-    killed, stopped = started(words), started(words)
-    after(killed, lambda: len([*folder.glob("*/validations.json")]) == 2)
+    start = "import headscope.cli.tune as t; t.HEARTBEAT_SECONDS = 1; from headscope.__main__ import main; main()"
+    command = [sys.executable, "-c", start, "tune", *words]
+    run = tmp_path / "search/trial-0"
+    killed = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not (run / "checkpoints/last.ckpt").exists():
+        assert killed.poll() is None, killed.communicate()[0]
+        time.sleep(0.1)
     killed.kill()
     killed.communicate()
-    stopped.send_signal(signal.SIGINT)
-    stopped.communicate(timeout=60)
-    assert stopped.returncode == 130
-    worker = started(words)
-    output, errors = worker.communicate(timeout=240)
-    assert worker.returncode == 0, errors
-    with (folder / "sweep.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2
-    assert {re.sub(r" at epoch \d", "", row["status"]) for row in rows} <= {"done", "pruned"}
-    assert re.search("[12] tried again", output)
-    assert "best again: headscope train --config-dir" in output
-    assert (folder / "best.yaml").exists()
-    page = (folder / "study.html").read_text(encoding="utf-8")
-    assert "optimizer.learning_rate" in page
-    assert 'src="http' not in page
+    time.sleep(3)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"trial 1: 0\.\d+ +model\.num_heads=[13]", done.stdout)
+    assert "best again: headscope train --config-dir" in done.stdout
+    assert (run / "metrics.json").exists()
+    assert not (tmp_path / "search/trial-1").exists()
+    assert "epoch  8" in (run / "log.txt").read_text()

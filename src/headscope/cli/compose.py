@@ -48,7 +48,6 @@ SHORT = {
     "-cd": "--config-dir",
     "-cn": "--config-name",
 }
-MISSING = "???"  # Hydra's mark of a key that must be given
 FLAGS = ("--help", "--multirun")
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
 
@@ -172,14 +171,13 @@ def _with_hydra(line: CommandLine) -> DictConfig:
 
 def store_defaults(schema: Any) -> None:
     """Have Hydra know the defaults of a command, as the entry `schema` of configs/train.yaml."""
-    required = {"space": MISSING} if "space" in keys(schema) else {}
-    ConfigStore.instance().store("schema", asdict(schema(**required)))
+    ConfigStore.instance().store("schema", asdict(schema()))
 
 
 def resolved(composed: DictConfig) -> dict[str, Any]:
     """Return what Hydra composed as a dictionary, interpolations resolved."""
-    content: Any = OmegaConf.to_container(composed, resolve=True)
-    return {key: value for key, value in content.items() if value != MISSING}
+    content: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment]
+    return content
 
 
 def _without_hydra(line: CommandLine) -> dict[str, Any]:

@@ -47,7 +47,6 @@ from headscope.validation import check, to_yaml, validate
 
 FAILURE = "failure.json"
 METRICS = "metrics.json"
-PRUNED = "pruned.json"  # of a search's trial that was stopped: the epoch
 TABLE = "sweep.csv"
 BEST = "best.yaml"
 # A row has the one that sweep.metric names: it ranks the configurations, never a test score.
@@ -237,7 +236,7 @@ def write_table(folder: Path) -> list[Row]:
     write_atomic(folder / TABLE, write)
     for group in by_configuration(rows):
         if all(row["status"] == "done" for row in group):
-            _write_best(folder, group[0]["job"])
+            write_best(folder, group[0]["job"])
             break
     return rows
 
@@ -278,8 +277,6 @@ def _results(folder: Path, metric: str) -> Row:
         validation = {f"validation_{metric}": f"{metrics['validation'][metric]:.4f}"}
         seconds = f"{metrics['seconds']['everything']:.0f}"
         return {"status": "done", **validation, **scores, "seconds": seconds}
-    if (folder / PRUNED).exists():
-        return {"status": f"pruned at epoch {read_json(folder / PRUNED, dict)['epoch']}"}
     if (folder / FAILURE).exists():
         return {"status": f"failed: {read_json(folder / FAILURE, dict)['message']}"}
     return {"status": "not finished"}
@@ -327,7 +324,7 @@ def averaged(group: Sequence[Row]) -> Row:
     return row
 
 
-def _write_best(folder: Path, job: str) -> None:
+def write_best(folder: Path, job: str) -> None:
     """Write the best settings: `headscope train --config-dir FOLDER --config-name best`."""
     try:
         settings = asdict(read_config(folder / job / "config.yaml"))

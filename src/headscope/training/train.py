@@ -6,7 +6,7 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -97,7 +97,9 @@ from headscope.training.resume import (
 from headscope.training.scores import best_thresholds, calibrate, scores
 
 
-def train(config: TrainConfig, console: Console | None = None) -> Report | None:
+def train(
+    config: TrainConfig, console: Console | None = None, callbacks: Sequence[Callback] = ()
+) -> Report | None:
     """Train, keep the best checkpoint by validation loss, test it, and write the run folder.
 
     A closed standard output, such as that of `| head`, does not end it. Of several processes that
@@ -112,10 +114,12 @@ def train(config: TrainConfig, console: Console | None = None) -> Report | None:
     with joined(config.trainer.accelerator):
         if config.control is not None and is_shared():
             raise ConfigError("control: expected null under torchrun; run it again in one process")
-        return _train_here(config, console)
+        return _train_here(config, console, callbacks)
 
 
-def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
+def _train_here(
+    config: TrainConfig, console: Console | None, callbacks: Sequence[Callback]
+) -> Report | None:
     """Train in this process. Of several, rank 0 writes and prints; the others return None."""
     if not is_rank_zero():
         console = Console(quiet=True)
@@ -125,7 +129,7 @@ def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
     lock = RunLock(folder)
     try:
         with ignore_broken_pipe(), errors_once():
-            return _train(config, folder, lock, terminal(console))
+            return _train(config, folder, lock, terminal(console), callbacks)
     except Stopped as stopped:
         if not is_rank_zero():
             raise SystemExit(stopped.code) from None
@@ -138,7 +142,13 @@ def _train_here(config: TrainConfig, console: Console | None) -> Report | None:
         lock.release()
 
 
-def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -> Report | None:
+def _train(
+    config: TrainConfig,
+    folder: Path,
+    lock: RunLock,
+    console: Console,
+    callbacks: Sequence[Callback],
+) -> Report | None:
     start = time.perf_counter()
     resumed = _resume(config, folder, lock)
     checkpoint = starting_point(config, resumed)
@@ -157,7 +167,7 @@ def _train(config: TrainConfig, folder: Path, lock: RunLock, console: Console) -
     steps = module.total_steps
     if data.chosen:
         steps = min(steps, data.chosen.steps)
-    trainer = build_trainer(config, folder, steps, console, logger)
+    trainer = build_trainer(config, folder, steps, console, logger, callbacks)
     if config.resume is not None and is_rank_zero():  # now that it fits the run's weights
         save_config(folder, replace(config, resume=None))
     origin = checkpoint or (starting_point(config) if config.control is not None else None)
@@ -308,10 +318,11 @@ def build_trainer(
     total_steps: int,
     console: Console | None = None,
     logger: HeadLogger | None = None,
+    others: Sequence[Callback] = (),
 ) -> pl.Trainer:
-    """Return a Trainer with the device, precision and callbacks of the settings."""
+    """Return a Trainer with the device, precision and callbacks of the settings, and others."""
     settings = config.trainer
-    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST)]
+    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
     if logger is not None:  # before the averages: it reads them at a validation
         callbacks.append(logger)
     if settings.ema_decay is not None:
