@@ -14,7 +14,6 @@ import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.errors import DataError
 from headscope.heads.integrations.sequence_classifier import SequenceClassifier
-from headscope.heads.study import study
 
 TEXT = "the film was not bad"
 
@@ -48,25 +47,6 @@ def test_maps_and_probabilities_are_the_models_own_and_it_stays_as_it_was() -> N
     assert [len(roles) for roles in shown.roles] == [3] * 3
     np.testing.assert_allclose(
         list(shown.probabilities.values()), own.logits[0].softmax(0), atol=1e-6
-    )
-
-
-def test_all_that_is_measured_of_our_own_heads_is_measured_of_those_of_transformers() -> None:
-    model, tokenizer = classifier()
-    asked = SequenceClassifier(model, tokenizer, 64)
-    found = study(asked, [asked.batches(*made_up(12))], asked.special, (0.5,), asked.objective)
-    assert len(found.numbers) == 3
-    for measures in found.numbers.values():
-        assert {
-            "loss_zeroed",
-            "loss_averaged",
-            "gate_gradient",
-            "comprehensiveness",
-            "sufficiency",
-        } <= set(measures)
-    assert found.faithfulness is not None
-    assert all(
-        mean != 0 for both in found.faithfulness.choosers.values() for mean, _ in both.values()
     )
 
 

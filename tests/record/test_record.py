@@ -168,7 +168,7 @@ def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
     for step in (0, 10):
         recorder.record(step, maps(), {"entropy": (one, one)})
     recorder = HeadRecorder(tmp_path, TEXTS)  # another process, later
-    added = {"numbers/loss_zeroed/mean": 2 * one, "faithfulness/chance": np.array([0.1, 0.2])}
+    added = {"numbers/loss_zeroed/mean": 2 * one, "other": np.array([0.1, 0.2])}
     assert recorder.amend(0, added)
     assert not recorder.amend(5, {})
     index = read_index(tmp_path / FOLDER)
@@ -177,7 +177,7 @@ def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
     arrays = read_step(tmp_path / FOLDER / index.steps[0].file)
     assert arrays["numbers/loss_zeroed/mean"].tolist() == (2 * one).tolist()
     assert arrays["numbers/entropy/mean"].tolist() == one.tolist()
-    assert arrays["faithfulness/chance"].tolist() == [0.1, 0.2]
+    assert arrays["other"].tolist() == [0.1, 0.2]
     assert "text_1/layer_1/levels" in arrays
 
 

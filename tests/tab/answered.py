@@ -14,9 +14,9 @@ from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
 
 CLASSES = ["bad", "good"]
-HEADLINE = (
-    "4 of 8 heads matter: ablating layer 1 head 1 raises the loss by 0.41 ± 0.03 nats;"
-    " 1 has no effect; 3 are inconclusive (256 texts)"
+ANSWER = (
+    "On 128 other texts layer 1 head 1 alone keeps 93.2 of 95.2 % (−3.9 to −0.2 points), without"
+    " heads 50.0 %. Replacing attention by plain averages costs 3.4 points (1.4 to 5.6)."
 )
 
 
@@ -30,7 +30,7 @@ def answered_run(
     seed: int = 0,
     texts: int = 2,
     classes: Sequence[str] = CLASSES,
-    headline: str = HEADLINE,
+    sentences: str = ANSWER,
 ) -> HeadRecorder:
     """Write a run whose best step is `kept`. Head 1 of its last layer matters most.
 
@@ -60,7 +60,7 @@ def answered_run(
         extra["roles"][0, 0] = "first-token sink"
         if step == kept:
             numbers |= {"loss_zeroed": effects(layers, heads)}
-            extra |= {"answer": headline}
+            extra |= {"answer": sentences}
             extra |= answer(layers, heads)
             extra |= of_texts(random, layers, heads, tokens, texts, len(classes))
         named = [{f"layer {layer}": each[layer] for layer in range(layers)} for each in maps]
@@ -85,10 +85,10 @@ def answer(layers: int, heads: int) -> dict[str, Any]:
     verdicts[:, 1::2] = 1
     verdicts[-1, 0] = 0
     return {
-        "verdicts": verdicts, "verdicts/smallest": 0.01, "studied": np.int32(256),
-        "faithfulness/rollout": [[0.3, 0.02], [0.1, 0.02]], "faithfulness/gradient": [[0.5, 0.02], [0.1, 0.02]],
-        "faithfulness/chance": [[0.1, 0.02], [0.3, 0.02]], "faithfulness/rollout_less_chance": [0.2, 0.01],
-    }  # fmt: skip
+        "verdicts": verdicts,
+        "verdicts/smallest": 0.01,
+        "studied": np.int32(256),
+    }
 
 
 def of_texts(

@@ -18,7 +18,6 @@ from headscope.record.writer import HeadRecorder
 
 STEPS = (0, 10)
 LAST = "step_000000000010.npz"
-CHOOSERS = ("rollout", "gradient", "chance")
 TEXTS = [
     Text("short", ["[CLS]", "one", "two", "[SEP]"], "one two", "good"),
     Text("long", [f"t{number}" for number in range(24)], "a long text"),
@@ -51,13 +50,8 @@ def good_record(folder: Path) -> Path:
             },
             "text_0/contributions/classes": np.array([1, 0], np.int32),
             "text_0/contributions/shown": np.array([1, 0], np.int32),
-            "likeness": np.ones((6, 6), np.float32),
+            "sets/accuracy": np.ones(7, np.float32),
             "studied": np.array(9, np.int32),
-            **{f"faithfulness/{name}": np.ones((2, 2), np.float32) for name in CHOOSERS},
-            "examples/rows": np.arange(2, dtype=np.int32),
-            "examples/texts": np.array(["a text", "another"]),
-            "examples/focused/rows": np.zeros((2, 3, 2), np.int32),
-            "examples/focused/scores": np.ones((2, 3, 2), np.float32),
         }
         numbers = {name: (np.ones((2, 3)), np.ones((2, 3))) for name in ("entropy", "loss_zeroed")}
         shares = [np.array([0.25, 0.75])] * 3
@@ -286,7 +280,7 @@ BAD_NUMBERS: dict[str, Change] = {
     ),
     "a mean of three axes": _arrays(numbers__entropy__mean=np.ones((2, 3, 3), np.float32)),
     "a mean that is complex": _arrays(numbers__entropy__mean=np.ones((2, 3), np.complex64)),
-    "likeness of other heads": _arrays(likeness=np.ones((2, 2), np.float32)),
+    "accuracies of two axes": _arrays(sets__accuracy=np.ones((2, 2), np.float32)),
     "examples that are a number": _arrays(examples__focused__rows=np.int32(1)),
     "examples whose texts are numbers": _arrays(examples__texts=np.arange(2)),
     "an extra that is complex": _arrays(strange=np.ones(2, np.complex64)),
@@ -324,7 +318,7 @@ HARMLESS: dict[str, Change] = {
     "a measure named like an object's": _arrays(
         numbers____proto____mean=np.ones((2, 3), np.float32)
     ),
-    "faithfulness that is text": _arrays(faithfulness__chance=np.full((2, 2), "x")),
+    "effects that are text": _arrays(verdicts=np.full((2, 3), "x")),
     "examples without scores": _arrays(examples__focused__scores=None),
     "a member outside": _members(
         {"../../outside.npy": npy("()", data=bytes(4)), "/absolute.npy": npy("()", data=b"1234")}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from answered import HEADLINE, answered_run
+from answered import ANSWER, answered_run
 from heads_browser import Opener, Tab, expected_pixels, pixels_of
 from heads_server import Step, maps_of, write_run
 
@@ -53,7 +53,7 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
     tab = open_tab(runs, width=1366, height=768)
     tab.drawn(200)  # the best step of the newest run, and not its last
     tab.expect(".choose-run").to_have_value("b_newest")
-    tab.shows(MATTERS, HEADLINE)
+    tab.shows(MATTERS, ANSWER)
     tab.says(".head h2", "layer 1, head 1")
     lists(tab, ranked(runs))
     for part in (".answer", ".text", ".sums", ".prediction"):
@@ -68,7 +68,7 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
     tab.says(MATTERS, ELSEWHERE)
     tab.find(".answer button >> text=Go to step 200").click()
     tab.drawn(200)
-    tab.shows(MATTERS, HEADLINE)
+    tab.shows(MATTERS, ANSWER)
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     tabs[1].drawn(0)
     recorder.index.kept = 100
     recorder.amend(100, {})
-    expected = [(100, HEADLINE), (0, "Heads were ablated at step 100")]
+    expected = [(100, ANSWER), (0, "Heads were ablated at step 100")]
     for tab, (step, words) in zip(tabs, expected, strict=True):
         tab.refresh()
         tab.says(MATTERS, words)
@@ -189,7 +189,7 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
 @pytest.mark.slow
 def test_roles_and_answers_are_text(open_tab: Opener, tmp_path: Path) -> None:
     hostile = "<img src=x onerror=alert(1)>"
-    recorder = answered_run(tmp_path / "mine", headline=f"layer 9 head 9 {hostile}")
+    recorder = answered_run(tmp_path / "mine", sentences=f"layer 9 head 9 {hostile}")
     assert recorder.amend(200, {"roles": np.full((2, 4), hostile)})
     tab = open_tab(tmp_path)
     tab.drawn(200)
@@ -205,7 +205,7 @@ def test_the_answer_is_shown_as_it_was_written_and_orders_the_heads(
     recorder = answered_run(tmp_path / "mine")
     order = [[0, 3], [1, 1], [0, 0], [1, 0], [0, 1], [0, 2], [1, 2], [1, 3]]
     extra = {
-        "answer": np.array("1 of 8 heads is enough: layer 0 head 3 (-1 to 2). Looking matters."),
+        "answer": np.array("On 9 other texts layer 0 head 3 alone keeps 1 of 2 % (-1 to 2)."),
         "answer/details": np.array("256 texts: 80.1 % (75.0 to 84.4)"),
         "sets/heads": np.array(order, dtype=np.int32),
     }
@@ -218,3 +218,14 @@ def test_the_answer_is_shown_as_it_was_written_and_orders_the_heads(
     tab.shows(".head h2", "layer 0, head 3")
     lists(tab, [f"layer {layer}, head {head}" for layer, head in order])
     tab.shows(".table tbody th >> nth=0", "layer 0 · 3")
+
+
+@pytest.mark.slow
+def test_of_one_layer_a_head_is_named_by_its_number(open_tab: Opener, tmp_path: Path) -> None:
+    sentence = "On 9 other texts heads 2, 0, 3 and 1 more alone keep 93 of 95 % (-3 to 0 points)."
+    answered_run(tmp_path / "mine", layers=1, heads=4, sentences=sentence)
+    tab = open_tab(tmp_path)
+    tab.drawn(200)
+    tab.shows(f"{MATTERS} .head-name", ["2", "0", "3"])
+    tab.find(f"{MATTERS} .head-name >> nth=2").click()
+    tab.says(".head h2", "head 3: where [CLS] looks")

@@ -208,13 +208,13 @@ def test_maps_are_those_that_were_recorded(ask: Ask) -> None:
 
 def test_numbers_have_null_where_there_is_none(ask: Ask, logdir: Path) -> None:
     recorder = record(logdir / "mine", ())
-    recorder.amend(10, {"faithfulness/rollout": np.array([[1, np.inf]]), "curve": np.arange(3)})
+    recorder.amend(10, {"other": np.array([[1, np.inf]]), "curve": np.arange(3)})
     answer = ask("numbers", run="mine", step=10).get_json()
     means, errors = numbers_of(10)["entropy"]
     assert list(answer) == ["measures", "extra"]
     assert answer["measures"] == {"entropy": {"mean": nested(means), "error": nested(errors)}}
     assert answer["measures"]["entropy"]["mean"][1][2] is None
-    assert answer["extra"] == {"faithfulness/rollout": [[1.0, None]], "curve": [0, 1, 2]}
+    assert answer["extra"] == {"other": [[1.0, None]], "curve": [0, 1, 2]}
 
 
 def test_what_is_large_and_no_map_is_left_out(ask: Ask, logdir: Path) -> None:
@@ -505,7 +505,7 @@ def test_nothing_is_unpickled(ask: Ask, logdir: Path) -> None:
     trap = pickle.dumps(np.array([Trap()], dtype=object))
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("text_0/contributions/bias.npy", npy("(1,)", "'|O'", trap))
-        archive.writestr("likeness.npy", npy("(1,)", "[('a', '|O')]", trap))
+        archive.writestr("sets/accuracy.npy", npy("(1,)", "[('a', '|O')]", trap))
     for route, query in (("maps", {"text": 0}), ("numbers", {})):
         answer = ask(route, run="mine", step=10, **query)
         refused(answer, 404, "'mine'", path.name, "allow_pickle=False")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from answered import answered_run, as_stored
+from answered import answered_run
 from heads_browser import Opener, Tab
 from heads_server import Step, maps_of, write_run
 
@@ -15,8 +15,7 @@ from headscope.record.writer import HeadRecorder
 
 BEST = "#p.heads.step=200"
 FIRST = ["head", "verdict", "loss_zeroed", "accuracy_zeroed", "nats", "role"]
-PATTERN = ["entropy_share", "entropy", "mean_distance", "self", "previous", "next", "first", "last", "separator"]  # fmt: skip
-OTHERS = ["gate_gradient", "loss_averaged", "accuracy_averaged", "comprehensiveness", "sufficiency"]
+PATTERN = ["entropy_share", "mean_distance", "self", "previous", "next", "first", "separator"]
 HOSTILE = ['=HYPERLINK("http://x","y")', "-1+1, </script><img src=x onerror=alert(1)>"]
 
 
@@ -27,11 +26,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recorder = answered_run(logdir / "mine", layers=12, heads=12)
     random = np.random.default_rng(1)
     shape = (12, 12)
-    names = [*PATTERN, *OTHERS, "same_token", "position_only", "accuracy_zeroed", "nats"]
+    names = [*PATTERN, "accuracy_zeroed", "nats"]
     numbers = {f"numbers/{name}/mean": random.uniform(size=shape) for name in names}
     numbers |= {f"numbers/{name}/error": np.full(shape, 0.01) for name in names}
-    likeness = np.abs(np.subtract.outer(np.arange(144.0) ** 2, np.arange(144.0) ** 2)) / 1000
-    assert recorder.amend(200, numbers | as_stored({"likeness": likeness}))
+    assert recorder.amend(200, numbers)
     return logdir
 
 
@@ -108,10 +106,7 @@ def test_all_columns_unfold_by_a_click_and_stay_so(open_tab: Opener, finished: P
     tab.expect(more).to_have_attribute("aria-expanded", "false")
     tab.find(more).click()
     tab.expect(more).to_have_attribute("aria-expanded", "true")
-    everything = [*PATTERN, "same_token", "position_only", *OTHERS, "line", "like"]
-    assert columns(tab) == [*FIRST, *everything]
-    row = tab.find(".table tbody tr").filter(has=tab.find("[aria-label='layer 0, head 2']"))
-    assert row.locator("[data-column=like]").inner_text() == "layer 0 · 1 0.003"
+    assert columns(tab) == [*FIRST, *PATTERN, "line"]
     sort(tab, "first")
     tab.shows(".table th[data-column=line]", "first over the steps")
     points = tab.find(".table .spark polyline").first.get_attribute("points")
@@ -141,14 +136,12 @@ def test_all_numbers_are_saved_with_their_errors(open_tab: Opener, finished: Pat
     assert name == "mine_step-200_heads.csv"
     assert content.count("\r\n") == content.count("\n") == 145
     rows = list(csv.DictReader(io.StringIO(content, newline="")))
-    wanted = {"same_token", "position_only", *FIRST[2:-1], *PATTERN, *OTHERS}
+    wanted = {*FIRST[2:-1], *PATTERN}
     assert wanted | {f"{measure}_error" for measure in wanted} <= rows[0].keys()
     places = [(f"layer {layer}", str(head)) for layer in range(12) for head in range(12)]
     assert [(row["layer"], row["head"]) for row in rows] == places
     most = rows[133]
-    named = ("verdict", "role", "most_like_layer", "most_like_head")
-    words = ["matters", "no clear pattern", "layer 11", "0"]
-    assert [most[name] for name in named] == words
+    assert [most[name] for name in ("verdict", "role")] == ["matters", "no clear pattern"]
     assert float(most["loss_zeroed"]) == pytest.approx(0.41, abs=1e-6)
     assert float(most["loss_zeroed_error"]) == pytest.approx(0.03, abs=1e-6)
     assert {row["verdict"] for row in rows} == {"matters", "no effect", "inconclusive"}

@@ -38,7 +38,7 @@ def test_tensorboard_holds_the_means_of_heads_at_step_zero_and_each_validation(
 ) -> None:
     events, last = events_of(plain.folder), plain.report.facts_of_training["steps"]
     tags, steps = events.Tags(), [number * last // 4 for number in range(5)]
-    for number in ("entropy", "mean_distance"):
+    for number in ("entropy_share", "mean_distance"):
         assert [scalar.step for scalar in events.Scalars(f"heads/{number}")] == steps
     # A card for each, with those of a baseline; the other measures are in the Heads tab alone.
     assert len(tags["scalars"]) == 21
@@ -73,13 +73,13 @@ def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_
     for text in range(2):
         assert arrays[f"text_{text}/check"] < 5e-5
         assert arrays[f"text_{text}/probabilities"].sum() == pytest.approx(1)
-    scalar = events.Scalars("heads/entropy")[-1].value
-    assert arrays["numbers/entropy/mean"].mean() == pytest.approx(scalar)
+    scalar = events.Scalars("heads/entropy_share")[-1].value
+    assert arrays["numbers/entropy_share/mean"].mean() == pytest.approx(scalar)
     assert not [
         name for name in arrays if "crossing" in name or "quadrants" in name or "pooling" in name
     ]
     between = read_step(plain.folder / "heads" / "step_000000000007.npz")
-    assert "numbers/entropy/mean" not in between
+    assert "numbers/entropy_share/mean" not in between
     assert "text_1/layer_1/levels" in between
 
 
@@ -93,7 +93,7 @@ def test_the_number_of_texts_is_the_same_wherever_it_is_written(
     assert index.kept is not None
     arrays = read_step(report.folder / "heads" / f"step_{index.kept:012d}.npz")
     count = int(arrays["studied"])
-    assert count >= 4  # more texts where there is time
+    assert count == 4
     assert report.facts_of_training["loss without a head"]["texts"] == count
     assert index.notes["causes"].endswith(f"on {count} texts")
 
@@ -141,10 +141,6 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
     )
     assert put["against"] == "the runner-up"
     assert "contribution" in plain.screen
-    kept = read_step(
-        plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz"
-    )
-    np.testing.assert_allclose(kept["numbers/nats/mean"], put["heads"], atol=1e-6)
 
 
 def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> None:
@@ -156,27 +152,12 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
     ]
     assert studied == [kept]
     arrays = read_step(plain.folder / "heads" / f"step_{kept:012d}.npz")
-    assert arrays["studied"] >= 24
-    measured = "loss_zeroed accuracy_averaged gate_gradient comprehensiveness position_only entropy"
-    for name in measured.split():
+    assert arrays["studied"] == 24
+    for name in ("loss_zeroed", "accuracy_zeroed", "entropy_share"):
         assert arrays[f"numbers/{name}/mean"].shape == (2, 3)
         assert np.isfinite(arrays[f"numbers/{name}/error"]).all()
-    assert (arrays["numbers/gate_gradient/mean"] > 0).any()
-    assert arrays["likeness"].shape == (6, 6)
-    assert arrays["faithfulness/chance"].shape == (2, 2)
+    assert arrays["sets/heads"].shape == (6, 2)
     assert plain.report.seconds["causes (after training)"] > 0
-
-
-def test_the_texts_that_stand_out_are_recorded_with_what_they_say(plain: Trained) -> None:
-    first, last = (arrays_of(plain.folder, place, "examples/") for place in (0, -1))
-    assert "examples/changed/rows" not in first
-    texts = dict(zip(last["examples/rows"].tolist(), last["examples/texts"].tolist(), strict=True))
-    for kind in ("focused", "changed"):
-        rows, scores = last[f"examples/{kind}/rows"], last[f"examples/{kind}/scores"]
-        assert rows.shape == scores.shape == (2, 3, 5)
-        assert (np.diff(scores, axis=-1) <= 0).all()
-        assert set(rows.ravel().tolist()) <= set(texts)
-    assert all(len(text.split()) > 2 for text in texts.values())
 
 
 def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker) -> None:
@@ -185,7 +166,7 @@ def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker) -
     config.model.attention, config.model.causal = "shared_projection", True
     folder = train(config, Console(file=output, width=200)).folder
     events, arrays = events_of(folder), arrays_of(folder)
-    steps = [scalar.step for scalar in events.Scalars("pooling/entropy")]
+    steps = [scalar.step for scalar in events.Scalars("pooling/entropy_share")]
     assert steps == [0, 2]
     assert 0 <= events.Scalars("pooling/first")[-1].value <= 1
     assert arrays["text_1/pooling"].sum() == pytest.approx(1)
@@ -206,7 +187,6 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
     )
     texts = TextBatches(data.encoded["validation"], data.labels("validation"))
     chosen = draw_samples(texts, 10, 256, config.seed)[0]
-    rows = {row for batch in chosen for row in batch.rows.tolist()}
     statistics = HeadStatistics()
     for batch in chosen:
         with capture(run.model) as maps, torch.no_grad():
@@ -219,8 +199,6 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
         for name, (means, errors) in measures.items():
             np.testing.assert_allclose(last[f"numbers/{name}/mean"][layer], means, atol=1e-5)
             np.testing.assert_allclose(last[f"numbers/{name}/error"][layer], errors, atol=1e-5)
-    assert set(last["examples/rows"].tolist()) <= rows
-    assert last["examples/changed/rows"].min() >= 0  # step 0 was over the same texts
 
 
 def test_probes_of_ones_own_are_shown_safely_and_of_a_long_one_the_largest_weights_are_kept(

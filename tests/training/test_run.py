@@ -128,7 +128,7 @@ def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(
     report = train(config)
     assert report.facts_of_training["steps"] == 3
     events = events_of(report.folder)
-    assert [scalar.step for scalar in events.Scalars("heads/entropy")] == [0, 3]
+    assert [scalar.step for scalar in events.Scalars("heads/entropy_share")] == [0, 3]
     # A run without probes is measured all the same.
     output = io.StringIO()
     found = measure(

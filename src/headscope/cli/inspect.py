@@ -18,10 +18,9 @@ from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, LivePageError, listed, os_message, warn
+from headscope.errors import ConfigError, DataError, LivePageError, listed, os_message, warn
 from headscope.heads.capture import readout_position
 from headscope.heads.contributions import ONLY_FIRST
-from headscope.heads.faithfulness import BINS
 from headscope.heads.integrations.lightning_callback import write_output
 from headscope.heads.measures import Summary
 from headscope.heads.report import (
@@ -37,7 +36,7 @@ from headscope.heads.report import (
     text_numbers,
 )
 from headscope.heads.show import head_view
-from headscope.heads.study import Study, draw_samples, special_tokens, study, study_plan
+from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.live.page import live_html, own_index, recorded_step
 from headscope.prediction import best_device
 from headscope.record.reader import read_index
@@ -170,8 +169,6 @@ def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None
     show_line(console, ONLY_FIRST if output.explanation is None else str(output.explanation))
     numbers = text_numbers(output, summary)
     names = [name.split("/")[1] for name in numbers]
-    if len(names) >= 10:  # more do not fit on a screen of 80 columns; the page has all
-        names.remove("last")
     title = "numbers of each head for this text"
     padding = (0, int(len(names) < 9), 0, 0)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=padding)
@@ -194,13 +191,14 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     run.model.to(best_device(config.accelerator))
     data = data_of(run)
     batches = TextBatches(data.encoded["validation"], data.labels("validation"))
-    samples = draw_samples(batches, config.texts, run.config.data.tokens_per_batch, run.config.seed)
-    plan = study_plan(run.model, samples, BINS)
-    name = f"measuring every head on {plan.num_texts} texts, about {plan.seconds:.0f} s"
-    with Bar(console, name) as bar:
+    count = min(config.texts, len(data.labels("validation")))
+    if count < 2:
+        raise DataError(f"texts: expected 2 validation texts or more, got {count}")
+    tokens = run.config.data.tokens_per_batch
+    chooses, others = draw_samples(batches, count // 2, tokens, run.config.seed, 2)
+    with Bar(console, f"measuring every head on {2 * (count // 2)} texts") as bar:
         special = special_tokens(run.tokenizer)
-        temperature = run.temperature
-        found = study(run.model, samples, special, BINS, run.objective, bar.update, temperature)
+        found = study(run.model, chooses, others, special, run.objective, bar.update)
     path = run.folder / HEADS
     print_effects(console, found)
     with _noted("this study"):
@@ -263,17 +261,9 @@ def _content(study: Study) -> dict[str, object]:
     heads = {
         f"layer {number}": [
             {name: [means[head], errors[head]] for name, (means, errors) in measures.items()}
-            for head in range(len(measures["entropy"][0]))
+            for head in range(len(measures["loss_zeroed"][0]))
         ]
         for number, measures in enumerate(study.numbers.values())
     }
-    return {
-        "answer": study.answer,
-        "texts": study.texts,
-        "heads": heads,
-        "choosers": None if study.faithfulness is None else study.faithfulness.choosers,
-        "likeness": {
-            "heads": [f"{layer} {head}" for layer, head in study.effects],
-            "divergence": study.divergence.tolist(),
-        },
-    }
+    sets = study.facts()
+    return {"answer": study.answer, "texts": study.texts, "heads": heads, "sets": sets}

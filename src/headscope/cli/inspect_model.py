@@ -156,7 +156,7 @@ def print_effects(console: Console, study: Study) -> None:
     show_line(console, study.answer)
     show_line(console, study.details)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("layer", "head", "loss without it", "error", "texts"):
+    for column in ("layer", "head", "loss without it", "error"):
         table.add_column(column, justify="right")
     for column in ("", "role"):
         table.add_column(column)
@@ -170,7 +170,6 @@ def print_effects(console: Console, study: Study) -> None:
             str(head),
             signed(effect.loss_increase, 4),
             f"{effect.standard_error:.4f}",
-            str(effect.num_texts),
             effect.state,
             f"{name} {score:.2f}",
         )

@@ -30,8 +30,7 @@ from headscope.model.pooling import Pooler, first_pooling
 
 LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name
 Kind = type[Any] | tuple[type[Any], ...]
-Change = Literal["zero", "mean", "uniform"]
-Means = dict[str, Float[Tensor, "H E"]]  # each head's mean output, by the layer's name
+Change = Literal["zero", "uniform"]
 
 
 class TransformersAttention:
@@ -282,9 +281,7 @@ def _apply_both(
 
 
 @contextmanager
-def intervene(
-    model: nn.Module, changes: Mapping[tuple[str, int], Change], means: Means | None = None
-) -> Iterator[None]:
+def intervene(model: nn.Module, changes: Mapping[tuple[str, int], Change]) -> Iterator[None]:
     """Ablate some heads, at every query, until the block is left.
 
         with intervene(model, {("encoder.blocks.0.attention", 2): "zero"}):
@@ -296,49 +293,32 @@ def intervene(
     Args:
         model: any module with attention layers that have heads.
         changes: from a layer's name and a head's number to "zero", the head's output is 0, or
-            "mean", it is the head's mean at every query, which keeps what is the same for all texts
-            (mean ablation), or "uniform", the head's weights are the same for all keys that its
-            mask lets it see, which keeps what the head reads but not where it looks.
-        means: of each layer, for "mean"; from `headscope.heads.ablation.mean_outputs`.
+            "uniform", the head's weights are the same for all keys that its mask lets it see, which
+            keeps what the head reads but not where it looks.
 
     Raises:
-        ValueError: if there is no such layer or head, or its mean is not given.
+        ValueError: if there is no such layer, head or change.
     """
     layers = headed_layers(model)
-    replacements: dict[str, dict[int, Float[Tensor, " E"]]] = {}
-    uniform: dict[str, Bool[Tensor, " H"]] = {}
+    heads: dict[str, dict[str, Bool[Tensor, " H"]]] = {"zero": {}, "uniform": {}}
     for (name, head), change in changes.items():
         if name not in layers or not 0 <= head < layers[name].num_heads:
             raise ValueError(
                 f"head: expected one of a layer in {list(layers)}, got {head} of {name!r}"
             )
-        if change == "uniform":
-            none = torch.zeros(layers[name].num_heads, dtype=torch.bool)
-            uniform.setdefault(name, none)[head] = True
-            continue
-        vector = torch.zeros(layers[name].head_dim)
-        if change == "mean":
-            if means is None or name not in means:
-                raise ValueError(
-                    f"means: expected those of {name!r}; pass mean_outputs(model, batches)"
-                )
-            vector = means[name][head]
-        elif change != "zero":
-            raise ValueError(f"change: expected 'zero', 'mean' or 'uniform', got {change!r}")
-        replacements.setdefault(name, {})[head] = vector
-    replacing = {name: _replacing(layers[name], heads) for name, heads in replacements.items()}
-    with intervene_layers(model, replacing, uniform):
+        if change not in heads:
+            raise ValueError(f"change: expected 'zero' or 'uniform', got {change!r}")
+        none = torch.zeros(layers[name].num_heads, dtype=torch.bool)
+        heads[change].setdefault(name, none)[head] = True
+    zeroing = {name: partial(_zeroed, of_layer) for name, of_layer in heads["zero"].items()}
+    with intervene_layers(model, zeroing, heads["uniform"]):
         yield
 
 
-def _replacing(layer: HeadedLayer, vectors: Mapping[int, Float[Tensor, " E"]]) -> Intervention:
-    """Return the intervention that puts a vector in place of a head's output at every query."""
-    values = torch.zeros(layer.num_heads, 1, layer.head_dim, dtype=torch.float64)
-    is_replaced = torch.zeros(layer.num_heads, 1, 1, dtype=torch.bool)
-    for head, vector in vectors.items():
-        values[head, 0] = vector
-        is_replaced[head] = True
-    return lambda outputs: torch.where(is_replaced.to(outputs.device), values.to(outputs), outputs)
+def _zeroed(
+    is_zero: Bool[Tensor, " H"], head_outputs: Float[Tensor, "B H Q E"]
+) -> Float[Tensor, "B H Q E"]:
+    return head_outputs.masked_fill(is_zero.to(head_outputs.device)[:, None, None], 0.0)
 
 
 def gate_gradients(

@@ -1,4 +1,4 @@
-"""What heads attend to, read off their maps: measures, texts that stand out, roles.
+"""What heads attend to, read off their maps: seven measures, one more of pairs, and roles.
 
 Each measure is a mean over the queries of a text, padding left out. a_ij is the weight that query i
 gives to key j, n the number of tokens of a text, which stand before its padding. Keys that are
@@ -23,14 +23,10 @@ Maps = Float[Tensor, "B H Q T"]
 Padding = Bool[Tensor, "B T"] | None
 PerText = Float[Tensor, "B H"]
 
-AGREEMENT = 0.9  # Voita et al. 2019, section 5.1: the share of maxima at one offset
-NOTICEABLE = 1.001  # times 1/n: a row whose maximum is lower is uniform, rounding aside
-
 
 class Tokens(NamedTuple):
     """What the tokens of some texts are, for the measures that ask."""
 
-    token_ids: Int[Tensor, "B T"]  # anything at padding
     separators: Bool[Tensor, "B T"]  # True at tokens such as [SEP]
     # Of pairs the text that each token is of, 0 or 1, and -1 at special tokens; None for single
     # texts
@@ -39,7 +35,7 @@ class Tokens(NamedTuple):
     def rows(self, rows: slice | list[int]) -> "Tokens":
         """Return the tokens of some of the texts."""
         texts = None if self.texts is None else self.texts[rows]
-        return Tokens(self.token_ids[rows], self.separators[rows], texts)
+        return Tokens(self.separators[rows], texts)
 
 
 class SpecialTokens(NamedTuple):
@@ -57,38 +53,25 @@ class SpecialTokens(NamedTuple):
         """
         separators = torch.isin(token_ids, token_ids.new_tensor(self.separators))
         if not pairs:
-            return Tokens(token_ids, separators)
+            return Tokens(separators)
         texts = (separators.cumsum(dim=-1) > 0).long()
         is_special = torch.isin(token_ids, token_ids.new_tensor(self.fixed))
-        return Tokens(token_ids, separators, texts.masked_fill(is_special, -1))
-
-
-def entropy(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i -sum_j a_ij ln a_ij in nats: 0 for one key a query, ln n for uniform rows.
-
-    Clark et al. 2019, What Does BERT Look At?, section 3.3.
-    """
-    return mean_over_queries(row_entropy(maps), padding)
-
-
-def row_entropy(maps: Maps) -> Float[Tensor, "B H Q"]:
-    """Return -sum_j a_ij ln a_ij of each query."""
-    # 0 ln 0 is 0: the smallest number's logarithm stands in. torch.special.entr takes twice as
-    # long.
-    return maps.clamp_min(torch.finfo(maps.dtype).tiny).log_().mul_(maps).sum(dim=-1).neg_()
+        return Tokens(separators, texts.masked_fill(is_special, -1))
 
 
 def entropy_share(maps: Maps, padding: Padding = None) -> PerText:
-    """Return entropy / ln n, for texts of any length: 0 if sharp, 1 if uniform."""
-    return share_of_entropy(entropy(maps, padding), padding, maps.shape[-1])
+    """Return mean_i -sum_j a_ij ln a_ij / ln n, for texts of any length: 0 if sharp, 1 if uniform.
 
-
-def share_of_entropy(nats: PerText, padding: Padding, length: int) -> PerText:
-    """Return nats / ln n, for texts of n tokens; n is `length` where there is no padding."""
-    n = nats.new_full(nats.shape[:1], length)
+    Clark et al. 2019, What Does BERT Look At?, section 3.3, have the entropy itself.
+    """
+    # 0 ln 0 is 0: the smallest number's logarithm stands in. torch.special.entr takes twice as
+    # long.
+    logarithms = maps.clamp_min(torch.finfo(maps.dtype).tiny).log_()
+    entropy = mean_over_queries(logarithms.mul_(maps).sum(dim=-1).neg_(), padding)
+    n = maps.new_full((len(maps),), maps.shape[-1])
     if padding is not None:
-        n = (~padding).sum(dim=-1).to(nats.dtype)
-    return nats / n.clamp(min=2).log()[:, None]  # of one token the entropy is 0
+        n = (~padding).sum(dim=-1).to(maps.dtype)
+    return entropy / n.clamp(min=2).log()[:, None]  # of one token the entropy is 0
 
 
 def mean_distance(maps: Maps, padding: Padding = None) -> PerText:
@@ -124,27 +107,10 @@ def first_mass(maps: Maps, padding: Padding = None) -> PerText:
     return mean_over_queries(maps[..., 0], padding)
 
 
-def last_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i a_i,n-1: the last token that is not padding, most often [SEP]."""
-    if padding is None:
-        return mean_over_queries(maps[..., -1], None)
-    last = ((~padding).sum(dim=-1) - 1).clamp(min=0)  # [B]
-    texts = torch.arange(len(maps), device=maps.device)
-    return mean_over_queries(maps[texts, :, :, last], padding)
-
-
 def separator_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     """Return mean_i sum_j a_ij [j separates], a no-op by Clark et al. 2019, section 3.2."""
     separators = tokens.separators.to(maps.dtype)[:, None, None]  # [B, 1, 1, T]
     return mean_over_queries(torch.linalg.vecdot(maps, separators), padding)
-
-
-def same_token_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
-    """Return mean_i sum_{j != i} a_ij [id_j = id_i]: other places of the same token."""
-    queries = tokens.token_ids[:, : maps.shape[-2], None]  # [B, Q, 1]
-    same = (queries == tokens.token_ids[:, None]).to(maps.dtype)  # [B, Q, T]
-    same.diagonal(dim1=1, dim2=2).zero_()
-    return mean_over_queries(torch.linalg.vecdot(maps, same[:, None]), padding)
 
 
 def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
@@ -153,8 +119,7 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are of
     neither text. So 1 if each token attends to the other text alone; for uniform weights 2 n_A n_B
     / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
-    which a text has no token has 0. Our own; `headscope.record.pairs.quadrants` has both directions
-    apart.
+    which a text has no token has 0. Our own.
     """
     assert tokens.texts is not None, "crossing is a measure of pairs"
     queries = tokens.texts[:, : maps.shape[-2], None]  # [B, Q, 1]
@@ -162,34 +127,6 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     outside = tokens.texts < 0 if padding is None else (tokens.texts < 0) | padding
     across = torch.linalg.vecdot(maps, is_across.to(maps.dtype)[:, None])
     return mean_over_queries(across, outside)
-
-
-def position_only(maps: Maps, padding: Padding = None) -> PerText:
-    """Return 1 for texts where the place alone tells which key has the largest weight, else 0.
-
-    It is 1 if one rule gives the largest weight for 90 % of the queries that it applies to: the
-    first token, the last token, or a fixed offset j - i = o, which must apply to at least half of
-    the queries; where there is but one query, no offset counts. Uniform rows count as misses.
-    (Voita et al. 2019, Analyzing Multi-Head Self-Attention, section 5.1, asks 90 % for the offsets
-    -1 and +1.) Takes three times as long as `mean_distance`.
-    """
-    B, H, Q, T = maps.shape
-    n = maps.new_full((B,), T) if padding is None else (~padding).sum(dim=-1).to(maps.dtype)  # [B]
-    largest, key = maps.max(dim=-1)  # [B, H, Q] each
-    counts = largest * n[:, None, None] > NOTICEABLE
-    if padding is not None:
-        counts = counts & ~padding[:, None, :Q]
-    at_first = (counts & (key == 0)).sum(-1)  # [B, H]
-    at_last = (counts & (key == n[:, None, None] - 1)).sum(-1)
-    if Q == 1:
-        return (at_first | at_last).to(maps.dtype)
-    offset = key - torch.arange(Q, device=maps.device) + T - 1  # 0 .. 2T - 2
-    votes = maps.new_zeros(B, H, 2 * T - 1).scatter_add_(-1, offset, counts.to(maps.dtype))
-    # [B, 2T - 1]: the queries that have a token at that offset
-    queries = n[:, None] - torch.arange(1 - T, T, device=maps.device).abs()
-    by_offset = (votes >= AGREEMENT * queries[:, None]) & (2 * queries >= n[:, None])[:, None]
-    needed = AGREEMENT * n[:, None]
-    return (by_offset.any(-1) | (at_first >= needed) | (at_last >= needed)).to(maps.dtype)
 
 
 def mean_over_queries(
@@ -207,72 +144,41 @@ TokenMeasure = Callable[[Maps, Padding, Tokens], PerText]
 # layer -> measure -> (mean of each head, standard error of each head)
 Summary = dict[str, dict[str, tuple[list[float], list[float]]]]
 
-# Cheap enough for every record; entropy before its share, which is made of it.
 MEASURES: dict[str, Measure] = {
-    "entropy": entropy,
+    "entropy_share": entropy_share,
     "mean_distance": mean_distance,
     "self": self_mass,
     "previous": previous_mass,
     "next": next_mass,
     "first": first_mass,
-    "last": last_mass,
-    "entropy_share": entropy_share,
 }
-TOKEN_MEASURES: dict[str, TokenMeasure] = {"separator": separator_mass}  # cheap too
+TOKEN_MEASURES: dict[str, TokenMeasure] = {"separator": separator_mass}
 PAIR_MEASURES: dict[str, TokenMeasure] = {"crossing": crossing_mass}
-# For now and then, such as the end of a run: the first alone takes two thirds as long as all of
-# MEASURES.
-RARE_MEASURES: dict[str, Measure] = {"position_only": position_only}
-RARE_TOKEN_MEASURES: dict[str, TokenMeasure] = {"same_token": same_token_mass}
-POOLING_MEASURES: dict[str, Measure] = {"entropy": entropy, "first": first_mass}
-# Between 0 and 1 for texts of any length, so that their changes compare; entropy_share is first.
-SHARES = (
-    "entropy_share",
-    "self",
-    "previous",
-    "next",
-    "first",
-    "last",
-    "separator",
-    "crossing",
-    "same_token",
-)
+POOLING_MEASURES: dict[str, Measure] = {"entropy_share": entropy_share, "first": first_mass}
 
 
 class HeadStatistics:
     """Collect the measures of many texts: a mean and standard error for each layer and head.
 
-    By default those that are cheap; `token_measures`, and those of pairs, are taken where an update
-    brings tokens.
+    Those of tokens, and those of pairs, are taken where an update brings tokens.
     """
 
-    def __init__(
-        self,
-        measures: Mapping[str, Measure] = MEASURES,
-        token_measures: Mapping[str, TokenMeasure] = TOKEN_MEASURES,
-    ) -> None:
+    def __init__(self, measures: Mapping[str, Measure] = MEASURES) -> None:
         self.measures = measures
-        self.token_measures = token_measures
         self._values: dict[str, dict[str, list[PerText]]] = {}
 
     def update(
         self, layer: str, maps: Maps, padding: Padding = None, tokens: Tokens | None = None
-    ) -> dict[str, PerText]:
-        """Add the maps of one layer for some texts, and return their numbers by measure."""
-        values: dict[str, PerText] = {}
-        for name, measure in self.measures.items():
-            if name == "entropy_share":  # spares the logarithms, half of all the work
-                values[name] = share_of_entropy(values["entropy"], padding, maps.shape[-1])
-            else:
-                values[name] = measure(maps, padding)
+    ) -> None:
+        """Add the maps of one layer for some texts."""
+        values = {name: measure(maps, padding) for name, measure in self.measures.items()}
         if tokens is not None:
-            chosen = {**self.token_measures, **({} if tokens.texts is None else PAIR_MEASURES)}
+            chosen = TOKEN_MEASURES | ({} if tokens.texts is None else PAIR_MEASURES)
             values |= {name: measure(maps, padding, tokens) for name, measure in chosen.items()}
         # One transfer, however many measures there are.
         values = dict(zip(values, torch.stack(list(values.values())).cpu(), strict=True))
         for name, value in values.items():
             self._values.setdefault(layer, {}).setdefault(name, []).append(value)
-        return values
 
     def summary(self) -> Summary:
         """Return layer -> measure -> (means, standard errors), one of each per head."""
@@ -290,69 +196,6 @@ def mean_and_error(values: Float[Tensor, "N H"]) -> tuple[list[float], list[floa
     return values.mean(dim=0).tolist(), errors.tolist()
 
 
-# Texts that stand out
-
-NUM_EXAMPLES = 5  # for each head
-Ranking = tuple[Int[Tensor, "n H"], Float[Tensor, "n H"]]  # rows of texts and scores, highest first
-
-
-class Examples:
-    """Find, for each head, the texts where it is focused most and where it changed most."""
-
-    def __init__(self) -> None:
-        # layer -> rows [B], lengths [B] and shares [M, B, H] of some texts
-        self._parts: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
-
-    def update(
-        self,
-        layer: str,
-        rows: Int[Tensor, " B"],
-        lengths: Int[Tensor, " B"],
-        values: Mapping[str, PerText],
-    ) -> None:
-        """Note the numbers of some texts; a text has the same row in every record."""
-        shares = torch.stack([values[name] for name in SHARES if name in values])
-        self._parts.setdefault(layer, []).append((rows, lengths, shares))
-
-    def focused(self) -> dict[str, Ranking]:
-        """Rank by 1 - entropy_share the texts of 3 or more tokens: in two any head is focused."""
-        rankings = {}
-        for layer, parts in self._parts.items():
-            longer = [(rows[n > 2], 1 - shares[0, n > 2]) for rows, n, shares in parts]
-            rankings[layer] = _highest(longer)
-        return rankings
-
-    def changed(self, before: "Examples") -> dict[str, Ranking]:
-        """Rank the texts of both records by how much each head changed since the one before.
-
-        Change is the root mean square, over the measures in `SHARES`, of the differences of a
-        text's numbers: between 0 and 1. entropy and mean_distance, which have units and grow with
-        the text, are left out.
-        """
-        rankings = {}
-        for layer, parts in self._parts.items():
-            if layer not in before._parts:
-                continue
-            earlier_rows, _, earlier = zip(*before._parts[layer], strict=True)
-            known_rows, order = torch.cat(earlier_rows).sort()
-            known = torch.cat(earlier, dim=1)[:, order]  # [M, N, H]
-            changes = []
-            for rows, _, shares in parts:
-                place = torch.searchsorted(known_rows, rows).clamp(max=len(known_rows) - 1)
-                change = (shares - known[:, place]).square().mean(dim=0).sqrt()  # [B, H]
-                is_in = known_rows[place] == rows
-                changes.append((rows[is_in], change[is_in]))
-            rankings[layer] = _highest(changes)
-        return rankings
-
-
-def _highest(parts: list[tuple[Tensor, Tensor]]) -> Ranking:
-    """Return the texts of the highest scores; of equal scores the one that came first."""
-    rows, scores = (torch.cat(part) for part in zip(*parts, strict=True))
-    scores, order = scores.sort(dim=0, descending=True, stable=True)
-    return rows[order[:NUM_EXAMPLES]], scores[:NUM_EXAMPLES]
-
-
 # Roles
 
 # A head has the first role whose measure is large enough. The more a rule says, the earlier it
@@ -360,13 +203,10 @@ def _highest(parts: list[tuple[Tensor, Tensor]]) -> Ranking:
 RULES = (
     ("first-token sink", "first", 0.4),
     ("separator sink", "separator", 0.4),
-    ("same token", "same_token", 0.4),
     ("previous token", "previous", 0.4),
     ("next token", "next", 0.4),
     ("itself", "self", 0.4),
-    ("last token", "last", 0.4),
     ("across texts", "crossing", 0.6),  # uniform weights over texts of one length give about 0.45
-    ("position only", "position_only", 0.9),
     ("broad", "entropy_share", 0.9),
     ("focused", "focus", 0.7),  # 1 - entropy_share
 )

@@ -3,11 +3,10 @@
 `run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_study` adds
 what is measured once. The recorder stores these arrays, and a page embeds them.
 
-Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes, n
-example texts.
+Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -30,7 +29,6 @@ from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.files import MIB
 from headscope.heads import contributions, measures
-from headscope.heads.ablation import most_texts
 from headscope.heads.capture import (
     HEADED,
     Change,
@@ -42,19 +40,18 @@ from headscope.heads.capture import (
     observe,
     readout_position,
 )
-from headscope.heads.measures import Examples, Summary, role_arrays
+from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.record.contributions import Explanation
 from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
-from headscope.record.schema import Arrays, Text, encodable, label_text
+from headscope.record.schema import Arrays, Text, label_text
 from headscope.record.writer import HeadRecorder, rounded
 from headscope.tab.page import PageText
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 MAX_EXACT = 2**16  # weights of all maps of a text, up to which a page has them in float32
-MAX_EXAMPLE = 160  # characters of an example's text that are kept
 
 
 class Probe(NamedTuple):
@@ -319,31 +316,6 @@ def head_report(outputs: Sequence[ProbeOutput], summary: Summary | None = None) 
     return arrays
 
 
-def example_arrays(
-    examples: Examples, before: Examples | None, text_of: Callable[[int], str]
-) -> Arrays:
-    """Return the texts that stand out, and for each head their rows and scores [L, H, n]."""
-    arrays: Arrays = {}
-    rankings = {"focused": examples.focused()}
-    if before is not None:
-        rankings["changed"] = examples.changed(before)
-    all_rows = [np.zeros(0, dtype=np.int32)]
-    for kind, layers in rankings.items():
-        if layers:
-            rows, scores = zip(*layers.values(), strict=True)  # [n, H] of each layer
-            stacked = stack_layers([of_layer.T.numpy() for of_layer in rows], -1.0).astype(np.int32)
-            arrays[f"examples/{kind}/rows"] = stacked
-            arrays[f"examples/{kind}/scores"] = stack_layers(
-                [each.T.float().numpy() for each in scores]
-            )
-            all_rows.append(stacked[stacked >= 0])
-    shown = np.unique(np.concatenate(all_rows))
-    texts = [encodable(text_of(int(row))[:MAX_EXAMPLE]) for row in shown]
-    arrays["examples/rows"] = shown
-    arrays["examples/texts"] = np.array(texts, dtype=f"<U{MAX_EXAMPLE}")
-    return arrays
-
-
 def new_recorder(
     folder: Path,
     probes: Sequence[Probe],
@@ -389,10 +361,8 @@ def record_study(
 ) -> bool:
     """Add a study and the probes without each head to the best step; False if it was dropped."""
     recorder.index.kept = step
-    texts = f"{study.texts} texts"
-    if (most := most_texts(study.effects.values())) > study.texts:  # inconclusive on the first
-        texts += f", each head ablated on up to {most}"
-    recorder.index.notes["causes"] = f"measured at step {step}, the best checkpoint, on {texts}"
+    where = f"step {step}, the best checkpoint, on {study.texts} texts"
+    recorder.index.notes["causes"] = f"measured at {where}"
     recorder.amend(step, study_arrays(study))
     return record_best(recorder, step, model, probes, objective, temperature, True)
 

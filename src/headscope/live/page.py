@@ -142,4 +142,4 @@ def own_index(folder: Path) -> Index:
 
 def _of_heads(names: Iterable[str]) -> list[str]:
     """Return what a record has of the heads themselves, without texts of the data."""
-    return [name for name in names if not name.startswith(("text_", "examples/"))]
+    return [name for name in names if not name.startswith("text_")]

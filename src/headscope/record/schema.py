@@ -185,24 +185,16 @@ TEXT_ARRAYS = {
     "without/layers": "f L C",
 }
 OTHER_ARRAYS = {
-    "likeness": "f A A",
     "studied": "i",
-    "examples/rows": "i R",
-    "examples/texts": "U R",
-    "examples/focused/rows": "i L W n",
-    "examples/focused/scores": "f L W n",
-    "examples/changed/rows": "i L W n",
-    "examples/changed/scores": "f L W n",
     "verdicts": "i L W",
     "verdicts/smallest": "f",
     "answer": "U",
     "answer/details": "U",
     "sets/heads": "i A 2",
     "sets/accuracy": "f B",
-    "sets/loss": "f B",
+    "sets/enough": "i",
     "roles": "U L W",
     "roles/score": "f L W",
-    "faithfulness/rollout_less_chance": "f 2",
 }
 MEASURE = re.compile("numbers/(.+)/(mean|error)", re.DOTALL)  # each is "f L W"
 # Sizes that the record chooses; arrays of the same prefix agree on them. k, G: of a long text.
@@ -210,8 +202,6 @@ CHOSEN = {
     "k": range(1, 65),
     "G": range(1, 257),
     "K": range(1, 65),
-    "n": range(65),
-    "R": range(2**16 + 1),
     "B": range(2, 2**11 + 2),
     "C": range(100_001),
 }

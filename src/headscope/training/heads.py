@@ -6,29 +6,26 @@ from lightning.pytorch import Trainer
 
 from headscope.config import TrainConfig
 from headscope.data.batching import Batch, TextBatches
-from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
-from headscope.heads.ablation import most_texts
+from headscope.heads.capture import headed_layers
 from headscope.heads.contributions import has_contributions, mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.report import (
-    JOIN,
     choose_probes,
     new_recorder,
     record_best,
     record_study,
 )
-from headscope.heads.study import draw_samples, special_tokens, study, study_plan
+from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.record.schema import RUN_NOTE, RecordError
 from headscope.terminal import Bar
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
 
 CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
-MOST_SECONDS = 120.0  # else heads are set to zero alone, and no text is taken apart
-# Of a text's tokens, for faithfulness; `headscope inspect` takes more.
-QUICK_SHARES: tuple[float, ...] = (0.2,)
+MOST_RUNS = 10_000  # of one text with a head ablated; more heads have fewer texts, at least
+LEAST_TEXTS = 100
 
 
 def head_logger(
@@ -36,8 +33,6 @@ def head_logger(
 ) -> HeadLogger:
     """Return the callback that records probe texts and measures during training."""
     labels = data.corpus.labels
-    split = data.corpus.splits["validation"]
-    columns = texts_among(split.column_names)
     probes = choose_probes(data, config.inspection, module.model, module.objective)
     # Maps are made outside of Lightning's context for mixed precision, in the weights' own type.
     notes = {
@@ -54,11 +49,8 @@ def head_logger(
             f"resume={folder}: heads/{error}; move the folder heads away, or remove it"
         ) from error
 
-    def text_of(row: int) -> str:
-        return JOIN.join(split[row][column] for column in columns)
-
     special = special_tokens(data.tokenizer)
-    subjects = ProbeSet(probes, labels, special, text_of, module.objective)
+    subjects = ProbeSet(probes, labels, special, module.objective)
     return HeadLogger(subjects, config.inspection, recorder)
 
 
@@ -71,30 +63,26 @@ def study_heads(
     bar: Bar,
 ) -> None:
     """Ablate each head of the best checkpoint on validation texts; add to record and report."""
-    count = report.config.inspection.causes
     model = module.model
     objective = module.objective
     temperature = report.temperature
     step = report.facts_of_training["kept step"]
     best = (model, logger.subjects.probes, objective, temperature)
-    if not count:
+    num_heads = sum(layer.num_heads for layer in headed_layers(model).values())
+    most = max(LEAST_TEXTS, MOST_RUNS // num_heads)
+    count = min(report.config.inspection.causes, len(data.labels("validation")), most)
+    if count < 2:
         record_best(logger.recorder, step, *best, with_ablations=False)
         return
-    samples = _samples(report.config, data, count)
-    special = logger.subjects.special
-    shares = QUICK_SHARES
-    plan = study_plan(model, samples, shares)
-    if plan.seconds > MOST_SECONDS:
-        shares = ()
-        plan = study_plan(model, samples, shares)
-    bar.update(0, name=f"ablating heads on {plan.num_texts} texts, about {plan.seconds:.0f} s")
-    result = study(model, samples, special, shares, objective, bar.update, temperature)
+    chooses, others = _samples(report.config, data, count // 2, 2)
+    bar.update(0, name=f"ablating heads on {2 * (count // 2)} texts")
+    result = study(model, chooses, others, logger.subjects.special, objective, bar.update)
     record_study(logger.recorder, step, result, *best)
     report.facts_of_training |= {
-        ABLATION: {"texts": most_texts(result.effects.values()), "heads": result.loss_increases()},
+        ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
         HEADLINE: result.answer,
         DETAILS: result.details,
-        "heads": {"sets": None if result.sets is None else result.sets.facts()},
+        "heads": {"sets": result.facts()},
     }
 
 
@@ -107,7 +95,9 @@ def add_contributions(module: ClassifierModule, data: TextDataModule, report: Re
         report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
 
 
-def _samples(config: TrainConfig, data: TextDataModule, count: int) -> list[list[Batch]]:
-    """Return `count` validation texts and further ones; see `draw_samples`."""
+def _samples(
+    config: TrainConfig, data: TextDataModule, size: int, count: int = 1
+) -> list[list[Batch]]:
+    """Return disjoint samples of `size` validation texts; see `draw_samples`."""
     texts = TextBatches(data.encoded["validation"], data.labels("validation"))
-    return draw_samples(texts, count, config.data.tokens_per_batch, config.seed)
+    return draw_samples(texts, size, config.data.tokens_per_batch, config.seed, count)

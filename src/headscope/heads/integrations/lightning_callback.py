@@ -25,12 +25,11 @@ from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import HEADED, capture, eval_mode, now, observe, read_at_first
 from headscope.heads.measures import (
     POOLING_MEASURES,
-    Examples,
     HeadStatistics,
     SpecialTokens,
     Summary,
 )
-from headscope.heads.report import Probe, ProbeOutput, example_arrays, head_report, run_probe
+from headscope.heads.report import Probe, ProbeOutput, head_report, run_probe
 from headscope.heads.study import draw_samples
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text
@@ -38,7 +37,7 @@ from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import add_summary, marker_summary, probe_markdown, write_marker
 
 MAX_WEIGHTS = 2**22  # measured at once: 16 MiB, so that memory does not depend on the batch
-CURVES = ("entropy", "mean_distance")  # a card each: how sharp heads are, how far they look
+CURVES = ("entropy_share", "mean_distance")  # a card each: how sharp heads are, how far they look
 Occasion = Literal["start", "validation", "between"]
 
 
@@ -140,12 +139,11 @@ class RecordHeads(AtValidation):
 
 
 class ProbeSet(NamedTuple):
-    """The probe texts of a record, class names, and `text_of` a row of the measured split."""
+    """The probe texts of a record, class names, and what the labels are."""
 
     probes: list[Probe]
     labels: list[str]
     special: SpecialTokens
-    text_of: Callable[[int], str]
     objective: Objective = ONE_CLASS
 
 
@@ -198,7 +196,7 @@ class HeadLogger(AtValidation):
         if count == total:
             return data.loader("validation")
         texts = TextBatches(data.encoded["validation"], data.labels("validation"))
-        (batches,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed, 1)
+        (batches,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed)
         self._rows = torch.cat([batch.rows for batch in batches])
         return batches
 
@@ -233,8 +231,7 @@ class HeadLogger(AtValidation):
 
     def _observe(self, pl_module: LightningModule) -> None:
         if self.config.numbers:
-            before = None if self._hook is None else self._hook.examples
-            self._hook = HeadStatsHook(pl_module, self.subjects.special, self._rows, before)
+            self._hook = HeadStatsHook(pl_module, self.subjects.special, self._rows)
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Batch, *_: Any, **__: Any
@@ -269,10 +266,9 @@ class HeadLogger(AtValidation):
 
 
 class HeadStatsHook:
-    """Observe a model's attention until closed: numbers of heads and of pooling, examples, seconds.
+    """Observe a model's attention until closed: numbers of heads and of pooling, and seconds.
 
-    Measured are the rows `texts` of the split, None for all; change is against the examples
-    `before`.
+    Measured are the rows `texts` of the split, None for all.
     """
 
     def __init__(
@@ -280,15 +276,12 @@ class HeadStatsHook:
         model: nn.Module,
         special: SpecialTokens,
         texts: Int[Tensor, " N"] | None = None,
-        before: Examples | None = None,
     ) -> None:
         self.special = special
         self.texts = texts
         self.seconds = 0.0
         self.statistics = HeadStatistics()
         self.pooling = HeadStatistics(POOLING_MEASURES)
-        self.examples = Examples()
-        self.before = before
         self._read_at_first = read_at_first(model)
         self._stack = ExitStack()
         self._stack.enter_context(observe(model, self._measure, HEADED))
@@ -308,8 +301,7 @@ class HeadStatsHook:
     def _measure(self, layer: str, call: AttentionCall) -> None:
         start = now(call.like.device)
         padding = call.key_padding_mask
-        B, H, Q, K = call.shape
-        lengths = torch.full((B,), K) if padding is None else (~padding).sum(dim=-1).cpu()
+        _, H, Q, K = call.shape
         chunk = max(1, MAX_WEIGHTS // (H * Q * K))
         for first in range(0, len(self._measured), chunk):
             rows = self._measured[first : first + chunk]
@@ -318,8 +310,7 @@ class HeadStatsHook:
             weights = call.weights(rows)
             if layer in self._read_at_first:
                 weights = weights[:, :, :1]
-            values = self.statistics.update(layer, weights, mask, tokens)
-            self.examples.update(layer, self._rows[rows], lengths[rows], values)
+            self.statistics.update(layer, weights, mask, tokens)
         self.seconds += now(call.like.device) - start
 
     def _measure_pooling(self, layer: str, call: AttentionCall) -> None:
@@ -334,12 +325,10 @@ def record_probes(
     subjects: ProbeSet,
     hook: HeadStatsHook | None = None,
 ) -> list[ProbeOutput]:
-    """Record the probes as the model reads them now, with the numbers and examples of a hook."""
+    """Record the probes as the model reads them now, with the numbers of a hook."""
     labels = subjects.labels
     outputs = [run_probe(model, probe, labels, subjects.objective) for probe in subjects.probes]
     arrays = head_report(outputs, None if hook is None else hook.statistics.summary())
-    if hook is not None:
-        arrays |= example_arrays(hook.examples, hook.before, subjects.text_of)
     if outputs:
         recorder.write(step, arrays)
     return outputs

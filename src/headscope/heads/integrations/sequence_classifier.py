@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -24,14 +25,13 @@ from headscope.errors import DataError
 from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
-from headscope.heads.study import Advance, Study, doubling_samples, study
+from headscope.heads.study import Advance, Study, study
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.schema import Text
 
 TextOrPair = str | tuple[str, str]
 NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
 TOKENS_PER_BATCH = 2048  # padding included
-FIRST_SAMPLE = 100  # texts, of those over which heads are ablated
 EXPECTED = "expected two classes or more, as BertForSequenceClassification has"
 TokenIds = Int[Tensor, "B T"]
 Padding = Bool[Tensor, "B T"] | None
@@ -254,15 +254,17 @@ def study_texts(
     labels: Sequence[Any],
     advance: Advance | None = None,
 ) -> Study:
-    """Return which heads matter over labelled texts: measures, ablation effects, sets and gates.
+    """Return which heads matter over labelled texts: measures, ablation effects, sets of heads.
 
-    Heads are ablated on FIRST_SAMPLE of the texts, drawn always the same, and on as many more as
-    the budget of `study` allows.
+    A random half of the texts, always the same, chooses the order of the heads; every head takes a
+    forward pass over all of them.
     """
     classifier.batches(texts, labels)  # raises its errors before anything is measured
-    samples = [
+    if len(texts) < 2:
+        raise DataError(f"texts: expected 2 or more, got {len(texts)}")
+    order = np.random.default_rng(0).permutation(len(texts))
+    chooses, others = [
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
-        for rows in doubling_samples(len(texts), FIRST_SAMPLE, seed=0)
+        for rows in np.array_split(order, 2)
     ]
-    special = classifier.special
-    return study(classifier, samples, special, (), classifier.objective, advance)
+    return study(classifier, chooses, others, classifier.special, classifier.objective, advance)

@@ -5,12 +5,11 @@ import { ABLATIONS, layerNames } from "./store.js";
 
 const NEXT = { zero: "uniform", uniform: null }; // a head that is on is set to zero
 
-/* The heads that the run's answer calls enough, or nearly so; null where it calls none. */
+/* The fewest heads that keep the accuracy to a point; null where it takes all, or none is known. */
 function enoughOf({ extra }) {
-  const claim = /^(\d+) of \d+ heads (?:is|are|may be) ((?:nearly )?enough)/;
-  const told = claim.exec(extra.answer ?? "");
-  if (told === null || !extra["sets/heads"]) return null;
-  return { heads: extra["sets/heads"].slice(0, Number(told[1])), words: told[2] };
+  const count = extra["sets/enough"] ?? 0;
+  const heads = extra["sets/heads"] ?? [];
+  return count > 0 && count < heads.length ? heads.slice(0, count) : null;
 }
 
 export class HeadSwitches {
@@ -31,11 +30,11 @@ export class HeadSwitches {
     this.root = this.panel.root;
     const enough = enoughOf(numbers);
     if (enough !== null) {
-      const { length } = enough.heads;
-      const count = length === 1 ? "The 1 head that is" : `The ${length} heads that are`;
-      const only = () => this.keepOnly(enough.heads);
+      const { length } = enough;
+      const words = length === 1 ? "1 head alone" : `${length} heads alone`;
+      const only = () => this.keepOnly(enough);
       const title = "set all others to zero; chosen on validation texts";
-      this.panel.tools.append(button(`${count} ${enough.words}`, title, only));
+      this.panel.tools.append(button(words, title, only));
     }
     this.all = button("All heads on", "undo (a)", () => this.reset());
     this.panel.tools.append(this.all);

@@ -125,8 +125,10 @@ export function runOf({ logdir, run }) {
 }
 
 const MEASURED =
-  "A head's output is set to zero, or its map to a plain average over the tokens, and labelled " +
-  "texts are classified again. Differences are paired by text, with 95 % intervals.";
+  "Labelled texts are classified again with heads set to zero, or with plain averages over the " +
+  "tokens in place of all maps. Differences are paired by text, with 95 % intervals.";
+
+const NAMED = /((?:layer \d+ )?head \d+|(?<=\bheads (?:\d+, )*(?:\d+ and )?)\d+(?! more))\b/;
 
 /* The answer: what each head is worth, and whether it matters where they look. */
 export class Headline {
@@ -176,13 +178,14 @@ export class Headline {
     });
   }
 
-  /* A sentence in which each head that it names is a button; of one layer, by its number alone. */
+  /* A sentence in which each head that it names is a button; of one layer, by its number alone, as
+     in "heads 0, 2 and 3 more". */
   withHeads(sentence) {
     const { store } = this;
-    const [first, ...rest] = sentence.split(/((?:layer \d+ )?head \d+)\b/);
+    const [first, ...rest] = sentence.split(NAMED);
     const nodes = asides(first);
     for (let at = 0; at < rest.length; at += 2) {
-      const [, layer, head] = rest[at].match(/(?:layer (\d+) )?head (\d+)/);
+      const [, layer, head] = rest[at].match(/(?:layer (\d+) )?(?:head )?(\d+)/);
       const isClear = layer !== undefined || store.index.layers.length === 1;
       const count = store.index.heads[Number(layer ?? 0)] ?? 0;
       const isHead = isClear && Number(head) < count;

@@ -12,7 +12,7 @@ import { followTheme, isVisible, keepLink, newStore, readLink } from "./store.js
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
 import { SaveButton, StepSlider, Toolbar } from "./toolbar.js";
-import { ExamplesView, TrustView } from "./trust.js";
+import { TrustView } from "./trust.js";
 import { languageOf } from "./words.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
@@ -94,7 +94,6 @@ export function layOut(store, { top = null, middle = [], keys = [] } = {}) {
     "div", "folds",
     fold("Numbers of every head", new HeadTable(store).root),
     fold("Checks and notes", new TrustView(store).root),
-    fold("Texts that stand out", new ExamplesView(store).root),
   );
   const beneath = top === null ? [] : [headline, ...middle];
   const views = [text, decision, ...beneath, head.root, otherHead, ...grids, folds];

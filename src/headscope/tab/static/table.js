@@ -13,31 +13,19 @@ const FIRST = {
   role: ["role", "what the head does, by rules over its numbers; the rule's score is in the title"],
 };
 const MORE = {
-  entropy_share: ["entropy share", "entropy, as a share of the largest for a text of that length"],
-  entropy: ["entropy", "of a query's weights in nats: 0 if each looks at one key"],
+  entropy_share: ["entropy share", "of a query's weights, over ln of the tokens: 0 one key, 1 all"],
   mean_distance: ["distance", "tokens between a query and what it looks at, mean"],
   self: ["self", "weight to the token itself"],
   previous: ["previous", "weight to the token before"],
   next: ["next", "weight to the token after"],
   first: ["first", "weight to the first token, [CLS]"],
-  last: ["last", "weight to the last token"],
   separator: ["separator", "weight to separators, [SEP]"],
   crossing: ["crossing", "of pairs: weight from one text to the other"],
   between: ["between", "crossing of the shown pair alone, at the shown step"],
-  same_token: ["same token", "weight to the other places of the same token"],
-  position_only: ["position only", "share of texts where position alone tells the key"],
-  gate_gradient: ["gate gradient", "of the loss by a gate on the head, its size (Michel 2019)"],
-  loss_averaged: ["loss change, mean ablation", "when its output is set to its mean, in nats"],
-  accuracy_averaged: ["accuracy change, mean ablation", "when its output is set to its mean"],
-  comprehensiveness: ["comprehensiveness", "fall of the prediction without the head's tokens"],
-  sufficiency: ["sufficiency", "fall of the prediction with those tokens alone: less is better"],
 };
-const LAST = {
-  line: ["over the steps", "what the rows are sorted by, over the steps"],
-  like: ["most similar", "the head whose maps are nearest: Jensen-Shannon divergence in nats"],
-};
+const LAST = { line: ["over the steps", "what the rows are sorted by, over the steps"] };
 const COLUMNS = { ...FIRST, ...MORE, ...LAST };
-const IN_WORDS = ["role", "verdict", "line", "like"];
+const IN_WORDS = ["role", "verdict", "line"];
 
 /* What is known of heads at a step, as the columns ask for it; `at` is [layer, head]. */
 class Numbers {
@@ -57,7 +45,7 @@ class Numbers {
   }
 
   has(name) {
-    const key = { verdict: "verdicts", role: "roles", like: "likeness" }[name];
+    const key = { verdict: "verdicts", role: "roles" }[name];
     return key ? key in this.extra : Object.hasOwn(this.measures, name);
   }
 
@@ -81,14 +69,6 @@ class Numbers {
     const order = ["no effect", "inconclusive", "matters"];
     return name === "verdict" && value !== null ? order.indexOf(value) : value;
   }
-
-  /* The head whose maps are nearest, [layer, head, divergence]; empty where that is not known. */
-  nearest(at) {
-    const row = this.extra.likeness?.[this.heads.indexOf(at)] ?? [];
-    const others = [...row.keys()].filter((other) => this.heads[other] !== at);
-    const known = others.filter((other) => row[other] !== null).sort((a, b) => row[a] - row[b]);
-    return known.length === 0 ? [] : [...this.heads[known[0]], row[known[0]]];
-  }
 }
 
 /* Names come from the record: one that a spreadsheet would take for a formula gets a quote. */
@@ -103,14 +83,11 @@ function csvCell(value) {
 function csvOf(numbers) {
   const { names, layerNames } = numbers;
   const named = names.flatMap((name) => [name, `${name}_error`]);
-  const nearest = ["most_like_layer", "most_like_head", "most_like_divergence"];
-  const header = ["layer", "head", "verdict", "role", "role_score", ...named, ...nearest];
+  const header = ["layer", "head", "verdict", "role", "role_score", ...named];
   const lines = numbers.heads.map((at) => {
-    const [layer, head, divergence] = numbers.nearest(at);
     const measured = names.flatMap((name) => [numbers.value(name, at), numbers.error(name, at)]);
     const words = ["verdict", "role"].map((name) => numbers.value(name, at));
-    const own = [layerNames[at[0]], at[1], ...words, numbers.score(at), ...measured];
-    return [...own, layerNames[layer], head, divergence];
+    return [layerNames[at[0]], at[1], ...words, numbers.score(at), ...measured];
   });
   return [header, ...lines].map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
 }
@@ -248,12 +225,6 @@ export class HeadTable {
   wordsOf(name, at) {
     const { numbers } = this;
     if (name === "line") return [this.lineOf(at), "", ""];
-    if (name === "like") {
-      const [layer, head, divergence] = numbers.nearest(at);
-      if (layer === undefined) return ["–", "", ""];
-      const nearest = `${legible(numbers.layerNames[layer], 20)} · ${head}`;
-      return [nearest, ` ${formatNumber(divergence)}`, ""];
-    }
     const value = numbers.value(name, at);
     if (name === "verdict") return [value ?? "–", "", ""];
     if (name === "role") {

@@ -1,0 +1,58 @@
+"""benchmarks/deletion.py, by a model of which one token decides."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from headscope.data.batching import Batch
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from deletion import comprehensiveness, sufficiency
+
+CLASS, SEPARATOR, DECIDES = 2, 3, 7
+SPECIAL = (CLASS, SEPARATOR)
+TEXT = [CLASS, 5, 8, 8, 9, 8, 8, 9, 9, DECIDES, 8, SEPARATOR]  # ten tokens that are not special
+CERTAIN = torch.tensor(5.0, dtype=torch.float64).tanh().item()  # with the token less without it
+
+
+class Bag(nn.Module):
+    """Class 1 if a token 7 is there."""
+
+    def forward(
+        self, token_ids: torch.Tensor, padding: torch.Tensor, _: object = None
+    ) -> torch.Tensor:
+        score = 20.0 * ((token_ids == DECIDES) & ~padding).sum(1) - 10
+        return torch.stack([torch.zeros_like(score), score], dim=1)
+
+
+def batch(texts: list[list[int]]) -> Batch:
+    longest = max(map(len, texts))
+    ids = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
+    padding = torch.arange(longest) >= torch.tensor([len(text) for text in texts])[:, None]
+    rows = torch.arange(len(texts))
+    return Batch(ids, padding if padding.any() else None, None, torch.full_like(rows, -1), rows)
+
+
+@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "several"])
+def test_scores_that_name_the_token_are_told_from_those_that_do_not(objective: Objective) -> None:
+    """Of several labels too: without token 7 class 0, at a half, would be the likelier one."""
+    texts = batch([TEXT, TEXT[:1] + TEXT[2:]])
+    names = (texts.token_ids == DECIDES).float()
+    for scores, falls in ((names, [CERTAIN, 0]), (-names, [0, CERTAIN])):
+        for measure, fall in zip((comprehensiveness, sufficiency), falls, strict=True):
+            found = measure(Bag(), [texts], [scores], SPECIAL, objective)
+            assert found.tolist() == pytest.approx([fall] * 2, abs=1e-9)
+
+
+def test_special_tokens_are_neither_ranked_nor_hidden_and_short_texts_are_left_out() -> None:
+    """Were 7 special, nothing that is hidden could matter."""
+    texts = batch([TEXT, [CLASS, DECIDES, SEPARATOR]])
+    scores = torch.arange(texts.token_ids.numel()).reshape(texts.token_ids.shape).float()
+    for measure in (comprehensiveness, sufficiency):
+        found = measure(Bag(), [texts], [scores], (*SPECIAL, DECIDES))
+        assert found.tolist() == pytest.approx([0], abs=1e-9)
