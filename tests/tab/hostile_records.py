@@ -281,8 +281,6 @@ BAD_NUMBERS: dict[str, Change] = {
     "a mean of three axes": _arrays(numbers__entropy__mean=np.ones((2, 3, 3), np.float32)),
     "a mean that is complex": _arrays(numbers__entropy__mean=np.ones((2, 3), np.complex64)),
     "accuracies of two axes": _arrays(sets__accuracy=np.ones((2, 2), np.float32)),
-    "examples that are a number": _arrays(examples__focused__rows=np.int32(1)),
-    "examples whose texts are numbers": _arrays(examples__texts=np.arange(2)),
     "an extra that is complex": _arrays(strange=np.ones(2, np.complex64)),
 }
 # What is strange, but does no harm.
@@ -318,8 +316,7 @@ HARMLESS: dict[str, Change] = {
     "a measure named like an object's": _arrays(
         numbers____proto____mean=np.ones((2, 3), np.float32)
     ),
-    "effects that are text": _arrays(verdicts=np.full((2, 3), "x")),
-    "examples without scores": _arrays(examples__focused__scores=None),
+    "an array of no name that is text": _arrays(other=np.full((2, 2), "x")),
     "a member outside": _members(
         {"../../outside.npy": npy("()", data=bytes(4)), "/absolute.npy": npy("()", data=b"1234")}
     ),
