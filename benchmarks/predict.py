@@ -40,7 +40,7 @@ from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.files import cache_folder
 from headscope.run import load_run
-from headscope.run_folder import build_model, save_config, save_vocabulary, save_weights
+from headscope.run_folder import Chosen, Setup, save_model
 from side_by_side import (
     SIZES,
     bert_config,
@@ -211,9 +211,8 @@ def run_folder(
         words = encode_texts(tokenizer, [(text,) for text in texts], none).words
         assert words is not None
         known = known_ngrams(words)
-    save_config(folder, config)
-    save_vocabulary(folder, tokenizer, names, known)
-    save_weights(folder, build_model(config, tokenizer, names, evidence=known))
+    setup = Setup(config, names, tokenizer, {}, evidence=known)
+    save_model(folder, setup, setup.build(), Chosen())
     return folder
 
 

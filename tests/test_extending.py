@@ -19,7 +19,7 @@ from headscope.config import (
 from headscope.data.source import load_source
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.model.classifier import build_attention
-from headscope.run_folder import load_config
+from headscope.training.resume import load_last
 from headscope.training.train import train
 from headscope.validation import check
 
@@ -114,7 +114,7 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     ):
         headscope.load(folder)
     with pytest.raises(RunError, match="names Python code"):
-        load_config(folder)  # which a resumed training reads first
+        load_last(folder)
     run = headscope.load(folder, allow_code=True)
     own = sys.modules["my_package"]
     assert all(type(block.attention) is own.MyAttention for block in run.model.encoder.blocks)  # type: ignore[attr-defined]

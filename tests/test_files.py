@@ -10,7 +10,7 @@ import pytest
 from headscope.config import DataConfig
 from headscope.data.source import load_source
 from headscope.errors import RunError
-from headscope.files import read_json, replacing_folder, write_atomic
+from headscope.files import read_json, replacing, write_atomic, write_text
 
 
 def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
@@ -24,6 +24,14 @@ def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
     assert write_atomic(path, write) == path
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_in_writing_names_the_file(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match=re.escape(f"No space left on device: '{tmp_path}/file'")),
+        replacing(tmp_path / "file"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("old", ["old", None])
@@ -47,32 +55,30 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 
 def test_a_folder_is_moved_into_place_whole_and_replaces_no_other(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder"
-    with pytest.raises(RuntimeError), replacing_folder(path) as temporary:
+    with pytest.raises(RuntimeError), replacing(path) as temporary:
+        temporary.mkdir()
         (temporary / "half").write_text("half")
         raise RuntimeError("disk full")
     assert list(path.parent.iterdir()) == []
-    with replacing_folder(path) as temporary:
+    with replacing(path) as temporary:
+        temporary.mkdir()
         (temporary / "inside").write_text("content")
         assert not path.exists()
-    with pytest.raises(OSError, match="folder"), replacing_folder(path) as temporary:
+    with pytest.raises(OSError, match="folder"), replacing(path) as temporary:
+        temporary.mkdir()
         (temporary / "other").write_text("content")
     assert [file.name for file in path.iterdir()] == ["inside"]
     assert [file.name for file in path.parent.iterdir()] == ["folder"]
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o002, 0o664), (0o022, 0o644)])
-def test_a_new_file_has_the_mode_of_the_umask_and_an_old_one_keeps_its_own(
-    tmp_path: Path, umask: int, mode: int
-) -> None:
-    before = os.umask(umask)
+def test_a_new_file_has_the_mode_of_the_umask_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+    before = os.umask(0o027)
     try:
-        path = write_atomic(tmp_path / "new", lambda temporary: temporary.write_text("new"))
-        assert path.stat().st_mode & 0o777 == mode
-        path.chmod(0o640)
-        write_atomic(  # as safetensors does
-            path, lambda temporary: (temporary.unlink(), temporary.write_text("newer"))
-        )
+        path = write_text(tmp_path / "new", "new")
         assert path.stat().st_mode & 0o777 == 0o640
+        path.chmod(0o604)
+        write_text(path, "newer")
+        assert path.stat().st_mode & 0o777 == 0o604
     finally:
         os.umask(before)
 
@@ -85,9 +91,6 @@ def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> 
         write_atomic(link, lambda temporary, content=content: temporary.write_text(content))
         assert link.is_symlink()
         assert (tmp_path / "elsewhere/file").read_text() == content
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(OSError, match="loop"):
-        write_atomic(tmp_path / "loop", lambda temporary: temporary.write_text("new"))
 
 
 def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
@@ -97,24 +100,6 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"not a regular file.*link\.csv"):
         write_atomic(tmp_path / "link.csv", lambda temporary: temporary.write_text("new"))
     assert (tmp_path / "pipe").is_fifo()
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOSPC, "No space left on device"),
-        RuntimeError("I/O error: No space left on device (os error 28)"),
-        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
-    ],
-)
-def test_an_error_in_writing_names_the_file(tmp_path: Path, error: Exception) -> None:
-    path = tmp_path / "file"
-
-    def write(temporary: Path) -> None:
-        raise error
-
-    with pytest.raises(OSError, match=re.escape(f"'{path}'")):
-        write_atomic(path, write)
 
 
 @pytest.mark.parametrize("kind", ["read-only", "a file"])
@@ -146,7 +131,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("kind", [*DAMAGE, "huge", "folder", "pipe", "loop"])
+@pytest.mark.parametrize("kind", [*DAMAGE, "folder", "pipe"])
 def test_a_damaged_file_of_a_run_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "run" / "labels.json"
     path.parent.mkdir()
@@ -154,11 +139,6 @@ def test_a_damaged_file_of_a_run_is_named_in_one_line(tmp_path: Path, kind: str)
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path)
-    elif kind == "huge":
-        with path.open("wb") as file:
-            file.truncate(2**40)  # sparse
     elif (content := DAMAGE[kind]) is not None:
         path.write_bytes(content)
     with pytest.raises(

@@ -25,14 +25,7 @@ from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
 from headscope.record.reader import read_index, read_step
 from headscope.record.schema import Text, weights_from
-from headscope.run_folder import (
-    build_model,
-    save_config,
-    save_json,
-    save_thresholds,
-    save_vocabulary,
-    save_weights,
-)
+from headscope.run_folder import Chosen, Setup, save_model
 from headscope.training.callbacks import without_needless_warnings
 
 LABELS = ["good", "bad", "so so"]
@@ -56,7 +49,8 @@ def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -
     ).words
     assert words is not None
     known = known_ngrams(words)
-    network = build_model(config, tokenizer, LABELS, evidence=known)
+    setup = Setup(config, LABELS, tokenizer, {}, evidence=known)
+    network = setup.build()
     assert network.evidence is not None
     torch.nn.init.normal_(network.evidence.ratio, std=3)
     with torch.no_grad():  # untrained, every text would get nearly the same
@@ -66,13 +60,8 @@ def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -
         )
         logits = network.eval()(*TextBatches(texts)[[0, 1, 3]].inputs)
         network.head.bias -= logits.mean(dim=0)
-    save_config(folder, config)
-    save_vocabulary(folder, tokenizer, LABELS, known)
-    save_weights(folder, network)
-    if data.multi_label:
-        save_thresholds(folder, LABELS, torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64))
-    else:
-        save_json(folder / "calibration.json", {"temperature": 1.7})
+    chosen = Chosen(thresholds=[0.2, 0.5, 0.9]) if data.multi_label else Chosen(temperature=1.7)
+    save_model(folder, setup, network, chosen)
     return folder
 
 

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from filelock import FileLock
 from rich.console import Console
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bert_family import write_checkpoint
@@ -29,6 +32,7 @@ from headscope.config import (
     TrainerConfig,
 )
 from headscope.training.report import Report
+from headscope.training.resume import LAST
 from headscope.training.train import train
 
 GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
@@ -146,9 +150,35 @@ class Trained:
         base = self.folder.parents[1]
         shutil.copytree(base, place / "copy")
         folder = place / "copy" / self.folder.relative_to(base)
-        config = folder / "config.yaml"
-        config.write_text(config.read_text().replace(str(base), str(place / "copy")))
+
+        def moved(metadata: dict[str, str]) -> dict[str, str]:
+            settings = json.loads(metadata["settings"])
+            for key in ("path", "validation_path", "test_path", "cache_dir"):
+                given = settings["data"][key]
+                settings["data"][key] = given and given.replace(str(base), str(place / "copy"))
+            return metadata | {"settings": json.dumps(settings)}
+
+        edit_model(folder, moved)
+        checkpoint = torch.load(folder / LAST, weights_only=True)
+        checkpoint["setup"]["metadata"] = moved(checkpoint["setup"]["metadata"])
+        torch.save(checkpoint, folder / LAST)
         return folder
+
+
+def edit_model(
+    folder: Path, change: Callable[[dict[str, str]], dict[str, str]], **tensors: torch.Tensor
+) -> None:
+    """Change the metadata of model.safetensors, and some tensors."""
+    path = folder / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    save_file(load_file(path) | tensors, path, change(metadata))
+
+
+def weights_of(folder: Path) -> dict[str, bytes]:
+    """Return the tensors of model.safetensors, whose settings may have other names and paths."""
+    tensors = load_file(folder / "model.safetensors")
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
 def once(

@@ -1,6 +1,6 @@
 """When a run had better not answer: too little confidence, or a text unlike those of training.
 
-What is chosen is chosen on the validation split, by training, and kept in metrics.json.
+What is chosen is chosen on the validation split, by training, and kept in the model's file.
 """
 
 from collections.abc import Sequence
@@ -64,6 +64,8 @@ def accuracy_curve(confidence: Values, is_right: Bool[np.ndarray, " N"]) -> list
 
 def chosen_confidence(points: Sequence[Point], target: float) -> float:
     """Return the least confidence from which `target` of the validation texts are right.
+
+    `points` are those of `accuracy_curve`.
 
     A warning has the threshold, its coverage, and the accuracy with its 95 % interval (Clopper and
     Pearson 1934).

@@ -8,10 +8,11 @@ imports torch, so that `--help` and mistakes are answered at once.
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import Field, Strict
@@ -386,7 +387,7 @@ class SweepConfig(Settings):
 
 @dataclass(config=STRICT)
 class TrainConfig(Settings):
-    """Everything that decides a run; saved in the run folder as config.yaml."""
+    """Everything that decides a run; saved with it."""
 
     name: str | None = Field(
         default=None, description="run folder below outputs_dir; null: by the data and the time"
@@ -433,7 +434,7 @@ class TrainConfig(Settings):
     def absent(self) -> Iterator[str]:
         """Yield a message for each file, checkpoint or package that is not on this machine."""
         yield from self.data.absent()
-        if self.resume is not None and not (Path(self.resume) / "config.yaml").is_file():
+        if self.resume is not None and not is_run(Path(self.resume)):
             yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
         path = self.model.path  # a resumed run has weights of its own
         if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
@@ -446,6 +447,12 @@ class TrainConfig(Settings):
                 yield message(key, expected, value, "or put it on PYTHONPATH")
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder has a run, which may not have ended or not have a checkpoint yet."""
+    names = ("model.safetensors", "checkpoints/last.ckpt", "config.yaml")
+    return any((folder / name).is_file() for name in names)
+
+
 def read_config(path: Path) -> TrainConfig:
     """Return the settings in a run's config.yaml, checked, or raise a RunError.
 
@@ -455,19 +462,32 @@ def read_config(path: Path) -> TrainConfig:
     folder = path.parent
     if not folder.is_dir() or not path.exists():
         raise RunError(f"run={folder}: expected a run folder, found no {path.name} in it")
-    text = read_text(path, 2**20)
+    text = read_text(path)
     with reading(path):
         content = yaml.safe_load(text)  # in C, deep nesting would crash the process
         if not isinstance(content, dict):
             raise ValueError("expected keys with their values")
         if "inspection" not in content:  # the last group
             raise ValueError("is truncated: it has no inspection")
-    try:
+    with fitting(path):
         plain = unescaped(flatten(asdict(validate(TrainConfig, content))))
         return override(TrainConfig(), plain)
+
+
+def config_of(content: Any, path: Path) -> TrainConfig:
+    """Return the settings that a run's file `path` holds as a dictionary, or raise a RunError."""
+    with fitting(path):
+        return validate(TrainConfig, content)
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Make one RunError of what is wrong with the settings in a run's file."""
+    try:
+        yield
     except ConfigError as error:
         lines = str(error).replace("\n", "; ")
         raise RunError(
-            f"run={folder}: {path.name} does not fit this version of headscope: {lines}; "
+            f"run={path.parent}: {path.name} does not fit this version of headscope: {lines}; "
             f"{TRY_ANOTHER}"
         ) from None

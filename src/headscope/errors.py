@@ -1,7 +1,6 @@
 """Errors that a user can cause, each told in one message: what is wrong, where, and what to do."""
 
 import difflib
-import errno
 import re
 import sys
 import warnings
@@ -47,21 +46,9 @@ class UserWarningMessage(UserWarning):
     """Something that the user may well accept, such as texts that are in two splits."""
 
 
-REMEDIES = {
-    errno.ENOSPC: "free some space on that disk",
-    errno.EDQUOT: "free some space in that quota",
-    errno.EFBIG: "raise the limit of a file's size: ulimit -f unlimited",
-    errno.EROFS: "choose a folder that can be written",
-    errno.ENOTDIR: "choose another one",
-    errno.EACCES: "choose another one, or change its permissions",
-    errno.EPERM: "choose another one, or change its permissions",
-    errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EMFILE: "raise the limit: ulimit -n 1024",
-    errno.ENFILE: "close other programs",
-}
 # C0 but for tab and line feed, DEL, C1, and surrogates, which cannot be encoded.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # torch on a CPU, on a GPU
 
 
 def shown(value: object, most: int = 60) -> str:
@@ -93,7 +80,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def existing_runs(run: str) -> str:
     """Return which runs there are, where `run` was looked for and in outputs/."""
     folders = {folder: None for folder in (Path(run).parent, Path("outputs")) if folder.is_dir()}
-    runs = [path.parent for folder in folders for path in sorted(folder.glob("*/config.yaml"))]
+    found = [path for folder in folders for path in sorted(folder.glob("*/model.safetensors"))]
+    runs = [path.parent for path in found]
     return f"runs here: {listed(runs)}" if runs else "headscope train makes one"
 
 
@@ -110,26 +98,13 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:300]
 
 
-def os_message(error: OSError) -> str:
-    """Return one line for what the system refuses: which file, why, and what to do."""
-    if error.errno == errno.ENOENT and error.filename is None:  # os.getcwd; open names its file
-        return "the current directory was removed; start in one that exists"
-    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    reason = error.strerror or first_line(error) or type(error).__name__
-    parts = [" -> ".join(names), reason[:1].lower() + reason[1:]]
-    remedy = REMEDIES.get(error.errno or 0)
-    return ": ".join(filter(None, parts)) + (f"; {remedy}" if remedy else "")
-
-
 def refused_by_machine(error: BaseException | None) -> str | None:
     """Return one line for a refused file or missing memory; None for any other error."""
     while error is not None:
         if isinstance(error, OSError):
-            return os_message(error)
+            return first_line(error)
         if isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY):
-            reason = f": {first_line(error)}" if str(error) else ""
-            remedy = "lower data.tokens_per_batch, data.max_length or the sizes of the model"
-            return f"not enough memory{reason}; {remedy}"
+            return f"not enough memory: {first_line(error)}"
         error = error.__cause__
     return None
 

@@ -7,47 +7,30 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.abstaining import CURVE, FAMILIAR, Point, unknown_share
+from headscope.abstaining import unknown_share
 from headscope.config import TrainConfig
 from headscope.data.batching import EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import shown_tokens
-from headscope.errors import LivePageError, RunError, listed
-from headscope.files import read_json, reading
+from headscope.errors import LivePageError, listed
 from headscope.heads.capture import capture, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
-from headscope.manifest import check_manifest, note_edits
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import Objective
 from headscope.prediction import probabilities
 from headscope.record.contributions import Explanation
 from headscope.record.schema import label_text
-from headscope.run_folder import (
-    CONFIG,
-    ENCODER,
-    EVIDENCE,
-    LABELS,
-    METRICS,
-    TOKENIZER,
-    WEIGHTS,
-    build_model,
-    load_config,
-    load_labels,
-    load_objective,
-    load_temperature,
-    load_vocabulary,
-    load_weights,
-)
+from headscope.run_folder import Chosen, Setup, load_model
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView
@@ -86,27 +69,45 @@ class Run:
 
     Attributes:
         folder: where it was loaded from.
-        config: every setting.
-        tokenizer: of the model's token ids.
-        labels: the classes, in the order of the logits.
+        setup: what the weights depend on.
         model: in eval mode, on the CPU; `run.model.to("cuda")` moves it.
-        objective: single-label, or multi-label with a threshold for each class.
-        temperature: divides the logits before they become probabilities.
-        evidence: the known n-grams.
-        most_unknown: share of unknown tokens beyond which a text is unfamiliar.
-        curve: of confidence and accuracy, for target_accuracy; None with data.multi_label.
+        chosen: what the validation texts have chosen.
     """
 
     folder: Path
-    config: TrainConfig
-    tokenizer: Tokenizer
-    labels: list[str]
+    setup: Setup
     model: TextClassifier
-    objective: Objective = ONE_CLASS
-    temperature: float = 1.0
-    evidence: EvidenceVocabulary | None = None
-    most_unknown: float = 1.0
-    curve: list[Point] | None = None
+    chosen: Chosen
+
+    @property
+    def config(self) -> TrainConfig:
+        """Every setting."""
+        return self.setup.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model's token ids."""
+        return self.setup.tokenizer
+
+    @property
+    def labels(self) -> list[str]:
+        """The classes, in the order of the logits."""
+        return self.setup.labels
+
+    @property
+    def evidence(self) -> EvidenceVocabulary | None:
+        """The known n-grams."""
+        return self.setup.evidence
+
+    @property
+    def temperature(self) -> float:
+        """What divides the logits before they become probabilities."""
+        return self.chosen.temperature
+
+    @cached_property
+    def objective(self) -> Objective:
+        """Single-label, or multi-label with a threshold for each class."""
+        return self.chosen.objective(self.config)
 
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
@@ -162,7 +163,7 @@ class Run:
 
     def is_unfamiliar(self, texts: EncodedTexts) -> Bool[np.ndarray, " N"]:
         """Return which texts have more unknown tokens than those of training."""
-        return unknown_share(self.tokenizer, texts) > self.most_unknown
+        return unknown_share(self.tokenizer, texts) > self.chosen.most_unknown
 
     def maps(self, texts: Sequence[TextOrPair]) -> list[dict[str, Float[Tensor, "H Q K"]]]:
         """Return the attention weights of each text, in order: layer name -> [head, query, key].
@@ -254,36 +255,8 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
     with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
 
     Raises:
-        RunError: if a file is missing, damaged or another run's, or names code that is not allowed.
+        RunError: if its file is missing or damaged, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
     folder = Path(folder)
-    config = load_config(folder, allow_code)
-    needed = [TOKENIZER, LABELS, WEIGHTS]
-    needed += [ENCODER] * bool(config.model.path) + [EVIDENCE] * bool(config.model.evidence)
-    if missing := [name for name in needed if not (folder / name).exists()]:
-        raise RunError(
-            f"run={folder}: has no {', '.join(missing)}, so it did not finish; "
-            f"resume it: headscope train resume={folder}"
-        )
-    manifest = check_manifest(folder, config)
-    labels = load_labels(folder)
-    tokenizer, architecture, evidence = load_vocabulary(folder, config)
-    parts = (tokenizer, labels, architecture, evidence)
-    with reading(folder / CONFIG):
-        model = build_model(config, *parts).eval()
-    load_weights(model, folder / WEIGHTS)
-    objective = load_objective(folder, config, labels)
-    temperature = load_temperature(folder)
-    note_edits(folder, manifest, labels, objective, temperature)
-    more = (objective, temperature, evidence, *_selective(folder))
-    return Run(folder, config, tokenizer, labels, model, *more)
-
-
-def _selective(folder: Path) -> tuple[float, list[Point] | None]:
-    """Read when to abstain from metrics.json; a run that did not finish never does."""
-    path = folder / METRICS
-    content = read_json(path, dict) if path.exists() else {FAMILIAR: 1.0}
-    with reading(path):
-        most_unknown = TypeAdapter(float).validate_python(content[FAMILIAR])
-        return most_unknown, TypeAdapter(list[Point] | None).validate_python(content.get(CURVE))
+    return Run(folder, *load_model(folder, allow_code))

@@ -1,205 +1,243 @@
-"""A run folder: the files that training writes and everything else reads.
+"""A run folder: the files that training writes. One of them is the model.
 
     outputs/<name>/
-        config.yaml          every setting, resolved
-        tokenizer.json       the trained tokenizer, or the checkpoint's
-        encoder.json         sizes of a pretrained encoder, with model.path
-        labels.json          names of the classes, in the order of the logits
-        data.json            the run's id, and a digest of each split, by which changes are noticed
-        evidence.safetensors the known n-grams, with model.evidence
-        model.safetensors    the best weights by validation loss
-        thresholds.json      with data.multi_label: the probability from which a class is predicted
-        calibration.json     the temperature of the probabilities; 1 in older runs, which lack it
-        manifest.json        digests of what decides an answer; older runs lack it
+        model.safetensors    the model: its best weights by validation loss, and all that decides an
+                             answer; the only file that is read to use a run
         metrics.json         scores, baseline, facts about data and training, seconds
         validations.json     the scores of each validation
         errors.csv           the misclassified test texts, that of the highest loss first
-        checkpoints/         best.ckpt, and last.ckpt, from which training resumes
+        checkpoints/         last.ckpt, the only file that is read to resume a run
         heads/               the record of the attention heads, for TensorBoard's Heads tab
         events.out.tfevents… scalars, images and texts for TensorBoard
+        config.yaml, tokenizer.json, labels.json
+                             copies for people; a run without a checkpoint starts with config.yaml
 
-Nothing in it is unpickled to use the model. Free of lightning, so that predicting starts fast.
+The metadata of model.safetensors are texts in JSON: settings, labels, tokenizer, encoder (of a
+pretrained one), ngrams (how they are numbered; their keys are a tensor), digests (of the data), and
+chosen: what the validation texts have chosen. Nothing in it is unpickled. Free of lightning, so
+that predicting starts fast.
 """
 
-import filecmp
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, TypeAdapter
-from safetensors.torch import load_file, load_model, save_model
+from pydantic_core import from_json
+from safetensors import safe_open
+from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.config import TrainConfig, absolute, read_config
-from headscope.data.evidence import EvidenceVocabulary, load_evidence
-from headscope.data.tokenizer import load_tokenizer
-from headscope.errors import listed, warn
+from headscope.abstaining import Point
+from headscope.config import TrainConfig, absolute, config_of
+from headscope.data.evidence import RECIPE, EvidenceVocabulary
+from headscope.data.tokenizer import tokenizer_of
+from headscope.errors import RunError
 from headscope.extension import check_allowed
-from headscope.files import MIB, check_is_file, read_json, reading, replacing, write_text
-from headscope.manifest import MANIFEST
-from headscope.manifest import METRICS as METRICS
+from headscope.files import check_is_file, content_key, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.pretrained import Architecture, architecture_json, load_architecture
-from headscope.validation import to_yaml
+from headscope.model.pretrained import Architecture
+from headscope.validation import flatten, to_yaml
 
 CONFIG = "config.yaml"
-TOKENIZER = "tokenizer.json"
-ENCODER = "encoder.json"
-LABELS = "labels.json"
-EVIDENCE = "evidence.safetensors"
 WEIGHTS = "model.safetensors"
-THRESHOLDS = "thresholds.json"
-CALIBRATION = "calibration.json"
+METRICS = "metrics.json"
 ERRORS = "errors.csv"
 HEADS = "heads.json"
-# Made from the weights:
-DERIVED_FILES = (MANIFEST, CALIBRATION, ERRORS, METRICS, HEADS, THRESHOLDS)
+DERIVED_FILES = (METRICS, ERRORS, HEADS)  # made from the weights
+NGRAMS = "ngrams"  # a tensor beside those of the network
+# Settings that decide what the network is, what it reads or which texts it has seen; or groups.
+FIXED = (
+    "name",
+    "final",
+    "outputs_dir",
+    "seed",
+    "data.",
+    "tokenizer.",
+    "model.",
+)
+FREE = (
+    "data.path",  # the digests of the texts tell whether they are the same
+    "data.validation_path",
+    "data.test_path",
+    "data.drop_rows",
+    "data.tokens_per_batch",
+    "data.cache_dir",
+    "model.dropout",
+    "model.attention_dropout",
+    "model.evidence_dropout",
+    "model.frozen_layers",
+)
+Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
 
 
-# Reading a run folder.
+@dataclass(frozen=True)
+class Setup:
+    """What the weights depend on. It is in the model's file, and in each checkpoint.
 
-
-def load_config(folder: Path, allow_code: bool = False) -> TrainConfig:
-    """Read config.yaml and check its keys, types and values; for `allow_code` see `load_run`.
-
-    Raises:
-        RunError: if it is missing, does not fit this version, or names code that is not allowed.
+    `architecture` is that of a pretrained encoder, `evidence` are the known n-grams.
     """
-    config = read_config(folder / CONFIG)
-    check_allowed(config.import_paths, folder, allow_code)
-    return config
+
+    config: TrainConfig
+    labels: list[str]
+    tokenizer: Tokenizer
+    digests: Digests
+    architecture: Architecture | None = None
+    evidence: EvidenceVocabulary | None = None
+
+    def build(self) -> TextClassifier:
+        """Return the untrained network."""
+        return TextClassifier(
+            self.config.model,
+            self.tokenizer.get_vocab_size(),
+            len(self.labels),
+            self.config.data.max_length,
+            2 if self.config.data.text_pair_column else 1,
+            self.architecture,
+            0 if self.evidence is None else len(self.evidence),
+        )
+
+    def identity(self) -> str:
+        """Return a digest of the settings that cannot change and of the texts."""
+        fixed = fixed_settings(self.config)
+        return content_key([json.dumps([fixed, self.digests], sort_keys=True)])
+
+    def metadata(self) -> dict[str, str]:
+        """Return all but the keys of n-grams, as texts of JSON."""
+        content: dict[str, Any] = {
+            "settings": asdict(with_absolute_paths(replace(self.config, resume=None))),
+            "labels": self.labels,
+            "digests": self.digests,
+        }
+        if self.architecture is not None:
+            content["encoder"] = asdict(self.architecture)
+        if self.evidence is not None:
+            content[NGRAMS] = RECIPE
+        texts = {key: json.dumps(value) for key, value in content.items()}
+        return {"tokenizer": self.tokenizer.to_str(), **texts}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the keys of n-grams."""
+        return {} if self.evidence is None else {NGRAMS: self.evidence.tensor()}
+
+    @classmethod
+    def read(
+        cls,
+        metadata: Mapping[str, str],
+        tensors: Mapping[str, Tensor],
+        path: Path,
+        allow_code: bool,
+    ) -> "Setup":
+        """Return what `metadata` and `tensors` of the file `path` hold; for a block of `reading`.
+
+        Raises:
+            RunError: for settings of another version, or code that is not allowed.
+        """
+        config = config_of(from_json(metadata["settings"]), path)
+        check_allowed(config.import_paths, path.parent, allow_code)
+        labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
+        tokenizer = tokenizer_of(metadata["tokenizer"])
+        tokenizer.enable_truncation(config.data.max_length)
+        architecture = None
+        if config.model.path is not None:
+            architecture = Architecture(**from_json(metadata["encoder"]))
+        evidence = None
+        if config.model.evidence:
+            if from_json(metadata[NGRAMS]) != RECIPE:
+                raise ValueError("its n-grams are those of another version of headscope")
+            evidence = EvidenceVocabulary.of(tensors[NGRAMS])
+        digests = TypeAdapter(Digests).validate_json(metadata["digests"])
+        return cls(
+            config,
+            labels,
+            tokenizer,
+            digests,
+            architecture,
+            evidence,
+        )
 
 
-def load_labels(folder: Path) -> list[str]:
-    """Read labels.json."""
-    labels: list[str] = read_json(folder / LABELS, list[str])
-    with reading(folder / LABELS):
-        if not labels or len({*labels}) < len(labels):
-            raise ValueError("expected names of classes, all different")
-    return labels
+@dataclass(frozen=True)
+class Chosen:
+    """What the validation texts have chosen.
+
+    Attributes:
+        step: of the best weights.
+        temperature: divides the logits before they become probabilities.
+        thresholds: with data.multi_label the probability from which each class is predicted.
+        most_unknown: share of unknown tokens beyond which a text is unfamiliar.
+        curve: of confidence and accuracy, for target_accuracy; None with data.multi_label.
+        is_finished: whether training has ended.
+    """
+
+    step: int = 0
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    thresholds: list[Annotated[float, Field(ge=0, le=1)]] | None = None
+    most_unknown: float = 1.0
+    curve: list[Point] | None = None
+    is_finished: bool = False
+
+    def objective(self, config: TrainConfig) -> Objective:
+        """Return the objective: one class for each text, or any number of them."""
+        if not config.data.multi_label:
+            return ONE_CLASS
+        if self.thresholds is None:
+            return MultiLabel()
+        return MultiLabel(torch.tensor(self.thresholds, dtype=torch.float64))
 
 
-def load_vocabulary(
-    folder: Path, config: TrainConfig
-) -> tuple[Tokenizer, Architecture | None, EvidenceVocabulary | None]:
-    """Read tokenizer.json and, where the run has them, encoder.json and evidence.safetensors."""
-    architecture = load_encoder(folder, config)
-    path = folder / TOKENIZER
-    max_length = config.data.max_length
-    with reading(path):
-        check_is_file(path, 1024 * MIB)
-        tokenizer = load_tokenizer(path)
-        truncation = tokenizer.truncation
-        if truncation is not None and not 0 < truncation["max_length"] <= max_length:
-            raise ValueError(f"does not truncate texts to data.max_length={max_length} tokens")
-        tokenizer.enable_truncation(max_length)
-        vocab_size = architecture.vocab_size if architecture else tokenizer.get_vocab_size()
-        ids = [*tokenizer.get_vocab().values(), *tokenizer.encode("a", "b").ids]
-        if max(ids + tokenizer.encode("a").ids) >= vocab_size:
-            raise ValueError(f"has ids beyond the network's {vocab_size} tokens")
-    evidence = load_evidence(folder / EVIDENCE) if config.model.evidence else None
-    return tokenizer, architecture, evidence
+def fixed_settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that a resumed run has to keep."""
+    settings = {
+        key: value
+        for key, value in flatten(asdict(with_absolute_paths(config))).items()
+        if key.startswith(FIXED) and key not in FREE
+    }
+    # AdamW's state is numbered by the groups of parameters.
+    return settings | {"optimizer.layer_decay below 1": config.optimizer.layer_decay < 1}
 
 
-def load_encoder(folder: Path, config: TrainConfig) -> Architecture | None:
-    """Read encoder.json; None for a run from scratch, which has none."""
-    return None if config.model.path is None else load_architecture(folder / ENCODER)
+def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> None:
+    """Write model.safetensors; before, remove what was made from the old weights."""
+    for name in DERIVED_FILES:
+        (folder / name).unlink(missing_ok=True)
+    weights = model.state_dict().items()
+    # A tensor that two layers share is written twice: a file has no shared ones.
+    tensors = {name: weight.detach().cpu().clone().contiguous() for name, weight in weights}
+    metadata = setup.metadata() | {"chosen": json.dumps(asdict(chosen))}
+    content = save(tensors | setup.tensors(), metadata)
+    write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
 
 
-def build_model(
-    config: TrainConfig,
-    tokenizer: Tokenizer,
-    labels: Sequence[str],
-    architecture: Architecture | None = None,
-    evidence: EvidenceVocabulary | None = None,
-) -> TextClassifier:
-    """Return the untrained network for a configuration, its tokens, classes and n-grams."""
-    return TextClassifier(
-        config.model,
-        tokenizer.get_vocab_size(),
-        len(labels),
-        config.data.max_length,
-        2 if config.data.text_pair_column else 1,
-        architecture,
-        0 if evidence is None else len(evidence),
-    )
-
-
-def load_weights(model: TextClassifier, path: Path) -> None:
-    """Load model.safetensors; RunError if a name, shape, type or value does not fit the network."""
+def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, TextClassifier, Chosen]:
+    """Read model.safetensors; RunError if it is missing or damaged, or for code not allowed."""
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise RunError(
+            f"run={folder}: has no {WEIGHTS}, so it did not finish; resume it: "
+            f"headscope train resume={folder}"
+        )
     with reading(path):
         check_is_file(path)
-        tensors = load_file(path)
-        check_shapes(tensors, model.state_dict())
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        setup = Setup.read(metadata, tensors, path, allow_code)
+        chosen = TypeAdapter(Chosen).validate_json(metadata["chosen"])
+        tensors.pop(NGRAMS, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
-        missing, _ = load_model(model, path, strict=False)  # which knows tensors that share memory
-        if missing:
-            raise ValueError(f"lacks {listed([*missing])}")
+        model = setup.build().eval()
+        model.load_state_dict(tensors)
+    return setup, model, chosen
 
 
-def check_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError unless each tensor is expected, in its shape and type."""
-    for name, tensor in tensors.items():
-        if name not in expected:
-            raise ValueError(f"{name}: the network of {CONFIG} and {LABELS} has no such tensor")
-        wanted = expected[name]
-        if (tensor.dtype, tensor.shape) != (wanted.dtype, wanted.shape):
-            raise ValueError(
-                f"{name}: expected {wanted.dtype} {[*wanted.shape]} by {CONFIG} and {LABELS}, "
-                f"got {tensor.dtype} {[*tensor.shape]}"
-            )
-
-
-def objective_of(config: TrainConfig) -> Objective:
-    """Return the objective: one class for each text, or any number of them."""
-    return MultiLabel() if config.data.multi_label else ONE_CLASS
-
-
-def load_objective(folder: Path, config: TrainConfig, labels: list[str]) -> Objective:
-    """Return the objective, with data.multi_label with the thresholds of thresholds.json."""
-    path = folder / THRESHOLDS
-    if not config.data.multi_label or not path.exists():
-        if config.data.multi_label and (folder / METRICS).exists():  # a finished run had them
-            warn(f"{folder} has no {THRESHOLDS}: every class has the threshold 0.5")
-        return objective_of(config)
-    thresholds = read_json(path, dict[str, Annotated[float, Field(ge=0, le=1)]])
-    with reading(path):
-        if thresholds.keys() != {*labels}:
-            raise ValueError(f"expected a number from 0 to 1 for each of {listed(labels)}")
-    return MultiLabel(torch.tensor([thresholds[label] for label in labels], dtype=torch.float64))
-
-
-def load_temperature(folder: Path) -> float:
-    """Read the temperature from calibration.json, else from metrics.json; 1 if neither has it."""
-    path = folder / CALIBRATION
-    content: Any = {"temperature": 1.0}
-    if path.exists():
-        content = read_json(path)
-    elif (path := folder / METRICS).exists():
-        content = read_json(path, dict).get("calibration") or content
-    with reading(path):
-        bounds = Annotated[float, Field(ge=1e-6, le=1e6)]
-        return float(TypeAdapter(bounds).validate_python(content["temperature"], strict=True))
-
-
-def read_metric(folder: Path, name: str) -> Any:
-    """Return one of the facts about training in metrics.json; None before the run has finished."""
-    path = folder / METRICS
-    if not path.exists():
-        return None
-    content = read_json(path, dict)
-    with reading(path):
-        return content["training"].get(name)
-
-
-# Writing a run folder.
+# Copies for people.
 
 
 def save_json(path: Path, content: Any) -> None:
@@ -207,58 +245,35 @@ def save_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def save_config(folder: Path, config: TrainConfig) -> None:
-    """Write config.yaml, with absolute paths, so that the run finds its texts from any folder."""
+def with_absolute_paths(config: TrainConfig) -> TrainConfig:
+    """Return the settings with absolute paths, so that a run finds its texts from any folder."""
 
-    def with_absolute(group: Any, *keys: str) -> Any:
+    def changed(group: Any, *keys: str) -> Any:
         paths = {key: getattr(group, key) for key in keys}
         return replace(group, **{key: path and absolute(path) for key, path in paths.items()})
 
-    config = replace(
+    texts = ("path", "validation_path", "test_path", "drop_rows", "cache_dir")
+    return replace(
         config,
-        data=with_absolute(
-            config.data, "path", "validation_path", "test_path", "drop_rows", "cache_dir"
-        ),
-        model=with_absolute(config.model, "path"),
-        inspection=with_absolute(config.inspection, "font"),
+        data=changed(config.data, *texts),
+        model=changed(config.model, "path"),
+        inspection=changed(config.inspection, "font"),
     )
-    write_text(folder / CONFIG, to_yaml(asdict(config)))
+
+
+def save_config(folder: Path, config: TrainConfig) -> None:
+    """Write config.yaml."""
+    write_text(folder / CONFIG, to_yaml(asdict(with_absolute_paths(config))))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """Write tokenizer.json."""
     # Its own `save` hides that the disk is full.
-    write_text(folder / TOKENIZER, tokenizer.to_str(pretty=True))
+    write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
 
 
-def save_vocabulary(
-    folder: Path,
-    tokenizer: Tokenizer,
-    labels: list[str],
-    evidence: EvidenceVocabulary | None = None,
-) -> None:
-    """Write tokenizer.json, labels.json and, where n-grams are known, evidence.safetensors."""
-    if evidence is not None:
-        evidence.save(folder / EVIDENCE)
-    save_tokenizer(folder, tokenizer)
-    save_json(folder / LABELS, labels)
-
-
-def save_architecture(folder: Path, architecture: Architecture) -> None:
-    """Write encoder.json."""
-    save_json(folder / ENCODER, architecture_json(architecture))
-
-
-def save_thresholds(folder: Path, labels: list[str], thresholds: Float[Tensor, " C"]) -> None:
-    """Write thresholds.json."""
-    save_json(folder / THRESHOLDS, dict(zip(labels, thresholds.tolist(), strict=True)))
-
-
-def save_weights(folder: Path, model: nn.Module) -> None:
-    """Write model.safetensors; if the weights changed, remove what was made from the old ones."""
-    path = folder / WEIGHTS
-    with replacing(path) as temporary:
-        save_model(model, str(temporary))
-        if not (path.is_file() and filecmp.cmp(path, temporary, shallow=False)):
-            for name in DERIVED_FILES:  # first: old scores never stand beside new weights
-                (folder / name).unlink(missing_ok=True)
+def save_copies(folder: Path, setup: Setup) -> None:
+    """Write config.yaml, tokenizer.json and labels.json."""
+    save_config(folder, replace(setup.config, resume=None))
+    save_tokenizer(folder, setup.tokenizer)
+    save_json(folder / "labels.json", setup.labels)

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from headscope.errors import ConfigError, did_you_mean, os_message, shown
+from headscope.errors import ConfigError, did_you_mean, shown
 
 # Validators are built when a class is first used, so that `--help` of one command is quick.
 STRICT = ConfigDict(
@@ -85,7 +85,7 @@ def check(config: Any) -> None:
     try:
         lines = [*config.absent()]
     except OSError as error:  # such as for a name that no file system can hold
-        raise ConfigError(os_message(error)) from error
+        raise ConfigError(str(error)) from error
     if lines:
         raise ConfigError("\n".join(lines))
 

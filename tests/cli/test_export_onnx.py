@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from bert_family import train_tokenizer, write_checkpoint
-from headscope.abstaining import FAMILIAR, most_unknown
+from headscope.abstaining import most_unknown
 from headscope.cli import export as export_module
 from headscope.cli.export import export
 from headscope.cli.predict import Texts, predict
@@ -26,15 +26,7 @@ from headscope.data.tokenizer import train_tokenizer as train_own
 from headscope.errors import ConfigError, RunError
 from headscope.export.classify import Classifier
 from headscope.run import Run, load_run
-from headscope.run_folder import (
-    build_model,
-    load_encoder,
-    save_architecture,
-    save_config,
-    save_thresholds,
-    save_vocabulary,
-    save_weights,
-)
+from headscope.run_folder import Chosen, Setup, load_model, save_model
 from headscope.training.module import starting_point
 from headscope.validation import check
 from other_languages import GERMAN, JAPANESE
@@ -91,8 +83,7 @@ def write_run(
         ).words
         assert words is not None
         known = known_ngrams(words)
-    model = build_model(config, tokenizer, LABELS, evidence=known)
-    return keep(folder, config, tokenizer, model, known)
+    return keep(folder, Setup(config, LABELS, tokenizer, {}, evidence=known))
 
 
 def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
@@ -104,24 +95,19 @@ def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
     assert checkpoint is not None
     tokenizer = train_tokenizer(family, TRAINING)
     tokenizer.enable_truncation(17)
-    save_architecture(folder / "run", checkpoint.architecture)
-    architecture = load_encoder(folder / "run", config)
-    model = build_model(config, tokenizer, LABELS, architecture)
-    return keep(folder / "run", config, tokenizer, model, None)
+    setup = Setup(config, LABELS, tokenizer, {}, checkpoint.architecture)
+    return keep(folder / "run", setup)
 
 
-def keep(folder: Path, config: TrainConfig, tokenizer: Any, model: Any, known: Any) -> Path:
+def keep(folder: Path, setup: Setup) -> Path:
+    model = setup.build()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
         if model.evidence is not None:
             torch.nn.init.normal_(model.evidence.ratio)
-    save_config(folder, config)
-    save_vocabulary(folder, tokenizer, LABELS, known)
-    save_weights(folder, model)
-    (folder / "calibration.json").write_text('{"temperature": 1.7}')
-    if config.data.multi_label:
-        save_thresholds(folder, LABELS, torch.tensor([0.2, 0.5, 0.9]))
+    thresholds = [0.2, 0.5, 0.9] if setup.config.data.multi_label else None
+    save_model(folder, setup, model, Chosen(temperature=1.7, thresholds=thresholds))
     return folder
 
 
@@ -241,12 +227,12 @@ def test_the_table_of_the_docs_has_each_case_and_no_difference_of_1e_5() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*has no manifest.json")
 def test_the_front_end_abstains_as_headscope_does(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    run = load_run(folder)
-    most = most_unknown(run.tokenizer, encode_texts(run.tokenizer, [(text,) for text in TRAINING]))
-    (folder / "metrics.json").write_text(json.dumps({FAMILIAR: most}))
+    setup, model, chosen = load_model(folder)
+    given = encode_texts(setup.tokenizer, [(text,) for text in TRAINING])
+    most = most_unknown(setup.tokenizer, given)
+    save_model(folder, setup, model, replace(chosen, most_unknown=most))
     known = [text[at:] for text in TRAINING[:4] for at in range(35)]
     texts = [*HOSTILE, *GERMAN, *JAPANESE, *known]
     assert len(texts) == 200

@@ -19,7 +19,7 @@ from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.report import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
-from headscope.run_folder import build_model, save_config, save_json, save_vocabulary, save_weights
+from headscope.run_folder import Chosen, Setup, save_model
 
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 
@@ -30,9 +30,9 @@ def untrained(folder: Path, labels: list[str] = LABELS, pooling: str = "mean", *
     )
     config = TrainConfig(data=DataConfig(max_length=16, **data), model=model)
     tokenizer = train_tokenizer(iter(["a licence of a kind"]), TokenizerConfig(vocab_size=300))
-    save_config(folder, config)
-    save_vocabulary(folder, tokenizer, labels)
-    save_weights(folder, build_model(config, tokenizer, labels))
+    digests = load_corpus(config.data).digests() if "path" in data else {}
+    setup = Setup(config, labels, tokenizer, digests)
+    save_model(folder, setup, setup.build(), Chosen())
     return folder
 
 
@@ -71,7 +71,6 @@ def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> 
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
     data = {"path": str(tmp_path / "texts.csv"), "cache_dir": str(tmp_path), "tokens_per_batch": 16}
     folder = untrained(tmp_path / "run", **data)
-    save_json(folder / "data.json", load_corpus(load_run(folder).config.data).digests())
     shown = io.StringIO()
     config = InspectConfig(run=str(folder), texts=6, accelerator="cpu")
     measure(config, Console(file=shown, force_terminal=True))

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +26,7 @@ from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, DataError, RunError
 from headscope.prediction import by_length
 from headscope.run import load_run
-from headscope.run_folder import build_model, save_config, save_vocabulary, save_weights
+from headscope.run_folder import Chosen, Setup, load_model, save_model
 from headscope.validation import check
 
 LABELS = ["good", "bad", "so so"]
@@ -47,10 +46,9 @@ def save_run(folder: Path, data: DataConfig, pooling: str = "mean") -> Path:
     )
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
     tokenizer.enable_truncation(data.max_length)
-    save_config(folder, config)
     known = known_ngrams(words_of(tokenizer))
-    save_vocabulary(folder, tokenizer, LABELS, known)
-    model = build_model(config, tokenizer, LABELS, evidence=known)
+    setup = Setup(config, LABELS, tokenizer, {}, evidence=known)
+    model = setup.build()
     assert model.evidence is not None
     torch.nn.init.normal_(model.evidence.ratio)
     first = (TEXTS[0],) * (2 if data.text_pair_column else 1)
@@ -60,7 +58,7 @@ def save_run(folder: Path, data: DataConfig, pooling: str = "mean") -> Path:
         model.head.bias -= (
             0.9 * model.eval()(*TextBatches(encode_texts(tokenizer, [first], known))[[0]].inputs)[0]
         )
-    save_weights(folder, model)
+    save_model(folder, setup, model, Chosen())
     return folder
 
 
@@ -201,9 +199,9 @@ def test_columns_of_the_input_that_are_called_like_ours_are_kept(run: Path, tmp_
 
 def test_weights_that_give_no_numbers_are_named(run: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(run, tmp_path / "run"))
-    loaded = load_run(folder)
-    loaded.model.head.weight.data.fill_(3e38)  # finite, and their sums are not
-    save_weights(folder, loaded.model)
+    setup, model, chosen = load_model(folder)
+    model.head.weight.data.fill_(3e38)  # finite, and their sums are not
+    save_model(folder, setup, model, chosen)
     source = written(tmp_path / "in.jsonl", [{"text": "a"}])
     with pytest.raises(RunError, match="its weights are damaged: probabilities are NaN"):
         label(folder, source, tmp_path / "out.jsonl")
@@ -306,11 +304,11 @@ def test_shares_are_rounded_as_python_rounds_them() -> None:
 def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: Path) -> None:
     source = written(tmp_path / "in.jsonl", [{"text": text} for text in TEXTS])
     tables = []
-    for _ in range(2):
-        label(run, source, tmp_path / "out.jsonl")
+    setup, model, _ = load_model(run)
+    for temperature in (1.0, 2.5):
+        save_model(tmp_path / "run", setup, model, Chosen(temperature=temperature))
+        label(tmp_path / "run", source, tmp_path / "out.jsonl")
         tables.append(read(tmp_path / "out.jsonl"))
-        (run / "calibration.json").write_text('{"temperature": 2.5}')
-    (run / "calibration.json").unlink()
     before, after = tables
     assert [row["prediction"] for row in before] == [row["prediction"] for row in after]
     names = [f"probability_{name}" for name in LABELS]
@@ -320,13 +318,6 @@ def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: P
     )
     torch.testing.assert_close(softened, (shares.log() / 2.5).softmax(dim=-1), rtol=0, atol=1e-4)
     assert (softened.max(dim=-1).values < shares.max(dim=-1).values).all()
-
-
-def test_a_small_network_is_loaded_without_torchs_compiler(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # an ImportError
-    assert label(run, written(tmp_path / "in.jsonl", [{"text": "a"}]), tmp_path / "out.jsonl") == 1
 
 
 def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:

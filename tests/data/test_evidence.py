@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 
 from headscope.config import TokenizerConfig
 from headscope.data.batching import encode_texts
@@ -18,11 +17,9 @@ from headscope.data.evidence import (
     WordTexts,
     assign_folds,
     known_ngrams,
-    load_evidence,
     log_count_ratios,
 )
 from headscope.data.tokenizer import train_tokenizer, trained_tokenizer
-from headscope.errors import RunError
 
 SPECIAL = None
 
@@ -222,19 +219,11 @@ def test_a_label_that_is_noise_is_not_told_to_its_own_text(rare: bool) -> None:
         assert share_told(ratios[-1:], rare) > 0.95
 
 
-def test_the_vocabulary_is_kept_in_a_file_and_others_are_refused(tmp_path: Path) -> None:
-    known, path = known_ngrams(words(*TEXTS)), tmp_path / "evidence.safetensors"
-    known.save(path)
-    assert (load_evidence(path).keys == known.keys).all()
-    save_file({"keys": known.keys.view(np.int64)}, path, {"recipe": "0"})
-    with pytest.raises(RunError, match="another version of headscope"):
-        load_evidence(path)
-    save_file({"keys": known.keys[::-1].copy().view(np.int64)}, path, {"recipe": "1"})
-    with pytest.raises(RunError, match="expected sorted keys"):
-        load_evidence(path)
-    path.write_bytes(b"no safetensors")
-    with pytest.raises(RunError, match=r"evidence\.safetensors is damaged"):
-        load_evidence(path)
+def test_the_keys_are_kept_as_a_tensor_and_must_be_sorted() -> None:
+    known = known_ngrams(words(*TEXTS))
+    assert (EvidenceVocabulary.of(known.tensor()).keys == known.keys).all()
+    with pytest.raises(ValueError, match="expected sorted keys"):
+        EvidenceVocabulary.of(known.tensor().flip(0))
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram"])

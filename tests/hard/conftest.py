@@ -92,7 +92,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             told = [value for key, value in report.user_properties if key == "hard"]
             tried.update(kind for kind, _ in told)
             wrong.update(kind for kind, is_wrong in told if is_wrong)
-    show_damages(terminalreporter)
     if tried:
         terminalreporter.section("hard cases")
         terminalreporter.write_line("| What is tried | Cases | Right | Wrong |")
@@ -101,24 +100,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(
                 f"| {kind} | {tried[kind]} | {tried[kind] - wrong[kind]} | {wrong[kind]} |"
             )
-
-
-def show_damages(terminalreporter: Any) -> None:
-    """Print how each command took each damage of meaning, and counts of those of form."""
-    rows = [
-        value
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.stats.get(outcome, [])
-        for key, value in getattr(report, "user_properties", [])
-        if key == "damage" and report.when == "call"
-    ]
-    if not rows:
-        return
-    terminalreporter.section("damages")
-    for is_meant in (True, False):
-        chosen = [(what, ends) for what, meant, ends in rows if meant == is_meant]
-        counts = Counter(end for _, ends in chosen for end in ends.values())
-        terminalreporter.write_line(f"{len(chosen)} damages: {dict(counts)}")
-        if is_meant:
-            for what, ends in chosen:
-                terminalreporter.write_line(f"| {what} | {' | '.join(ends.values())} |")

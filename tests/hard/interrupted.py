@@ -9,7 +9,7 @@ from typing import Any
 
 from hard.forked import TRAIN, Case, Outcome, Server
 from headscope.files import PARTIAL
-from training_runs import reviews, write
+from training_runs import reviews, weights_of, write
 
 
 def training(
@@ -29,7 +29,7 @@ class Whole:
     """A training that nobody disturbed: what the others must end as."""
 
     run: Path
-    weights: bytes
+    weights: dict[str, bytes]
     metrics: Any
     seconds: float
 
@@ -38,8 +38,7 @@ class Whole:
         outcome = server.run(training(folder, words=words))
         assert outcome.mistakes([0]) == [], outcome.stderr
         run = folder / "outputs/run"
-        weights = (run / "model.safetensors").read_bytes()
-        return cls(run, weights, _metrics(folder), outcome.seconds)
+        return cls(run, weights_of(run), _metrics(folder), outcome.seconds)
 
     def mistakes_of(self, server: Server, broken: Case) -> list[str]:
         """Go on with a training that was broken off, and say in what it differs; an empty list if in nothing."""
@@ -52,7 +51,7 @@ class Whole:
         found = [f"then {' '.join(arguments[:2])}: {mistake}" for mistake in outcome.mistakes([0])]
         if found:
             return found
-        if (folder / "outputs/run/model.safetensors").read_bytes() != self.weights:
+        if weights_of(folder / "outputs/run") != self.weights:
             found.append("other weights than without the break")
         metrics = _metrics(folder)
         other = [key for key in self.metrics | metrics if self.metrics.get(key) != metrics.get(key)]

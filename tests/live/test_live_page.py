@@ -422,7 +422,12 @@ def test_a_link_opens_the_same_text_and_view(open_page: Opener, run: Run) -> Non
 def test_hostile_texts_and_names_stay_text_in_a_window_of_any_size(
     open_page: Opener, run: Run, width: int, scheme: str
 ) -> None:
-    hostile = replace(run, labels=[f"{HOSTILE}{number}" for number in range(len(run.labels))])
+    hostile = replace(
+        run,
+        setup=replace(
+            run.setup, labels=[f"{HOSTILE}{number}" for number in range(len(run.labels))]
+        ),
+    )
     examples = [Example("wrong", HOSTILE, [f"{HOSTILE} </script><script>alert(1)</script>"])]
     content = live_html(hostile, [HOSTILE + "x" * 300], examples=examples)
     tab = open_page(

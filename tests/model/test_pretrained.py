@@ -12,13 +12,11 @@ from torch import Tensor
 
 from bert_family import FAMILIES, LAYERS, PLACES, VOCABULARY, WIDTH, peer, save
 from headscope.config import ModelConfig
-from headscope.errors import ConfigError, RunError
+from headscope.errors import ConfigError
 from headscope.heads.capture import capture
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import (
-    architecture_json,
     find_checkpoint,
-    load_architecture,
     load_weights,
     names_in_checkpoint,
 )
@@ -192,26 +190,6 @@ def test_names_of_the_first_bert_and_half_precision_are_read(tmp_path: Path) -> 
     assert ours.embedding.token.weight.dtype == torch.float32
     expected = theirs.half().float()(ids).last_hidden_state
     torch.testing.assert_close(run_ours(ours, ids, None, None)[-1], expected, rtol=0, atol=1e-5)
-
-
-def test_an_architecture_is_saved_and_loaded(family: str, tmp_path: Path) -> None:
-    architecture = find_checkpoint(str(save(peer(family), tmp_path))).architecture
-    assert (architecture.family, architecture.num_layers) == (family, LAYERS)
-    path = tmp_path / "encoder.json"
-    content = architecture_json(architecture)
-    path.write_text(json.dumps(content))
-    assert load_architecture(path) == architecture
-    wrong: list[dict[str, Any]] = [
-        {"d_model": "12"},
-        {"d_model": 0},
-        {"num_heads": 5},
-        {"activation": "x"},
-        {"more": 1},
-    ]
-    for changes in wrong:
-        path.write_text(json.dumps(content | changes))
-        with pytest.raises(RunError, match=r"encoder\.json is damaged"):
-            load_architecture(path)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     recorder = answered_run(tmp_path / "mine", steps=(0, 100, 200), kept=100)
-    (tmp_path / "mine" / "config.yaml").write_text("seed: 0")
+    (tmp_path / "mine" / "model.safetensors").touch()
     recorder.index.kept = None
     recorder.amend(200, {})
     tabs = [open_tab(tmp_path), open_tab(tmp_path)]

@@ -40,7 +40,7 @@ def test_the_command_that_is_advised_names_the_run_whatever_its_script(
 ) -> None:
     recorder = HeadRecorder(tmp_path / "映画 評", [Text("t", ["a", "b"], "a b")])
     recorder.record(0, [{"layer 0": maps_of(0, 1, 3, 2)[0]}])
-    (tmp_path / "映画 評" / "config.yaml").write_text("seed: 0")
+    (tmp_path / "映画 評" / "model.safetensors").touch()
     tab = open_tab(tmp_path)
     tab.drawn(0)
     module = "await import(new URL('static/ablation.js', document.baseURI))"

@@ -15,16 +15,8 @@ from headscope.cli.evaluate import data_of, evaluate
 from headscope.command_settings import EvaluateConfig, OtherDataConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage
-from headscope.manifest import write_manifest
 from headscope.run import load_run
-from headscope.run_folder import (
-    load_config,
-    load_labels,
-    load_objective,
-    load_temperature,
-    save_config,
-)
-from headscope.training.resume import check_kept
+from headscope.run_folder import load_model, save_model
 from headscope.training.train import train
 from training_runs import Trained, write
 
@@ -36,9 +28,7 @@ def score(folder: Path, data: OtherDataConfig | None = None) -> tuple[object, st
     ), output.getvalue()
 
 
-def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(
-    mistaken: Trained, tmp_path: Path
-) -> None:
+def test_scores_are_those_of_training(mistaken: Trained, tmp_path: Path) -> None:
     folder = mistaken.copy(tmp_path)
     kept, metrics = (
         folder / "evaluations/reviews-test.json",
@@ -48,20 +38,7 @@ def test_scores_are_those_of_training_and_an_old_run_has_a_temperature_of_1(
     assert json.loads(kept.read_text())["classes"] == metrics["test"]["classes"]
     expected = {name: metrics["calibration"][name] for name in ("temperature", "test")}
     assert json.loads(kept.read_text())["calibration"] == expected
-    (folder / "calibration.json").unlink()  # metrics.json has the temperature too
     assert score(folder)[1].count(f"at temperature {expected['temperature']:.3f}") == 1
-    (folder / "metrics.json").write_text(json.dumps(metrics | {"calibration": None}))
-    with pytest.warns(UserWarning, match="the temperature in calibration.json is 1, and was"):
-        found, shown = score(folder)
-    assert found == mistaken.report.test
-    assert "at temperature 1.000" in shown
-    without = json.loads(kept.read_text())["calibration"]
-    assert without["temperature"] == 1
-    assert (
-        without["test"]["loss"]["before"]
-        == without["test"]["loss"]["after"]
-        == mistaken.report.test.loss
-    )
 
 
 @pytest.mark.parametrize("kind", ["a shared folder", "a file in its place"])
@@ -78,7 +55,7 @@ def test_scores_that_cannot_be_kept_are_shown_all_the_same(
         (folder / "evaluations").touch()
     with pytest.warns(
         UserWarningMessage,
-        match="these scores are not kept: .*/evaluations.*: (read-only|not a directory)",
+        match="these scores are not kept: .*(Read-only|Not a directory|exists).*evaluations",
     ):
         found, shown = score(folder)
     assert found == plain.report.test
@@ -88,15 +65,12 @@ def test_scores_that_cannot_be_kept_are_shown_all_the_same(
 
 def test_a_run_finds_its_texts_from_any_folder(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
-    config = load_run(folder).config
-    path = Path(config.data.path)
-    config.data.path = path.name
+    setup, model, chosen = load_model(folder)
+    path = Path(setup.config.data.path)
+    setup.config.data.path = path.name
     with contextlib.chdir(path.parent):
-        save_config(folder, config)
-        kept = load_run(folder).config
-        # Given again on the command line.
-        check_kept(replace(kept, data=replace(kept.data, path=path.name)), kept)
-    assert kept.data.path == str(path)
+        save_model(folder, setup, model, chosen)
+    assert load_run(folder).config.data.path == str(path)
     with contextlib.chdir("/"):
         assert score(folder)[0] == plain.report.test
         path.rename(path.with_name("moved.csv"))
@@ -137,18 +111,11 @@ def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
             )
     with pytest.raises(
         RunError,
-        match=r"has changed, by data.json: .*test \(rows, texts, labels\), so the model may have learned these",
+        match=r"has changed: .*test \(rows, texts, labels\), so the model may have learned these",
     ):
         score(cut)
     score(given)  # its test is a file of its own
     assert len(list((given / "evaluations").iterdir())) == 1
-
-
-def as_trained(folder: Path) -> None:
-    """Let a run folder that a test changed be whole."""
-    config, labels = load_config(folder), load_labels(folder)
-    objective, temperature = load_objective(folder, config, labels), load_temperature(folder)
-    write_manifest(folder, config, labels, objective, temperature, {})
 
 
 def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
@@ -156,10 +123,10 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
 ) -> None:
     folder = of_pairs.copy(tmp_path)
     # As if trained with data.text_column=question data.label_column=same.
-    config = folder / "config.yaml"
-    named = config.read_text().replace("text_column: text", "text_column: question")
-    config.write_text(named.replace("label_column: label", "label_column: same"))
-    as_trained(folder)
+    setup, model, chosen = load_model(folder)
+    setup.config.data.text_column = "question"
+    setup.config.data.label_column = "same"
+    save_model(folder, setup, model, chosen)
     path = write(
         tmp_path / "new.csv",
         [{"question": "a cat", "other": "my cat", "same": "True", "text": "", "label": ""}],
@@ -184,8 +151,8 @@ def test_a_label_with_control_characters_does_not_reach_the_terminal(
     plain: Trained, tmp_path: Path
 ) -> None:
     folder = plain.copy(tmp_path)
-    (folder / "labels.json").write_text('["bad", "\\u001b[2Jgood"]')
-    as_trained(folder)
+    setup, model, chosen = load_model(folder)
+    save_model(folder, replace(setup, labels=["bad", "\x1b[2Jgood"]), model, chosen)
     path = write(tmp_path / "\x1b[31mnew.csv", [{"text": "why", "label": "\x1b[2Jgood"}])
     shown = score(folder, OtherDataConfig(path=path))[1]
     assert "\x1b" not in shown

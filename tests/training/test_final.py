@@ -13,10 +13,9 @@ from headscope.cli.evaluate import data_of
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, RunError, UserWarningMessage
 from headscope.run import load_run
-from headscope.run_folder import WEIGHTS
 from headscope.training.report import Report
 from headscope.training.train import train
-from training_runs import Trained, comments, reviews
+from training_runs import Trained, comments, edit_model, reviews, weights_of
 
 Maker = Callable[..., TrainConfig]
 
@@ -55,11 +54,7 @@ def test_all_texts_are_learned_and_what_validation_chose_is_kept(
     assert after[FAMILIAR] == before[FAMILIAR]
     run = load_run(final.folder)
     assert run.temperature == load_run(first.folder).temperature
-    for name in {"calibration.json", "thresholds.json"} & {
-        path.name for path in run.folder.iterdir()
-    }:
-        chosen = [json.loads((report.folder / name).read_text()) for report in (first, final)]
-        assert chosen[0] == chosen[1]
+    assert run.chosen.thresholds == load_run(first.folder).chosen.thresholds
     assert after["test"] != before["test"]
     assert not (final.folder / "validations.json").exists()
     with pytest.warns(UserWarningMessage, match="trained on its validation texts too"):
@@ -79,7 +74,7 @@ def test_a_final_run_that_was_stopped_ends_as_an_unbroken_one(
         train(settings(run, tmp_path, "name=broken"))
     line = parse([f"resume={tmp_path / 'broken'}"], TrainConfig)
     train(checked(TrainConfig, compose(line), line.overrides))
-    assert (tmp_path / "broken" / WEIGHTS).read_bytes() == (whole.folder / WEIGHTS).read_bytes()
+    assert weights_of(tmp_path / "broken") == weights_of(whole.folder)
     with pytest.raises(ConfigError, match="expected a finished run, itself without final"):
         settings(whole.folder, tmp_path)
 
@@ -90,13 +85,16 @@ def test_what_final_does_not_fit_is_an_error_before_anything_is_trained(
     with pytest.raises(ConfigError, match=r"model.num_heads: expected the setting of final=.*"):
         settings(plain.folder, tmp_path, "model.num_heads=1")
     copy = plain.copy(tmp_path)
-    (copy / "data.json").write_text(
-        (copy / "data.json").read_text().replace('"rows": ', '"rows": 1')
+    edit_model(
+        copy,
+        lambda metadata: (
+            metadata | {"digests": metadata["digests"].replace('"rows": ', '"rows": 1')}
+        ),
     )
     with pytest.raises(RunError, match="its data have changed"):
         train(settings(copy, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-    (copy / "metrics.json").unlink()
+    edit_model(copy, lambda metadata: metadata | {"chosen": "{}"})
     with pytest.raises(ConfigError, match="final: expected a finished run"):
         settings(copy, tmp_path)
     with pytest.raises(ConfigError, match="final: expected a run folder"):

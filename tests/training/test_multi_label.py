@@ -16,14 +16,14 @@ from headscope.cli.predict import predict
 from headscope.command_settings import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
 from headscope.config import TrainConfig
 from headscope.errors import ConfigError, DataError
-from headscope.model.objective import MultiLabel
+from headscope.model.objective import thresholds_of
 from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
 from headscope.training.report import Report
 from headscope.training.scores import MultiLabelScores
 from headscope.training.train import train
 from pages import texts_of
-from training_runs import Trained, changed, comments, events_of, write
+from training_runs import Trained, changed, comments, edit_model, events_of, write
 
 Maker = Callable[..., TrainConfig]
 LABELS = ["food", "place", "staff"]
@@ -47,13 +47,9 @@ def test_what_is_easy_is_learned_and_everything_is_kept(report: Report) -> None:
     assert np.array(metrics["test"]["confusion"]).shape == (3, 2, 2)
     assert np.array(metrics["test"]["confusion"]).sum() == 3 * len(report.targets)
     assert metrics["data"]["mean labels of a text"] == pytest.approx(1.5, abs=0.05)
-    thresholds = json.loads((report.folder / "thresholds.json").read_text())
-    assert list(thresholds) == report.labels == LABELS
-    assert all(0 < threshold < 1 for threshold in thresholds.values())
-    objective = load_run(report.folder).objective
-    assert isinstance(objective, MultiLabel)
-    assert objective.thresholds is not None
-    assert objective.thresholds.tolist() == list(thresholds.values())
+    assert report.labels == LABELS
+    assert all(0 < threshold < 1 for threshold in metrics["thresholds"])
+    assert thresholds_of(load_run(report.folder).objective) == metrics["thresholds"]
 
 
 def test_the_screen_and_tensorboard_have_a_table_for_each_class(
@@ -132,7 +128,9 @@ def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
     lists = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     with (tmp_path / "out.csv").open(newline="") as file:
         cells = list(csv.DictReader(file))
-    thresholds = json.loads((report.folder / "thresholds.json").read_text())
+    chosen = thresholds_of(load_run(folder).objective)
+    assert chosen is not None
+    thresholds = dict(zip(LABELS, chosen, strict=True))
     for row, cell in zip(lists, cells, strict=True):
         given = [label for label in LABELS if row[f"probability_{label}"] >= thresholds[label]]
         assert row["prediction"] == given
@@ -141,19 +139,13 @@ def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
     assert [] in [row["prediction"] for row in lists]
 
 
-@pytest.mark.filterwarnings("ignore:run=.*the threshold of (place|staff)")
 def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path: Path) -> None:
     folder, source = any_classes.copy(tmp_path), write(tmp_path / "in.jsonl", comments(9))
-    (folder / "thresholds.json").write_text(json.dumps({"food": 0.0, "place": 1.0, "staff": 0.0}))
-    with pytest.warns(UserWarning, match="the threshold of food in thresholds.json is 0, and was"):
-        predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
+    chosen = json.dumps({"thresholds": [0.0, 1.0, 0.0]})
+    edit_model(folder, lambda metadata: metadata | {"chosen": chosen})
+    predict(PredictConfig(str(folder), source, str(tmp_path / "out.jsonl"), accelerator="cpu"))
     for line in (tmp_path / "out.jsonl").read_text().splitlines():
         assert json.loads(line)["prediction"] == ["food", "staff"]
-    (folder / "thresholds.json").unlink()
-    with pytest.warns(
-        UserWarning, match=r"has no thresholds\.json: every class has the threshold 0\.5"
-    ):
-        load_run(folder)
 
 
 def test_a_text_is_inspected_with_all_that_it_is_given(

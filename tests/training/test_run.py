@@ -2,29 +2,25 @@
 
 import io
 import json
-import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
-from safetensors.torch import load, save
 
-from headscope.abstaining import FAMILIAR
 from headscope.cli.inspect import measure
 from headscope.command_settings import InspectConfig
-from headscope.config import TrainConfig
+from headscope.config import TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, RunError, TrainingError, UserWarningMessage
+from headscope.data.tokenizer import train_tokenizer
+from headscope.errors import ConfigError, RunError, TrainingError
 from headscope.heads.capture import capture, headed_layers
-from headscope.live.page import recorded_step
 from headscope.prediction import split_logits
 from headscope.run import load_run
-from headscope.run_folder import load_config, read_metric, save_config
+from headscope.run_folder import Setup
 from headscope.training.baseline import average_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
@@ -61,8 +57,6 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
     logits, targets = split_logits(run.model, data.loader("test"), torch.device("cpu"))
     assert scores(logits, targets) == report.test  # the kept model is the one that was scored
     assert not list(folder.rglob("*.pkl"))
-    for checkpoint in (folder / "checkpoints").iterdir():
-        torch.load(checkpoint, weights_only=True)  # nothing that would have to be trusted
 
 
 def test_maps_are_those_of_each_text_and_a_capture_of_predict_is_an_error(plain: Trained) -> None:
@@ -188,8 +182,9 @@ def test_a_job_of_a_scheduler_is_one_process(
     """Lightning would refuse, or wait for the others."""
     for name, value in {"NTASKS": "4", "JOB_NAME": "train", "JOB_ID": "7", "PROCID": "0"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    config = small_config()
-    assert build_trainer(config, tmp_path, 1).world_size == 1
+    tokenizer = train_tokenizer(iter(["a text"]), TokenizerConfig(vocab_size=300))
+    setup = Setup(small_config(), ["bad", "good"], tokenizer, {})
+    assert build_trainer(setup, tmp_path, 1).world_size == 1
 
 
 def test_of_two_runs_of_one_name_the_second_is_refused(
@@ -219,81 +214,6 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_is_loaded(small_config:
     ):
         train(config)
     assert not Path(config.outputs_dir).exists()
-
-
-# What is no damage to be seen from outside: its form is right.
-WRONG: dict[str, Callable[[bytes], list[bytes]]] = {
-    "config.yaml": lambda whole: [
-        whole.replace(b"d_model: 12", b"d_model: 13"),
-        whole.replace(b"dropout: 0.1", b"dropout: .nan"),
-        whole.replace(b"name: run", b"name: &a [1, 2]\nresume: *a"),
-        whole[: whole.index(b"inspection:")],
-    ],
-    "labels.json": lambda _: [b'["bad"]', b'["bad", "bad"]', b'["bad", 1]', b"[]"],
-    "tokenizer.json": lambda whole: [
-        b"{}",
-        whole.replace(b'"max_length": 32', b'"max_length": 33'),
-        whole.replace(b'"id": "[CLS]"', b'"id": "none"'),  # its library, in Rust, panics
-        whole.replace(b'"ids": [', b'"ids": [99999, '),
-    ],
-    "model.safetensors": lambda whole: [
-        save({name: tensor * float("nan") for name, tensor in load(whole).items()}),
-        save({name: tensor.double() for name, tensor in load(whole).items()}),
-        save({name: tensor.flatten() for name, tensor in load(whole).items()}),
-        save(load(whole) | {"more": torch.zeros(3)}),
-        save({name: tensor for name, tensor in load(whole).items() if name != "head.bias"}),
-    ],
-    "evidence.safetensors": lambda whole: [save(load(whole)), save({"keys": torch.zeros(3)})],
-    "calibration.json": lambda _: [
-        b'{"temperature": %s}' % value for value in (b"0", b'"2"', b"Infinity", b"true")
-    ],
-    "thresholds.json": lambda _: [b"{}", b"[1, 2, 3]"],
-    "metrics.json": lambda _: [b'{"training": 3}'],
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_damaged_file_of_a_run_is_refused_by_name(
-    plain: Trained, any_classes: Trained, tmp_path: Path, name: str
-) -> None:
-    folder = (any_classes if name == "thresholds.json" else plain).copy(tmp_path)
-    path = folder / name
-    whole = path.read_bytes()
-
-    def refused() -> None:
-        with pytest.raises(RunError, match=re.escape(name)) as caught:
-            load_run(folder).predict(["a film"])
-            read_metric(folder, "steps")
-        assert len(str(caught.value).splitlines()) == 1
-
-    for content in [
-        b"",
-        whole[: len(whole) // 2],
-        *WRONG[name](whole),
-    ]:  # more: tests/test_files.py
-        path.write_bytes(content)
-        refused()
-    path.unlink()
-    os.mkfifo(path)  # which a reader would wait for
-    refused()
-    path.unlink()
-    if name not in ("calibration.json", "thresholds.json", "metrics.json"):
-        refused()
-    path.write_bytes(whole)
-    assert load_run(folder).predict(["a film"])
-
-
-def test_a_run_is_used_whatever_has_become_of_its_texts_and_its_settings_are_as_they_were(
-    plain: Trained, tmp_path: Path
-) -> None:
-    folder = plain.copy(tmp_path)
-    config = load_run(folder).config
-    config.data.path, config.inspection.probes = (
-        "/gone/away.csv",
-        ["costs ${x}", "\\${seed} \\", "a: b", "\\\\${x}"],
-    )
-    save_config(folder, config)
-    assert load_run(folder).config == config
 
 
 def test_every_phase_of_a_run_has_its_name(
@@ -371,100 +291,3 @@ def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -
         assert not query.any()
         assert not key.any()
         assert value.any()
-
-
-def _yaml(key: str, value: str) -> Callable[[Path], object]:
-    """Return what puts a value in the place of the one that a key has in config.yaml."""
-
-    def change(folder: Path) -> None:
-        path = folder / "config.yaml"
-        text, count = re.subn(rf"(?m)^(  {key}): .*$", rf"\1: {value}", path.read_text())
-        assert count == 1
-        path.write_text(text)
-
-    return change
-
-
-def _swapped_labels(folder: Path) -> None:
-    (folder / "labels.json").write_text('["good", "bad"]')
-
-
-def _other_weights(folder: Path) -> None:
-    tensors = load((folder / "model.safetensors").read_bytes())
-    changed = {name: tensor + 0.1 for name, tensor in tensors.items()}
-    (folder / "model.safetensors").write_bytes(save(changed))
-
-
-def _without(part: str) -> Callable[[Path], object]:
-    def change(folder: Path) -> None:
-        path = folder / "tokenizer.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {part: None}))
-
-    return change
-
-
-def _without_familiar_texts(folder: Path) -> None:
-    path = folder / "metrics.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {FAMILIAR: 0.5}))
-
-
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "labels.json is not": _swapped_labels,
-    "model.safetensors is not": _other_weights,
-    "tokenizer.json is not the": _without("normalizer"),
-    "tokenizer.json is not the run's own": _without("post_processor"),
-    "config.yaml: model.num_heads: expected 3, .*, got 1": _yaml("num_heads", "1"),
-    "config.yaml: model.positions: expected 'rotary', ": _yaml("positions", "sinusoidal"),
-    "config.yaml: model.window: expected null, ": _yaml("window", "2"),
-    "config.yaml does not fit .* model.pooling=pooler": _yaml("pooling", "pooler"),
-    "config.yaml: data.max_length: expected 32, ": _yaml("max_length", "8"),
-    "config.yaml: data.split_seed: expected 0, ": _yaml("split_seed", "7"),
-    "config.yaml: optimizer.layer_decay: expected 1.0, as in manifest": _yaml("layer_decay", "0.5"),
-    "metrics.json is not the run's own, by manifest.json": _without_familiar_texts,
-}
-
-
-@pytest.mark.parametrize("words", DAMAGES)
-def test_a_part_of_another_run_is_named(plain: Trained, tmp_path: Path, words: str) -> None:
-    """The network of any of them would load, and answer otherwise."""
-    folder = plain.copy(tmp_path)
-    DAMAGES[words](folder)
-    with pytest.raises(RunError, match=words):
-        load_run(folder)
-    with pytest.raises(RunError, match=words):
-        train(replace(load_config(folder), resume=str(folder)))
-
-
-def test_a_run_that_was_moved_and_has_other_line_ends_is_whole(
-    plain: Trained, tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    folder = plain.copy(tmp_path).rename(tmp_path / "moved")
-    for path in [*folder.glob("*.json"), folder / "config.yaml"]:
-        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    texts = ["the film was lovely", "dark"]
-    assert load_run(folder).predict(texts) == load_run(plain.folder).predict(texts)
-    assert not [warning for warning in recwarn if "run=" in str(warning.message)]
-
-
-def test_the_record_of_another_run_is_left_out_with_a_note(plain: Trained, tmp_path: Path) -> None:
-    folder = plain.copy(tmp_path)
-    run = load_run(folder)
-    assert recorded_step(run, lambda names: names)
-    index = folder / "heads" / "index.json"
-    own = json.loads((folder / "data.json").read_text())["run_id"]
-    assert own in index.read_text()
-    index.write_text(index.read_text().replace(own, "0" * 32))
-    with pytest.warns(UserWarningMessage, match=r"heads/index.json: expected the record of run"):
-        assert recorded_step(run, lambda names: names) == {}
-
-
-def test_an_edited_temperature_is_noted_and_so_is_a_run_of_before(
-    plain: Trained, tmp_path: Path
-) -> None:
-    folder = plain.copy(tmp_path)
-    (folder / "calibration.json").write_text('{"temperature": 3.5}')
-    with pytest.warns(UserWarningMessage, match=r"temperature in calibration.json is 3.5, and was"):
-        assert load_run(folder).temperature == 3.5
-    (folder / "manifest.json").unlink()
-    with pytest.warns(UserWarningMessage, match=r"has no manifest.json, as older runs"):
-        load_run(folder)

@@ -26,7 +26,6 @@ from headscope.model.objective import ONE_CLASS, MultiLabel
 from headscope.prediction import split_logits
 from headscope.record.schema import label_text
 from headscope.run import load_run
-from headscope.run_folder import CALIBRATION
 from headscope.terminal import csv_cell
 from headscope.training.baseline import Compared, baseline_scores, differences
 from headscope.training.scores import (
@@ -174,13 +173,12 @@ def test_it_is_1_where_the_texts_say_nothing(scale: float) -> None:
 
 def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) -> None:
     report = mistaken.report
-    kept = json.loads((report.folder / CALIBRATION).read_text())
     metrics = json.loads((report.folder / "metrics.json").read_text())
+    kept = metrics["calibration"]
     tempered = scores(report.logits.double() / kept["temperature"], report.targets)
-    assert metrics["calibration"]["temperature"] == kept["temperature"] == report.temperature
-    assert metrics["calibration"]["validation"] == kept["validation"]
+    assert kept["temperature"] == report.temperature
     assert kept["validation"]["loss"]["after"] <= kept["validation"]["loss"]["before"]
-    assert metrics["calibration"]["test"] == {
+    assert kept["test"] == {
         name: {"before": getattr(report.test, name), "after": getattr(tempered, name)}
         for name in ("calibration_error", "loss")
     }

@@ -21,10 +21,9 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.config import TrainConfig, read_config
+from headscope.config import TrainConfig, is_run
 from headscope.data.rows import missing_columns
 from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
-from headscope.training.resume import check_kept
 from headscope.validation import (
     ELSEWHERE,
     INTERPOLATION,
@@ -221,11 +220,12 @@ def _of_run(run: str, content: Mapping[str, Any], overrides: Iterable[Override])
 
     Whole groups (model=small) and keys that a resumed run's weights depend on cannot be changed.
     """
-    path = Path(str(content[run]), "config.yaml")
-    if not path.is_file():
-        folder = str(content[run])
-        raise ConfigError(message(run, "a run folder", folder, existing_runs(folder)))
-    before = read_config(path)
+    from headscope.run_folder import load_model  # which import torch
+    from headscope.training.resume import resumed_config
+
+    folder = Path(str(content[run]))
+    if not is_run(folder):
+        raise ConfigError(message(run, "a run folder", str(folder), existing_runs(str(folder))))
     values = flatten(content)
     given = {entry.key_or_group: entry for entry in overrides if not entry.is_delete()}
     for key, entry in given.items():
@@ -235,11 +235,12 @@ def _of_run(run: str, content: Mapping[str, Any], overrides: Iterable[Override])
         if key not in values:
             example = "change single keys, such as trainer.max_epochs=20"
             raise ConfigError(f"{key}: expected no group with {run}=..., got one; {example}")
-    if run == "final":
-        return _final(before, path.parent.absolute(), given.keys(), values)
-    config = override(before, {key: values[key] for key in given})
-    check_kept(config, before)
-    return config
+    if run == "resume":
+        return override(resumed_config(folder), {key: values[key] for key in given})
+    setup, _, chosen = load_model(folder, allow_code=True)
+    if setup.config.final or not chosen.is_finished:
+        raise ConfigError(message("final", "a finished run, itself without final", str(folder)))
+    return _final(setup.config, folder.absolute(), given.keys(), values)
 
 
 def _final(
@@ -248,8 +249,6 @@ def _final(
     """Return the settings that train the network of a finished run on its validation texts too."""
     if other := {*given} - {"final", "name", "outputs_dir", "trainer.progress"}:
         raise ConfigError(f"{min(other)}: expected the setting of final={run}; leave it out")
-    if before.final or not (run / "metrics.json").is_file():
-        raise ConfigError(message("final", "a finished run, itself without final", str(run)))
     changed = {
         "name": values["name"] or f"{run.name}-final",
         "outputs_dir": values["outputs_dir"],

@@ -14,12 +14,11 @@ from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import numbers
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule, encode
-from headscope.errors import ConfigError, DataError, RunError, listed, os_message, warn
+from headscope.errors import ConfigError, DataError, RunError, listed, warn
 from headscope.files import cache_folder, content_key
-from headscope.manifest import DATA
 from headscope.prediction import best_device, split_logits
 from headscope.run import Run, load_run
-from headscope.run_folder import read_metric, save_json
+from headscope.run_folder import save_json
 from headscope.terminal import Bar, show_line, terminal
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.resume import changed_splits
@@ -64,7 +63,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     content = {
         "path": absolute(data.path),
         "split": split,
-        "step": read_metric(run.folder, "kept step"),
+        "step": run.chosen.step,
         "texts": len(dataset),
         "labels": run.labels,
         **found.content(run.labels),
@@ -74,7 +73,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     try:
         save_json(kept, content)
     except OSError as error:
-        warn(f"these scores are not kept: {os_message(error)}")
+        warn(f"these scores are not kept: {error}")
     else:
         show_line(console, f"kept in {kept}")
     return found
@@ -158,9 +157,9 @@ def _check_own(corpus: Corpus, run: Run, roles: Sequence[str]) -> None:
             f"{listed(corpus.labels)}; give it the data that it had"
         )
     digests = {role: digests_of_split(corpus.splits[role]) for role in roles}
-    if changed := changed_splits(run.folder, digests):
+    if changed := changed_splits(run.setup.digests, digests):
         raise RunError(
-            f"run={run.folder}: {path} has changed, by {DATA}: {'; '.join(changed)}, so the model "
+            f"run={run.folder}: {path} has changed: {'; '.join(changed)}, so the model "
             "may have learned these texts; give it the data that it had, or score a file of other "
             "texts: data.path=..."
         )

@@ -9,7 +9,7 @@ from headscope.command_settings import ExportConfig
 from headscope.errors import RunError
 from headscope.export import graph
 from headscope.export.graph import write_onnx
-from headscope.files import replacing_folder
+from headscope.files import replacing
 from headscope.run import Run, load_run
 from headscope.terminal import show_line, terminal
 
@@ -33,7 +33,8 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
 
 def write_front_end(run: Run, output: Path) -> list[str]:
     """Write model.onnx and what labels texts with it, without torch; return notes."""
-    with replacing_folder(output.resolve()) as folder:
+    with replacing(output) as folder:
+        folder.mkdir()
         write_onnx(run, folder / "model.onnx")
         shutil.copyfile(Path(graph.__file__).with_name("classify.py"), folder / "classify.py")
     return [

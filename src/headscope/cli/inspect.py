@@ -18,7 +18,7 @@ from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, DataError, LivePageError, listed, os_message, warn
+from headscope.errors import ConfigError, DataError, LivePageError, listed, warn
 from headscope.heads.capture import readout_position
 from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.integrations.lightning_callback import write_output
@@ -39,10 +39,10 @@ from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.live.page import live_html, own_index, recorded_step
 from headscope.prediction import best_device
-from headscope.record.reader import read_index
 from headscope.record.schema import (
     FOLDER,
     INDEX,
+    RUN_NOTE,
     Arrays,
     RecordError,
     Text,
@@ -50,7 +50,7 @@ from headscope.record.schema import (
 )
 from headscope.record.writer import HeadRecorder
 from headscope.run import Run, load_run
-from headscope.run_folder import HEADS, read_metric, save_json
+from headscope.run_folder import HEADS, save_json
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import Bar, show_line, terminal
@@ -122,7 +122,7 @@ def _noted(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        warn(f"{what} is not kept: {os_message(error)}")
+        warn(f"{what} is not kept: {error}")
 
 
 def _record_text(
@@ -214,10 +214,10 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
 
     A run without a record gets one, unless it has no probes.
     """
-    step = _best_step(run)
+    step = run.chosen.step
     inspection = run.config.inspection
     try:
-        index = own_index(run.folder)
+        index = own_index(run)
         probes = [_probe_of(text, run) for text in index.texts]
         recorder = HeadRecorder(
             run.folder, index.texts, index.classes, index.budget, notes=index.notes
@@ -227,7 +227,7 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
         probes = choose_probes(data, inspection, run.model, run.objective)
         if not probes:
             return False
-        notes = {"dropout": "off"}
+        notes = {"dropout": "off", RUN_NOTE: run.setup.identity()}
         recorder = new_recorder(run.folder, probes, run.labels, inspection, notes)
         outputs = [
             run_probe(run.model, probe, run.labels, run.objective, run.temperature)
@@ -243,17 +243,6 @@ def _probe_of(text: Text, run: Run) -> Probe:
     texts = (text.text,) if text.segments is None else tuple(text.text.split(JOIN))
     count = len(text.tokens)
     return make_probe(run.tokenizer, texts, text.label, count, run.evidence, text.readout)
-
-
-def _best_step(run: Run) -> int:
-    """Return the step of the best checkpoint; the last known one of a stopped run."""
-    for fact in ("kept step", "steps"):
-        if (step := read_metric(run.folder, fact)) is not None:
-            return int(step)
-    try:
-        return read_index(run.folder / FOLDER).steps[-1].step
-    except (RecordError, IndexError):
-        return 0
 
 
 def _content(study: Study) -> dict[str, object]:

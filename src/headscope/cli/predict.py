@@ -167,9 +167,9 @@ def _least_confidence(config: PredictConfig, run: Run) -> float | None:
         raise ConfigError(f"{key}: expected a run with one label a text; {run.folder} has several")
     if config.target_accuracy is None:
         return config.min_confidence
-    if run.curve is None:
+    if run.chosen.curve is None:
         raise RunError(f"run={run.folder}: did not finish; give min_confidence=...")
-    return chosen_confidence(run.curve, config.target_accuracy)
+    return chosen_confidence(run.chosen.curve, config.target_accuracy)
 
 
 def _reason(run: Run, row: Row, columns: Sequence[str], shares: Tensor) -> str:

@@ -28,7 +28,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.cli import compose
-from headscope.config import LESS_IS_BETTER, VALIDATION_SCORES, TrainConfig, read_config
+from headscope.config import LESS_IS_BETTER, VALIDATION_SCORES, TrainConfig, is_run, read_config
 from headscope.errors import (
     ConfigError,
     RunError,
@@ -42,9 +42,9 @@ from headscope.errors import (
 )
 from headscope.files import read_json, write_atomic, write_text
 from headscope.signals import end, signals_taken
-from headscope.training.resume import JOB
 from headscope.validation import check, to_yaml, validate
 
+JOB = "job.json"  # the overrides of a job, and those that all jobs share
 FAILURE = "failure.json"
 METRICS = "metrics.json"
 TABLE = "sweep.csv"
@@ -115,7 +115,7 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     name = str(given.get("name") or f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
     validate(TrainConfig, {"name": name})
     folder = Path(str(given.get("outputs_dir", "outputs")), name)
-    if (folder / "config.yaml").exists():
+    if is_run(folder):
         raise ConfigError(f"name: expected a name without a run, got {name!r}; {folder} is one")
     return folder
 
@@ -156,8 +156,10 @@ class Job:
             print(f"{folder.name}: done before")
             return score
         try:
-            if (folder / "config.yaml").exists():
-                config = read_config(folder / "config.yaml")
+            if is_run(folder):
+                from headscope.training.resume import resumed_config  # heavy
+
+                config = resumed_config(folder)
                 config.resume = str(folder)
                 check(config)
             else:

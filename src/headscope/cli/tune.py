@@ -18,9 +18,8 @@ from rich.console import Console
 from headscope.cli.compose import CONFIGS
 from headscope.cli.sweep import check_same, write_best
 from headscope.command_settings import TuneConfig
-from headscope.config import LESS_IS_BETTER, TrainConfig
+from headscope.config import LESS_IS_BETTER, TrainConfig, is_run
 from headscope.errors import ConfigError, UserError, first_line, message_of
-from headscope.run_folder import CONFIG
 from headscope.signals import Stopped
 from headscope.terminal import logged, show_line, terminal
 from headscope.training.train import train
@@ -165,7 +164,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
         values = {key: suggest(trial, key, values) for key, values in space.items()}
         settings = trial_config(config, name, values)
         folder = Path(settings.outputs_dir) / name
-        if (folder / CONFIG).exists():
+        if is_run(folder):
             settings.resume = str(folder)
         check(settings)
         with logged(folder) as log:

@@ -25,19 +25,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from headscope.data.tokenizer import is_character, normal_form
-from headscope.files import check_is_file, reading, write_atomic
 
 CHARACTER_NGRAM_SIZES = (3, 4)  # within a word, its marked ends counted
 MIN_TEXTS = 2  # an n-gram of one training text says nothing about others
@@ -223,26 +219,17 @@ class EvidenceVocabulary:
         is_known = np.append(self.keys, ~NO_NGRAM)[numbers] == keys
         return np.where(is_known, numbers, -1).astype(np.int32)
 
-    def save(self, path: Path) -> None:
-        """Write evidence.safetensors."""
-        content = {"keys": self.keys.view(np.int64)}
-        write_atomic(path, lambda temporary: save_file(content, temporary, {"recipe": RECIPE}))
+    def tensor(self) -> Int[Tensor, " n"]:
+        """Return the keys as a file holds them."""
+        return torch.from_numpy(self.keys.view(np.int64))
 
-
-def load_evidence(path: Path) -> EvidenceVocabulary:
-    """Read evidence.safetensors; RunError for another file, or one with other n-grams."""
-    with reading(path):
-        check_is_file(path)
-        with safe_open(path, "numpy") as file:
-            recipe = (file.metadata() or {}).get("recipe")
-            keys = file.get_tensor("keys")
-        if recipe != RECIPE:
-            raise ValueError("its n-grams are those of another version of headscope")
-        is_of_keys = keys.dtype == np.int64 and keys.ndim == 1
-        keys = keys.view(np.uint64)
-        if not is_of_keys or not (keys[1:] > keys[:-1]).all():
+    @classmethod
+    def of(cls, keys: Int[Tensor, " n"]) -> "EvidenceVocabulary":
+        """Return the vocabulary of a file's keys; ValueError unless they are sorted."""
+        found = keys.numpy().view(np.uint64)
+        if not (found[1:] > found[:-1]).all():
             raise ValueError("expected sorted keys of n-grams")
-    return EvidenceVocabulary(keys)
+        return cls(found)
 
 
 def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:

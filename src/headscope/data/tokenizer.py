@@ -87,9 +87,17 @@ def normal_form(text: str) -> str:
 def load_tokenizer(path: Path) -> Tokenizer:
     """Load a tokenizer.json; ValueError if it is not one."""
     try:
-        return with_literal_text(Tokenizer.from_file(str(path)))
+        return tokenizer_of(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def tokenizer_of(content: str) -> Tokenizer:
+    """Return the tokenizer of a tokenizer.json's content; ValueError if it is not one."""
+    try:
+        return with_literal_text(Tokenizer.from_str(content))
     except Exception as error:  # `tokenizers` raises nothing more precise
-        raise ValueError(f"{path}: is not a tokenizer.json: {error}") from error
+        raise ValueError(f"is not a tokenizer.json: {error}") from error
 
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:

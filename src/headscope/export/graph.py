@@ -100,7 +100,7 @@ def metadata(run: Run) -> dict[str, str]:
         "labels": run.labels,
         "multi_label": data.multi_label,
         "columns": [data.text_column, *[data.text_pair_column] * bool(data.text_pair_column)],
-        "familiar": token_kinds(run.tokenizer) | {"most": run.most_unknown},
+        "familiar": token_kinds(run.tokenizer) | {"most": run.chosen.most_unknown},
     }
     keys = b"" if run.evidence is None else run.evidence.keys.tobytes()
     ngrams = base64.b64encode(keys).decode()

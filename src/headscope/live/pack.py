@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, normalizers
 from headscope.config import TokenizerConfig
 from headscope.data.tokenizer import CHARACTERS, KATAKANA, is_hidden
 from headscope.errors import LivePageError
-from headscope.model.objective import MultiLabel
+from headscope.model.objective import MultiLabel, thresholds_of
 
 if TYPE_CHECKING:
     from headscope.run import Run
@@ -47,9 +47,7 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
     blob, places = _packed(arrays)
     thresholds = None
     if isinstance(run.objective, MultiLabel):
-        thresholds = [0.5] * len(run.labels)
-        if run.objective.thresholds is not None:
-            thresholds = run.objective.thresholds.tolist()
+        thresholds = thresholds_of(run.objective) or [0.5] * len(run.labels)
     return {
         "labels": run.labels,
         "temperature": run.temperature,

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headscope.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
 from headscope.live.pack import TABLE, check_supported, live_content
-from headscope.manifest import DATA, run_id
 from headscope.record.reader import read_index, read_members, split_measures
 from headscope.record.schema import (
     FOLDER,
@@ -117,7 +115,7 @@ def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str
     A record that is there and cannot be read, or is another run's, is a note.
     """
     try:
-        index = own_index(run.folder)
+        index = own_index(run)
         check = MemberCheck(index.heads, len(run.labels)).check
         for step in index.steps:
             if step.step == index.kept:
@@ -128,15 +126,11 @@ def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str
     return {}
 
 
-def own_index(folder: Path) -> Index:
+def own_index(run: "Run") -> Index:
     """Return the index of a run's record; RecordError if there is none, or another run's."""
-    index = read_index(folder / FOLDER)
-    expected = run_id(folder)
-    found = index.notes.get(RUN_NOTE)
-    if expected is not None and found is not None and found != expected:
-        raise RecordError(
-            f"{INDEX}: expected the record of run {expected}, as in {DATA}, got that of {found}"
-        )
+    index = read_index(run.folder / FOLDER)
+    if index.notes.get(RUN_NOTE) != run.setup.identity():
+        raise RecordError(f"{INDEX}: is the record of another run")
     return index
 
 

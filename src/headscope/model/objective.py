@@ -149,3 +149,11 @@ class MultiLabel:
 
 Objective = SingleLabel | MultiLabel
 ONE_CLASS = SingleLabel()
+
+
+def thresholds_of(objective: Objective) -> list[float] | None:
+    """Return the thresholds of the classes; None where there are none."""
+    if isinstance(objective, SingleLabel) or objective.thresholds is None:
+        return None
+    values: list[float] = objective.thresholds.tolist()
+    return values

@@ -9,7 +9,6 @@ read), D model width.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +25,6 @@ from torch import Tensor, nn
 from headscope.attention import MultiHeadAttention
 from headscope.attention.functional import Dropout
 from headscope.errors import ConfigError, first_line
-from headscope.files import read_json, reading
 from headscope.model.pooling import PaddingMask
 
 Tokens = Float[Tensor, "B T D"]
@@ -173,7 +171,7 @@ class PostNormEncoder(nn.Module):
         return last(tokens, key_padding_mask, only_first)  # type: ignore[no-any-return]
 
 
-# config.json of a checkpoint, and encoder.json of a run folder
+# config.json of a checkpoint
 
 BERT_KEYS = {
     "vocab_size": "vocab_size",
@@ -234,18 +232,6 @@ def read_architecture(path: Path) -> Architecture:
         raise ConfigError(f"model.path: {path}: {key}: {wrong['msg']}") from error
     except (KeyError, TypeError) as error:
         raise ConfigError(f"model.path: {path}: a size is not a number: {error}") from error
-
-
-def architecture_json(architecture: Architecture) -> dict[str, Any]:
-    """Return the content of a run folder's encoder.json, which `load_architecture` reads."""
-    return asdict(architecture)
-
-
-def load_architecture(path: Path) -> Architecture:
-    """Read a run folder's encoder.json; RunError if it does not describe an encoder."""
-    content = read_json(path, dict)
-    with reading(path):
-        return Architecture(**content)
 
 
 # What our tensors are called in a checkpoint. These names stand before "weight" and "bias"; where

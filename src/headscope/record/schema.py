@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 FOLDER = "heads"
 INDEX = "index.json"
-RUN_NOTE = "run id"  # among the notes: whose record it is; older ones lack it
+RUN_NOTE = "run"  # among the notes: whose record it is
 VERSION = 1
 LEVELS = 255
 Arrays = dict[str, np.ndarray]

@@ -151,7 +151,7 @@ class HeadsPlugin(TBPlugin):
         time = max((step.time for step in steps), default=None)
         summary = {"run": run, "error": error, "steps": len(steps), "time": time, "trained": False}
         with suppress(OSError):  # such as a name that is too long
-            summary["trained"] = (self._root() / run / "config.yaml").is_file()
+            summary["trained"] = (self._root() / run / "model.safetensors").is_file()
         return summary
 
     def _run(self, request: Request) -> tuple[str, Index]:

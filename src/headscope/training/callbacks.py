@@ -7,28 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import (
-    Checkpoint,
-    EarlyStopping,
-    EMAWeightAveraging,
-    ModelCheckpoint,
-)
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, EMAWeightAveraging
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
+from torch import Tensor
 
 from headscope.config import VALIDATION_SCORES
-from headscope.errors import ConfigError, TrainingError, warn
+from headscope.errors import ConfigError, TrainingError, first_line, warn
 from headscope.files import write_atomic
-from headscope.run_folder import save_json
+from headscope.run_folder import Setup, save_json
 from headscope.signals import Stopped, take_signals
 from headscope.terminal import Bar, show_line
 from headscope.training.distributed import all_reduce_max
-from headscope.training.resume import VALIDATIONS, load_validations
 
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
 STEPS_BETWEEN_LOSSES = 20  # on the progress bar
@@ -59,54 +54,41 @@ class AveragedWeights(EMAWeightAveraging):
             self._swap_models(pl_module)
 
 
-class RunCheckpoint(ModelCheckpoint):
-    """Save checkpoints/best.ckpt, by validation loss; of equals the first.
+class Best(TypedDict):
+    """The best weights until now: those of the lowest validation loss, of equals the first.
 
     The loss is a proper score, and on a thousand texts far less noisy than macro-F1, whose standard
-    error there is 1.3 points. Lightning saves absolute paths, and would lose the best checkpoint
-    when the folder is renamed.
+    error there is 1.3 points. Before the first validation, and where nothing is validated, they are
+    the last weights, without a loss.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(
-            folder / "checkpoints",
-            "best",
-            monitor="validation/loss",
-            mode="min",
-            enable_version_counter=False,
-            save_on_train_epoch_end=False,  # at the validation's end, before ResumeCheckpoint
-        )
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state, with all paths in this run's folder."""
-        state = dict(state_dict, dirpath=self.dirpath)
-        for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
-            state[key] = self._moved(state[key])
-        best = state["best_k_models"].items()
-        state["best_k_models"] = {self._moved(path): score for path, score in best}
-        super().load_state_dict(state)
-
-    def _moved(self, path: str) -> str:
-        return str(Path(str(self.dirpath), Path(path).name)) if path else ""
+    loss: float | None
+    step: int
+    epoch: int  # counted from 1
+    weights: dict[str, Tensor]
 
 
-class ResumeCheckpoint(Checkpoint):
+class RunCheckpoint(Checkpoint):
     """Save checkpoints/last.ckpt at every validation, and at the step where a signal stops the run.
 
-    ModelCheckpoint's save_last does so only at a better validation. It stands behind RunCheckpoint
-    in the list of callbacks (Lightning moves both to its end), whose best checkpoint it knows. A
-    stop does not validate: one more validation would count for best checkpoint and patience, so
-    that the resumed run would not end as an unbroken one.
+    It holds the best weights too, and all that they depend on: a kill never comes between two
+    files. A stop does not validate: one more validation would count for best weights and patience,
+    so that the resumed run would not end as an unbroken one.
 
     Attributes:
+        best: the best weights; None before the first save.
         received: the signal that asked to stop; None without one.
         has_stopped: whether the checkpoint of the last step is saved.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, setup: Setup) -> None:
         self.path = path
+        self.run_setup = setup
+        self.best: Best | None = None
         self.has_stopped = False
         self.received: int | None = None
+        self._loss: float | None = None  # of the validation that has just ended
+        self._kept = {"metadata": setup.metadata(), "tensors": setup.tensors()}
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Note a first signal; stop at once at a Ctrl-C after it (a terminal may repeat SIGHUP)."""
@@ -118,10 +100,12 @@ class ResumeCheckpoint(Checkpoint):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Count a finished epoch in the batches that it would have now, or Lightning continues it.
+        """Restore the best weights.
 
-        They may be of another size than they were, or of another number of processes.
+        Count a finished epoch in the batches that it would have now, or Lightning continues it:
+        they may be of another size than they were, or of another number of processes.
         """
+        self.best = checkpoint["best"]
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         num_processes = len(checkpoint["random_state"])
         if not progress["is_last_batch"] and num_processes != trainer.world_size:
@@ -134,6 +118,22 @@ class ResumeCheckpoint(Checkpoint):
             more = num_batches - progress["current"]["ready"]
             current = progress["current"].items()
             progress["current"] = {name: count + more for name, count in current}
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Add the best weights, which may be those that are saved, and what they depend on."""
+        best = None if self.best is None else self.best["loss"]
+        if best is None or (self._loss is not None and self._loss < best):
+            weights = checkpoint["state_dict"].items()
+            self.best = {
+                "loss": self._loss,
+                "step": checkpoint["global_step"],
+                "epoch": checkpoint["epoch"] + 1,
+                "weights": {name: weight.to("cpu", copy=True) for name, weight in weights},
+            }
+        checkpoint["best"] = self.best
+        checkpoint["setup"] = self._kept
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the signals again: Lightning has taken SIGTERM, and would end with exit code 0."""
@@ -150,7 +150,9 @@ class ResumeCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the checkpoint."""
+        self._loss = float(trainer.callback_metrics["validation/loss"])
         self._save(trainer)
+        self._loss = None
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the checkpoint where nothing is validated."""
@@ -179,7 +181,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
         """Write a temporary file and rename it."""
-        write_atomic(Path(path), lambda temporary: torch.save(checkpoint, temporary))
+        try:
+            write_atomic(Path(path), lambda temporary: torch.save(checkpoint, temporary))
+        except RuntimeError as error:  # of torch's writer, in C++
+            raise OSError(f"{path}: {first_line(error)}; is the disk full?") from error
 
 
 class StopAtLastStep(Callback):
@@ -265,19 +270,26 @@ class ValidationLog(Callback):
     """Write the scores of all validations to validations.json, by which others watch a run."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / VALIDATIONS
+        self.path = folder / "validations.json"
+        self.entries: list[dict[str, float]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scores until now."""
+        return {"entries": self.entries}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the scores until the checkpoint."""
+        self.entries = state_dict["entries"]
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Add this validation; a resumed run drops those that it repeats."""
+        """Add this validation."""
         scores = {
             name: float(trainer.callback_metrics[f"validation/{name}"])
             for name in VALIDATION_SCORES
         }
-        step = trainer.global_step
-        before = [entry for entry in load_validations(self.path) if entry["step"] < step]
-        save_json(
-            self.path, [*before, {"epoch": trainer.current_epoch + 1, "step": step, **scores}]
-        )
+        place = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
+        self.entries = [*self.entries, place | scores]
+        save_json(self.path, self.entries)
 
 
 class RunProgress(Callback):

@@ -19,6 +19,7 @@ from headscope.heads.report import (
 )
 from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.record.schema import RUN_NOTE, RecordError
+from headscope.run_folder import Setup
 from headscope.terminal import Bar
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
@@ -29,9 +30,10 @@ LEAST_TEXTS = 100
 
 
 def head_logger(
-    config: TrainConfig, folder: Path, data: TextDataModule, module: ClassifierModule
+    setup: Setup, folder: Path, data: TextDataModule, module: ClassifierModule
 ) -> HeadLogger:
     """Return the callback that records probe texts and measures during training."""
+    config = setup.config
     labels = data.corpus.labels
     probes = choose_probes(data, config.inspection, module.model, module.objective)
     # Maps are made outside of Lightning's context for mixed precision, in the weights' own type.
@@ -39,9 +41,8 @@ def head_logger(
         "precision": "32-true",
         "dropout": "off",
         "trained in": chosen_precision(config.trainer),
+        RUN_NOTE: setup.identity(),
     }
-    if module.run_id is not None:
-        notes[RUN_NOTE] = module.run_id
     try:
         recorder = new_recorder(folder, probes, labels, config.inspection, notes)
     except RecordError as error:

@@ -22,15 +22,14 @@ from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError
-from headscope.manifest import RUN_ID, run_id
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Checkpoint, find_checkpoint, load_weights
 from headscope.prediction import split_logits
 from headscope.run import load_run
-from headscope.run_folder import build_model, load_encoder, objective_of, read_metric
+from headscope.run_folder import Chosen, Setup
 from headscope.training.distributed import all_gather
-from headscope.training.resume import Progress, check_data, check_weights, progress_of
+from headscope.training.resume import Resumed, check_data
 from headscope.training.scores import AtBestThresholds
 
 SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
@@ -73,7 +72,6 @@ class ClassifierModule(LightningModule):
         self.validation_metrics = validation_metrics(objective, num_classes)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
         self.random_state: Tensor | None = None
-        self.run_id: str | None = None
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
@@ -104,20 +102,15 @@ class ClassifierModule(LightningModule):
         self.validation_metrics.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the run's id, and each process's random state, from which a resumed run draws on."""
+        """Save each process's random state, from which a resumed run draws on."""
         checkpoint["random_state"] = torch.stack(all_gather(torch.get_rng_state()))  # [N, bytes]
-        if self.run_id is not None:
-            checkpoint[RUN_ID] = self.run_id
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore AdamW's moments with this run's learning rates, decays and betas.
 
-        torch would silently restore those of the checkpoint too. One of weights alone has none.
+        torch would silently restore those of the checkpoint too.
         """
-        self.random_state = checkpoint.get("random_state")
-        self.run_id = checkpoint.get(RUN_ID)  # data.json may be gone
-        if "optimizer_states" not in checkpoint:
-            return
+        self.random_state = checkpoint["random_state"]
         (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
         share = self.learning_rate_share(schedule["last_epoch"])
         settings = self._adamw().state_dict()["param_groups"]
@@ -203,15 +196,15 @@ def chosen_precision(settings: TrainerConfig) -> str:
 
 
 def build_module(
-    config: TrainConfig,
-    folder: Path,
+    setup: Setup,
     data: TextDataModule,
     checkpoint: Checkpoint | None,
-    resumed: Path | None,
+    resumed: Resumed | None,
 ) -> ClassifierModule:
     """Return the module to train, with the weights of a pretrained checkpoint if there is one."""
-    labels = data.corpus.labels
-    objective = objective_of(config)
+    config = setup.config
+    labels = setup.labels
+    objective = Chosen().objective(config)
     classes = torch.from_numpy(data.labels("train"))
     weights = None
     if config.optimizer.class_weights == "balanced":
@@ -219,26 +212,22 @@ def build_module(
         weights = objective.balanced_weights(counts.float(), len(classes))
         if not isinstance(objective, MultiLabel):  # whose loss is not divided by its weights
             data.text_weights = weights[classes].double().numpy()
-    architecture = load_encoder(folder, config)
-    model = build_model(config, data.tokenizer, labels, architecture, data.evidence)
+    model = setup.build()
     if model.evidence is not None:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
         model.evidence.set_ratios(torch.from_numpy(ratios))
     if checkpoint is not None:
         load_weights(model, checkpoint)
     freeze(model, config.model.frozen_layers)
-    progress = Progress(0, 0, is_epoch_end=True) if resumed is None else progress_of(resumed)
-    done = (progress.epochs, progress.steps) if progress.is_epoch_end else (0, 0)
+    done = (0, 0)
+    if resumed is not None and resumed.is_epoch_end:
+        done = (resumed.epochs, resumed.steps)
     steps = total_steps(config.trainer, len(data.sampler("train")), *done)
     # Fused AdamW would, in float16, unscale the gradients after they are clipped.
     is_fused = chosen_precision(config.trainer) != "16-mixed"
-    module = ClassifierModule(
+    return ClassifierModule(
         model, config.optimizer, len(labels), steps, weights, is_fused, objective
     )
-    module.run_id = run_id(folder)
-    if resumed is not None:
-        check_weights(resumed, module.state_dict())
-    return module
 
 
 def total_steps(
@@ -253,10 +242,10 @@ def total_steps(
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
-def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoint | None:
+def starting_point(config: TrainConfig, resumed: Resumed | None = None) -> Checkpoint | None:
     """Return the pretrained checkpoint that a run starts from; None without one, or if it resumes.
 
-    Its sizes are put into the settings, so that config.yaml has what is trained. ConfigError for a
+    Its sizes are put into the settings, so that they say what is trained. ConfigError for a
     checkpoint that cannot be used, or a key that contradicts it.
     """
     if config.model.path is None or resumed is not None:
@@ -282,7 +271,7 @@ def starting_point(config: TrainConfig, resumed: Path | None = None) -> Checkpoi
     return checkpoint
 
 
-class Chosen(NamedTuple):
+class ChosenBefore(NamedTuple):
     """What a run chose by its validation texts: steps, logits and labels, unknown tokens."""
 
     steps: int
@@ -290,15 +279,15 @@ class Chosen(NamedTuple):
     most_unknown: float
 
 
-def chosen_by(folder: Path, num_texts: int) -> Chosen:
+def chosen_by(folder: Path, num_texts: int) -> ChosenBefore:
     """Return what a finished run chose; steps are scaled to a number of training texts."""
     run = load_run(folder)
     settings = run.config.data, run.config.tokenizer, run.config.seed
     data = TextDataModule(*settings, run.tokenizer, run.evidence or False)
-    check_data(folder, data.corpus.labels, data.corpus.digests())
-    steps = round(read_metric(folder, "kept step") * num_texts / len(data.corpus.splits["train"]))
+    check_data(folder, run.setup, data.corpus.labels, data.corpus.digests())
+    steps = round(run.chosen.step * num_texts / len(data.corpus.splits["train"]))
     validation = split_logits(run.model, data.loader("validation"), run.device)
-    return Chosen(steps, validation, run.most_unknown)
+    return ChosenBefore(steps, validation, run.chosen.most_unknown)
 
 
 def validation_logits(

@@ -18,10 +18,9 @@ from headscope.abstaining import CURVE, FAMILIAR, Point
 from headscope.config import TrainConfig
 from headscope.data.columns import texts_among
 from headscope.files import replacing
-from headscope.manifest import METRICS, write_manifest
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.record.schema import label_text
-from headscope.run_folder import ERRORS, save_json
+from headscope.run_folder import ERRORS, METRICS, Chosen, save_json
 from headscope.tab.pictures import (
     confusion_picture,
     reliability,
@@ -93,8 +92,19 @@ class Report:
         other.differences = differences(ours, other.predicted, truth)
         self.compared[name] = other
 
+    def chosen(self) -> Chosen:
+        """Return what the validation texts have chosen."""
+        return Chosen(
+            self.facts_of_training["kept step"],
+            self.temperature,
+            thresholds_of(self.objective),
+            self.most_unknown,
+            self.curve,
+            is_finished=True,
+        )
+
     def save(self) -> None:
-        """Write manifest.json, and metrics.json last, which tells that the run has finished."""
+        """Write metrics.json, which tells that the run has finished."""
         validation = asdict(self.validation).items()
         compared = {name: other.content(self.labels) for name, other in self.compared.items()}
         versions = {name: version(name) for name in PACKAGES}
@@ -105,6 +115,7 @@ class Report:
             "control": None,
             **compared,
             "calibration": self.calibration.content() if self.calibration else None,
+            "thresholds": thresholds_of(self.objective),
             CURVE: self.curve,
             FAMILIAR: self.most_unknown,
             "labels": self.labels,
@@ -114,14 +125,6 @@ class Report:
             "peak_memory_gib": peak_memory(),
             "versions": {**versions, "python": platform.python_version()},
         }
-        write_manifest(
-            self.folder,
-            self.config,
-            self.labels,
-            self.objective,
-            self.temperature,
-            {key: content[key] for key in (CURVE, FAMILIAR)},
-        )
         save_json(self.folder / METRICS, content)
 
 

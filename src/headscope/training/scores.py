@@ -5,7 +5,6 @@ Shape letters: N texts, C classes, a star for any number of axes.
 
 import math
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +27,6 @@ from torchmetrics.functional.classification import (
 from torchmetrics.utilities import dim_zero_cat
 
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.run_folder import CALIBRATION, save_json
 
 Tables = dict[str, tuple[list[str], list[list[int]]]]
 SCORES = {  # as people read them
@@ -214,7 +212,7 @@ class Calibration:
         return Calibration(self.temperature, {**self.splits, name: pair})
 
     def content(self) -> dict[str, Any]:
-        """Return what calibration.json holds: T, and of each split what it changes."""
+        """Return T, and of each split what it changes, for metrics.json."""
         content: dict[str, Any] = {"temperature": self.temperature}
         for split, (before, after) in self.splits.items():
             content[split] = {
@@ -228,12 +226,10 @@ class Calibration:
         return {f"at temperature {self.temperature:.3f}": self.splits[split][1]}
 
 
-def calibrate(folder: Path, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Calibration:
-    """Choose the temperature on the validation split, and save it as calibration.json."""
+def calibrate(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Calibration:
+    """Choose the temperature on the validation split."""
     calibration = Calibration(chosen_temperature(logits, labels), {})
-    calibration = calibration.with_split("validation", logits, labels)
-    save_json(folder / CALIBRATION, calibration.content())
-    return calibration
+    return calibration.with_split("validation", logits, labels)
 
 
 def chosen_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:

@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,27 +23,19 @@ from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
 from headscope.abstaining import accuracy_curve, most_unknown
-from headscope.config import TrainConfig
+from headscope.config import TrainConfig, is_run
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.tokenizer import pretrained_tokenizer
-from headscope.errors import ConfigError, RunError
+from headscope.errors import ConfigError, RunError, warn
 from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.manifest import DATA
-from headscope.model.objective import MultiLabel
+from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint
 from headscope.prediction import split_logits
 from headscope.run_folder import (
-    CONFIG,
-    DERIVED_FILES,
-    WEIGHTS,
-    load_config,
-    load_vocabulary,
-    save_architecture,
-    save_config,
-    save_json,
-    save_thresholds,
-    save_vocabulary,
-    save_weights,
+    Chosen,
+    Setup,
+    save_copies,
+    save_model,
 )
 from headscope.signals import Stopped, signals_taken
 from headscope.terminal import Bar, show_line, terminal
@@ -52,8 +43,8 @@ from headscope.training.baseline import Compared, average_in_place_of_attention,
 from headscope.training.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
+    Best,
     Patience,
-    ResumeCheckpoint,
     RunCheckpoint,
     RunProgress,
     StopAtLastStep,
@@ -86,13 +77,11 @@ from headscope.training.module import (
 from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
     LAST,
+    Resumed,
     RunLock,
     check_data,
-    check_files,
-    check_kept,
-    check_progress,
-    resume_point,
-    with_run_id,
+    check_resumed,
+    load_last,
 )
 from headscope.training.scores import best_thresholds, calibrate, scores
 
@@ -109,7 +98,7 @@ def train(
         ConfigError, DataError, RunError, TrainingError: for what you can fix.
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
-    # config.yaml has what the network is, whatever null will mean.
+    # The settings that are saved have what the network is, whatever null will mean.
     config.model.attention_readout = config.model.has_attention_readout
     with joined(config.trainer.accelerator):
         if config.control is not None and is_shared():
@@ -133,7 +122,7 @@ def _train_here(
     except Stopped as stopped:
         if not is_rank_zero():
             raise SystemExit(stopped.code) from None
-        if (folder / CONFIG).exists():
+        if is_run(folder):
             stopped.said += f"; resume it: headscope train resume={folder}"
         if stopped.number == signal.SIGINT:
             raise KeyboardInterrupt(str(stopped)) from None
@@ -154,22 +143,21 @@ def _train(
     checkpoint = starting_point(config, resumed)
     phase = partial(Bar, console, is_hidden=not config.trainer.progress)
     with rank_zero_first():
-        data = _load_data(config, folder, checkpoint, resumed, phase)
-        if resumed is None and is_rank_zero():
-            _write_inputs(config, folder, data, checkpoint, lock)
+        data = _load_data(config, checkpoint, resumed, phase)
+        setup = _setup(config, folder, data, checkpoint, resumed)
+        if is_rank_zero():
+            _write_copies(folder, setup, lock)
     facts = data.facts()
     show_facts(console, folder, facts)
     with phase("preparing the network"):
-        module = build_module(config, folder, data, checkpoint, resumed)
+        module = build_module(setup, data, checkpoint, resumed)
         logger = None
         if config.inspection.enabled and is_rank_zero():
-            logger = head_logger(config, folder, data, module)
+            logger = head_logger(setup, folder, data, module)
     steps = module.total_steps
     if data.chosen:
         steps = min(steps, data.chosen.steps)
-    trainer = build_trainer(config, folder, steps, console, logger, callbacks)
-    if config.resume is not None and is_rank_zero():  # now that it fits the run's weights
-        save_config(folder, replace(config, resume=None))
+    trainer = build_trainer(setup, folder, steps, console, logger, callbacks)
     origin = checkpoint or (starting_point(config) if config.control is not None else None)
     all_reduce_max(0)  # rank 0 waits for the others to prepare
     seconds = {"preparing": time.perf_counter() - start}
@@ -193,6 +181,7 @@ def _train(
         "device": str(trainer.strategy.root_device),
         "processes": trainer.world_size,
     }
+    save_model(folder, setup, module.model, report.chosen())
     if logger is not None:
         seconds["inspection (within training)"] = logger.seconds
         with _timed(seconds, "causes (after training)"), phase("ablating heads") as bar:
@@ -207,7 +196,7 @@ def _train(
             report.compare("baseline", baseline)
     if config.control is not None:
         with _timed(seconds, "control"):
-            report.compare("control", _control(config, folder, data, origin, console))
+            report.compare("control", _control(setup, data, origin, console))
     seconds["everything"] = time.perf_counter() - start
     report.save()  # last: metrics.json tells that the run has finished
     writer = trainer.logger.experiment  # type: ignore[union-attr]
@@ -235,7 +224,7 @@ def create_run_folder(config: TrainConfig) -> Path:
     if config.name is None:
         config.name = f"{Path(config.data.path).stem}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     folder = Path(config.outputs_dir) / config.name
-    if (folder / CONFIG).exists():
+    if is_run(folder):
         raise RunError(
             f"name={config.name}: {folder} has a run already; choose another name, or resume it: "
             f"resume={folder}"
@@ -245,19 +234,17 @@ def create_run_folder(config: TrainConfig) -> Path:
     return folder
 
 
-def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Path | None:
+def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Resumed | None:
     """Return the checkpoint to resume from, if its settings fit; set what the process needs."""
     resumed = None
     if config.resume is not None:
         if is_rank_zero():
             lock.take()
-            resumed = resume_point(folder)
-        resumed = broadcast(resumed)
-        before = load_config(folder)
-        check_kept(config, before)
-        check_files(folder, (DATA, WEIGHTS, *DERIVED_FILES))
-        if resumed is not None:
-            check_progress(config, before, resumed)
+        resumed = load_last(folder)
+        if resumed is None:
+            warn(f"resume={folder}: has no checkpoint yet, so it starts anew")
+        else:
+            check_resumed(config, resumed)
     pl.seed_everything(config.seed, verbose=False)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # devices that there are not, and tips
@@ -267,21 +254,20 @@ def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Path | None:
 
 def _load_data(
     config: TrainConfig,
-    folder: Path,
     checkpoint: Checkpoint | None,
-    resumed: Path | None,
+    resumed: Resumed | None,
     phase: Phase,
 ) -> TextDataModule:
     """Load the texts. A resumed run keeps the tokenizer and the n-grams of its weights."""
-    architecture = None
     tokenizer = None
     evidence: Any = config.model.evidence
     if resumed is not None:
-        tokenizer, architecture, evidence = load_vocabulary(folder, config)
+        tokenizer = resumed.setup.tokenizer
+        evidence = resumed.setup.evidence
     elif checkpoint is not None:
-        architecture = checkpoint.architecture
+        vocab_size = checkpoint.architecture.vocab_size
         tokenizer = pretrained_tokenizer(
-            checkpoint.folder, config.data.max_length, architecture.vocab_size, config.model.path
+            checkpoint.folder, config.data.max_length, vocab_size, config.model.path
         )
     data = TextDataModule(
         config.data, config.tokenizer, config.seed, tokenizer, evidence or False, phase
@@ -289,31 +275,43 @@ def _load_data(
     if config.final is not None:
         data.chosen = chosen_by(Path(config.final), len(data.corpus.splits["train"]))
     data.accumulate = config.trainer.accumulate
-    if resumed is not None:
-        check_data(folder, data.corpus.labels, data.corpus.digests())
     return data
 
 
-def _write_inputs(
+def _setup(
     config: TrainConfig,
     folder: Path,
     data: TextDataModule,
     checkpoint: Checkpoint | None,
-    lock: RunLock,
-) -> None:
-    """Write what the weights depend on; not before the texts are read, which may be wrong."""
-    if config.resume is None:
+    resumed: Resumed | None,
+) -> Setup:
+    """Return what the weights depend on; RunError if the data are not those of a resumed run."""
+    architecture = None if checkpoint is None else checkpoint.architecture
+    labels = data.corpus.labels
+    digests = data.corpus.digests()
+    if resumed is not None:
+        check_data(folder, resumed.setup, labels, digests)
+        architecture = resumed.setup.architecture
+    return Setup(
+        config,
+        labels,
+        data.tokenizer,
+        digests,
+        architecture,
+        data.evidence,
+    )
+
+
+def _write_copies(folder: Path, setup: Setup, lock: RunLock) -> None:
+    """Write what people may read; not before the texts are read, which may be wrong."""
+    if setup.config.resume is None:
         lock.take()
-        create_run_folder(config)  # another run may have taken the name in the meantime
-        save_config(folder, config)
-    save_json(folder / DATA, with_run_id(data.corpus.digests()))
-    save_vocabulary(folder, data.tokenizer, data.corpus.labels, data.evidence)
-    if checkpoint is not None:
-        save_architecture(folder, checkpoint.architecture)
+        create_run_folder(setup.config)  # another run may have taken the name in the meantime
+    save_copies(folder, setup)
 
 
 def build_trainer(
-    config: TrainConfig,
+    setup: Setup,
     folder: Path,
     total_steps: int,
     console: Console | None = None,
@@ -321,6 +319,7 @@ def build_trainer(
     others: Sequence[Callback] = (),
 ) -> pl.Trainer:
     """Return a Trainer with the device, precision and callbacks of the settings, and others."""
+    config = setup.config
     settings = config.trainer
     callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
     if logger is not None:  # before the averages: it reads them at a validation
@@ -337,8 +336,7 @@ def build_trainer(
     callbacks += [
         StopAtLastStep(total_steps),
         RunProgress(total_steps, console or Console(), settings.progress),
-        RunCheckpoint(folder),
-        ResumeCheckpoint(folder / LAST),
+        RunCheckpoint(folder / LAST, setup),
     ]
     strategy: Any = "auto"
     # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.
@@ -380,48 +378,45 @@ def _fit(
     module: ClassifierModule,
     data: TextDataModule,
     folder: Path,
-    resumed: Path | None,
+    resumed: Resumed | None,
 ) -> dict[str, object]:
-    """Train, and load the best checkpoint; return its step, epoch and score.
+    """Train, and load the best weights; return their step, epoch and score.
 
     Raises:
         Stopped: by a signal; unless it was a second Ctrl-C, the run can be resumed and used.
     """
-    (last,) = (each for each in trainer.checkpoint_callbacks if isinstance(each, ResumeCheckpoint))
+    (last,) = (each for each in trainer.checkpoint_callbacks if isinstance(each, RunCheckpoint))
+    path = None if resumed is None else resumed.path
     with signals_taken(last.on_signal), without_needless_warnings():
         try:
-            trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
+            trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)
         except Stopped as stopped:
             stopped.said = f" at step {trainer.global_step}"
-            if last.has_stopped and is_rank_zero():
-                _load_best(trainer, module, data, folder)
+            if last.has_stopped and is_rank_zero() and last.best is not None:
+                _load_best(trainer, module, data, last.best)
+                chosen = Chosen(last.best["step"], thresholds=thresholds_of(module.objective))
+                save_model(folder, last.run_setup, module.model, chosen)
             raise
     if last.is_asked_to_stop():  # while no step was left to take
         raise Stopped(int(last.received or 0))
-    return _load_best(trainer, module, data, folder) if is_rank_zero() else {}
+    if last.best is None or not is_rank_zero():
+        return {}
+    _load_best(trainer, module, data, last.best)
+    return {
+        "kept step": last.best["step"],
+        "kept epoch": last.best["epoch"],
+        "best validation loss": last.best["loss"],
+    }
 
 
 def _load_best(
-    trainer: pl.Trainer, module: ClassifierModule, data: TextDataModule, folder: Path
-) -> dict[str, object]:
-    """Load and save the weights of the best checkpoint; the last one before any validation."""
-    (best,) = (each for each in trainer.checkpoint_callbacks if isinstance(each, RunCheckpoint))
-    path = best.best_model_path or folder / LAST
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    module.load_state_dict(checkpoint["state_dict"], strict=False)
-    save_weights(folder, module.model)
+    trainer: pl.Trainer, module: ClassifierModule, data: TextDataModule, best: Best
+) -> None:
+    """Load the best weights, and choose the thresholds of classes for them."""
+    module.load_state_dict(best["weights"], strict=False)
     if isinstance(module.objective, MultiLabel):
-        device = trainer.strategy.root_device
-        validation = validation_logits(module, data, device)
-        thresholds = best_thresholds(*validation)
-        module.objective = MultiLabel(thresholds)
-        save_thresholds(folder, data.corpus.labels, thresholds)
-    score = best.best_model_score
-    return {
-        "kept step": checkpoint["global_step"],
-        "kept epoch": checkpoint["epoch"] + 1,
-        "best validation loss": None if score is None else float(score),
-    }
+        validation = validation_logits(module, data, trainer.strategy.root_device)
+        module.objective = MultiLabel(best_thresholds(*validation))
 
 
 def _evaluate(
@@ -451,7 +446,7 @@ def _evaluate(
         )
     if not isinstance(objective, MultiLabel):  # which has thresholds instead of a temperature
         with _timed(seconds, "calibration"):
-            calibration = calibrate(folder, *validation)
+            calibration = calibrate(*validation)
             report.calibration = calibration.with_split("test", logits, targets)
         shares = (validation[0].double() / report.temperature).softmax(dim=-1)
         confidence, prediction = shares.max(dim=-1)
@@ -463,8 +458,7 @@ def _evaluate(
 
 
 def _control(
-    config: TrainConfig,
-    folder: Path,
+    setup: Setup,
     data: TextDataModule,
     checkpoint: Checkpoint | None,
     console: Console,
@@ -472,11 +466,11 @@ def _control(
     """Train the network once more, with averages in place of attention, and score it on test."""
     name = "averages in place of attention"
     show_line(console, f"control=uniform: the same network, with {name}")
-    pl.seed_everything(config.seed, verbose=False)
-    module = build_module(config, folder, data, checkpoint, None)
+    pl.seed_everything(setup.config.seed, verbose=False)
+    module = build_module(setup, data, checkpoint, None)
     average_in_place_of_attention(module.model)
     with tempfile.TemporaryDirectory(prefix="headscope-") as gone:
-        trainer = build_trainer(config, Path(gone), module.total_steps, console)
+        trainer = build_trainer(setup, Path(gone), module.total_steps, console)
         _fit(trainer, module, data, Path(gone), None)
         trainer.logger.experiment.close()  # type: ignore[union-attr]
     logits, targets = split_logits(module.model, data.loader("test"), trainer.strategy.root_device)

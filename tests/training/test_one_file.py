@@ -1,0 +1,149 @@
+"""model.safetensors alone is the model: nothing beside it decides an answer, and a damaged one is named."""
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save
+
+from headscope.cli.evaluate import evaluate
+from headscope.command_settings import EvaluateConfig
+from headscope.config import TrainConfig
+from headscope.errors import RunError, UserWarningMessage
+from headscope.live.page import recorded_step
+from headscope.run import Prediction, load_run
+from headscope.training.resume import LAST, load_last, resumed_config
+from headscope.training.train import train
+from training_runs import Trained, changed, edit_model
+
+TEXTS = ["the film was lovely", "dark", "quite a day"]
+
+
+def answers(folder: Path) -> list[Prediction]:
+    return load_run(folder).predict(TEXTS)
+
+
+def test_a_run_is_used_and_resumed_without_the_files_beside(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path).rename(tmp_path / "moved")
+    expected = answers(plain.folder)
+    for path in folder.iterdir():
+        if path.name not in ("model.safetensors", LAST.parts[0]):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert answers(folder) == expected
+    assert evaluate(EvaluateConfig(str(folder), accelerator="cpu")) == plain.report.test
+    resumed = train(replace(resumed_config(folder), resume=str(folder)))
+    assert resumed.facts_of_training == plain.report.facts_of_training
+    assert answers(folder) == expected
+
+
+@pytest.fixture
+def other(small_config: Callable[..., TrainConfig]) -> Path:
+    """Return a run of the same shapes and another seed."""
+    config = small_config(max_epochs=1)
+    config.seed = 1
+    return train(config).folder
+
+
+def test_a_part_of_another_run_changes_nothing_or_is_an_error(
+    plain: Trained, other: Path, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path / "mine")
+    expected = answers(folder)
+    for path in other.iterdir():
+        if path.name == "model.safetensors":  # which is the other run
+            continue
+        shutil.rmtree(folder / path.name) if path.is_dir() else None
+        shutil.copytree(path, folder / path.name) if path.is_dir() else shutil.copy(path, folder)
+        run = load_run(folder)
+        assert run.predict(TEXTS) == expected
+        if path.name == "heads":
+            with pytest.warns(UserWarningMessage, match=r"heads/index\.json: is the record of an"):
+                assert recorded_step(run, lambda names: names) == {}
+    with pytest.raises(RunError, match=r"resume=.*: checkpoints/last\.ckpt is another run's; put"):
+        resumed_config(folder)
+    with pytest.raises(RunError, match=r"last\.ckpt is another run's"):
+        train(replace(plain.report.config, resume=str(folder)))
+    assert answers(folder) == expected
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "lacks its last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "a pickle": lambda path: path.write_bytes(pickle.dumps(Path("unpickled").touch)),
+    "without settings": lambda path: path.write_bytes(save(load_file(path))),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "gone": Path.unlink,
+    "not finite": lambda path: edit_model(
+        path.parent, dict, **{"head.weight": torch.full((2, 12), torch.nan)}
+    ),
+    "another shape": lambda path: edit_model(
+        path.parent, dict, **{"head.weight": torch.zeros(3, 12)}
+    ),
+    "unsorted n-grams": lambda path: edit_model(path.parent, dict, ngrams=torch.tensor([2, 1])),
+    "a key less": lambda path: edit_model(
+        path.parent, lambda metadata: metadata | {"settings": json.dumps({"sede": 1})}
+    ),
+    "no temperature": lambda path: edit_model(
+        path.parent, lambda metadata: metadata | {"chosen": '{"temperature": 0}'}
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_is_named_in_one_line(plain: Trained, tmp_path: Path, damage: str) -> None:
+    folder = plain.copy(tmp_path)
+    DAMAGES[damage](folder / "model.safetensors")
+    with pytest.raises(RunError, match=rf"^run={folder}: .*model\.safetensors") as caught:
+        load_run(folder)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+class Evil:
+    """What touches a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("unpickled",)
+
+
+@pytest.mark.parametrize("kind", ["code", "text", "cut", "a pipe", "gone"])
+def test_a_damaged_checkpoint_is_named_in_one_line_and_runs_no_code(
+    plain: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = plain.copy(tmp_path)
+    last = folder / LAST
+    if kind == "code":
+        torch.save(torch.load(last, weights_only=True) | {"more": Evil()}, last)
+    elif kind in ("text", "cut"):
+        last.write_bytes(b"text" if kind == "text" else last.read_bytes()[:5000])
+    else:
+        last.unlink()
+        if kind == "a pipe":
+            os.mkfifo(last)
+    with pytest.raises(RunError, match=rf"^run={folder}: .*last\.ckpt") as caught:
+        load_last(folder)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not Path("unpickled").exists()
+
+
+def test_settings_are_as_they_were_and_name_no_interpolation(
+    plain: Trained, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path)
+    probes = ["costs ${x}", "\\${seed} \\", "a: b", "\\\\${x}"]
+
+    def with_probes(metadata: dict[str, str]) -> dict[str, str]:
+        settings = json.loads(metadata["settings"])
+        settings["inspection"]["probes"] = probes
+        return metadata | {"settings": json.dumps(settings)}
+
+    before = load_run(folder).config
+    edit_model(folder, with_probes)
+    assert load_run(folder).config == changed(before, "inspection.probes", probes)
