@@ -5,15 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from headscope.tab.pictures import (
-    ACCURACY,
-    BARS,
     CONFUSION_CELL,
     GAP,
     MARGIN,
-    NAMES,
     colors,
     confusion_picture,
-    effects_picture,
     font_of,
 )
 
@@ -38,17 +34,6 @@ def test_the_confusion_matrix_is_coloured_by_the_share_of_the_row() -> None:
     assert picture[corner, right].tolist() == colors()[round(0.25 * 255)].tolist()
     assert picture[corner + CONFUSION_CELL, room + 3].tolist() == colors()[0].tolist()
     assert picture.shape[0] == room + 2 * CONFUSION_CELL + GAP + MARGIN
-
-
-def test_the_bar_of_a_head_has_its_length_and_side() -> None:
-    picture = effects_picture({"head 0": (-0.1, 0.0), "head 1": (0.3, 0.05)})
-    is_bar = (picture == ACCURACY).all(axis=-1)
-    first = is_bar[MARGIN + MARGIN // 2 - 4, NAMES : NAMES + BARS + 1].nonzero()[0]  # the largest
-    second = is_bar[2 * MARGIN + MARGIN // 2 - 4, NAMES : NAMES + BARS + 1].nonzero()[0]
-    # From -0.1 to 0.4: a fifth of the room is left of 0.
-    assert (first.min(), first.max()) == (BARS // 5 + 1, BARS * 4 // 5)
-    assert (second.min(), second.max()) == (0, BARS // 5 - 1)
-    assert effects_picture({"head 0": (0.0, 0.0)}).size
 
 
 def test_a_long_name_is_cut_and_a_broken_font_is_passed_over(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pictures by array work: the confusion matrix, accuracy by confidence, what heads do to the loss.
+"""Pictures by array work: the confusion matrix, and accuracy by confidence.
 
 Every picture is [height, width, 3] bytes. Shape letters: C classes, M bins, N texts.
 """
@@ -33,10 +33,6 @@ ACCURACY = (66, 106, 160)
 DIFFERENCE = (240, 160, 150)
 TEXTS = (150, 160, 170)
 AXES = (120, 120, 120)
-MOST_HEADS = 32
-NAMES = 130  # room for the names of heads, their bars and the numbers
-BARS = 400
-NUMBERS = 70
 
 # Fonts with Japanese and Chinese, then Latin alone; the one that Pillow brings is the last resort.
 FONTS = (
@@ -189,31 +185,6 @@ def _draw_bin(
     draw.rectangle((left, top, right, BASE - 1), fill=TEXTS)
     shown = str(count) if count < 10_000 else f"{count // 1000}k"
     _number(draw, (left + CELL // 2 - 1, top - 7), shown)
-
-
-def effects_picture(effects: Mapping[str, tuple[float, float]]) -> np.ndarray:
-    """Draw head -> (increase of the loss without it, standard error), the largest first."""
-    heads = sorted(effects.items(), key=lambda item: -abs(item[1][0]))[:MOST_HEADS]
-    ends = [value + side * error for _, (value, error) in heads for side in (-2, 2)]
-    least = min(0.0, *ends)
-    span = max(0.0, *ends) - least or 1.0
-    size = (NAMES + BARS + NUMBERS, MARGIN * (len(heads) + 1) + GAP)
-    picture = Image.new("RGB", size, BACKGROUND)
-    draw = ImageDraw.Draw(picture)
-    _write(draw, (GAP, 3), "increase of the loss without one head, in nats; line: ± 2 errors")
-
-    def at(value: float) -> int:
-        return NAMES + round((value - least) / span * BARS)
-
-    for place, (name, (value, error)) in enumerate(heads, 1):
-        y = MARGIN * place + MARGIN // 2
-        label = _label(name, font_of(None))
-        picture.paste(label, (GAP, y - label.height // 2))
-        draw.rectangle((at(min(value, 0.0)), y - 6, at(max(value, 0.0)), y + 6), fill=ACCURACY)
-        draw.line((at(value - 2 * error), y, at(value + 2 * error), y), fill=INK)
-        draw.line((at(0.0), y - MARGIN // 2, at(0.0), y + MARGIN // 2), fill=AXES)
-        _number(draw, (NAMES + BARS + NUMBERS // 2, y), f"{value:+.4f}")
-    return np.asarray(picture)
 
 
 def _number(draw: ImageDraw.ImageDraw, place: tuple[int, int], number: str) -> None:
