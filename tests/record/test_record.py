@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -289,20 +288,6 @@ def test_a_pair_has_segments_and_the_shares_of_the_whole_map(
         np.testing.assert_allclose(shares, quadrants(weights, PAIR.segments), rtol=1e-6)
     assert not [name for name in step if name.startswith("text_1/") and "quadrants" in name]
     assert ("text_0/layer_0/top_keys" in step) == ("max_tokens" in options)
-
-
-def test_a_record_from_before_pairs_is_read_and_resumed(tmp_path: Path) -> None:
-    before = replace(PAIR, segments=None)
-    recorder = HeadRecorder(tmp_path, [before])
-    for step in (0, 10):
-        recorder.record(step, maps(step, [PAIR]))
-    assert read_index(tmp_path / FOLDER).texts == [before]
-    HeadRecorder(tmp_path, [PAIR]).record(20, maps(20, [PAIR]))
-    index = read_index(tmp_path / FOLDER)
-    assert [kept.step for kept in index.steps] == [0, 10, 20]
-    assert index.texts == [PAIR]
-    steps = [read_step(tmp_path / FOLDER / kept.file) for kept in index.steps]
-    assert ["text_0/layer_0/quadrants" in step for step in steps] == [False, False, True]
 
 
 def test_segments_that_do_not_fit_are_rejected() -> None:
