@@ -18,9 +18,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 18769,
-    "lines of JavaScript and CSS": 5899,
-    "nodes": 132337,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of Python": 18740,
+    "lines of JavaScript and CSS": 5898,
+    "nodes": 131877,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.0,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,

@@ -256,9 +256,8 @@ export class TextView {
     });
     const toward = against < 0 ? ["its absence"] : [className(store, against)];
     const total = element("strong", {}, formatSigned(contributions.total, 2));
-    const all = unseen === 0 ? ". Nothing is left out." : ".";
     const kind = contributions.error === null
-      ? all
+      ? ". Nothing is left out."
       : `, by integrated gradients, exact to ${formatNumber(contributions.error)}.`;
     const kindOf = contributions.isDifference ? "change of the log-odds" : "log-odds";
     const what = ` nats: ${kindOf} of `;
