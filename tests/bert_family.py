@@ -1,4 +1,4 @@
-"""Tiny checkpoints of each family with random weights, made and saved by `transformers`."""
+"""Tiny models of transformers with random weights, and tokenizers of four kinds, as checkpoints on disk."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,15 +6,16 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-VOCABULARY, WIDTH, HEADS, LAYERS, HIDDEN, PLACES = 53, 33, 3, 3, 37, 31
+VOCABULARY, WIDTH, HEADS, LAYERS, HIDDEN, PLACES = 53, 36, 3, 3, 37, 31
 SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
     "num_attention_heads": HEADS,
     "num_hidden_layers": LAYERS,
     "intermediate_size": HIDDEN,
+    "max_position_embeddings": PLACES,
 }
 DISTILBERT_SIZES = {
     "vocab_size": VOCABULARY,
@@ -22,34 +23,31 @@ DISTILBERT_SIZES = {
     "n_heads": HEADS,
     "n_layers": LAYERS,
     "hidden_dim": HIDDEN,
+    "max_position_embeddings": PLACES,
 }
 # RoBERTa's places begin at 2: its table has as many rows more, for texts of the same length.
+ROBERTA_SIZES = {**SIZES, "max_position_embeddings": PLACES + 2, "type_vocab_size": 1}
+MODERN = {"pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert": ("Bert", {**SIZES, "max_position_embeddings": PLACES}),
-    "distilbert": ("DistilBert", {**DISTILBERT_SIZES, "max_position_embeddings": PLACES}),
-    "roberta": (
-        "Roberta",
-        {**SIZES, "max_position_embeddings": PLACES + 2, "type_vocab_size": 1, "pad_token_id": 1},
-    ),
-    "xlm-roberta": (
-        "XLMRoberta",
-        {
-            **SIZES,
-            "max_position_embeddings": PLACES + 2,
-            "type_vocab_size": 1,
-            "layer_norm_eps": 1e-5,
-        },
-    ),
+    "bert": ("Bert", SIZES),
+    "japanese": ("Bert", SIZES),
+    "electra": ("Electra", {**SIZES, "embedding_size": WIDTH}),
+    "distilbert": ("DistilBert", DISTILBERT_SIZES),
+    "deberta": ("DebertaV2", {**SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
+    "roberta": ("Roberta", ROBERTA_SIZES),
+    "xlm-roberta": ("XLMRoberta", {**ROBERTA_SIZES, "layer_norm_eps": 1e-5}),
+    "modernbert": ("ModernBert", {**SIZES, **MODERN, "eos_token_id": 2, "local_attention": 8}),
 }
+NAMES = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
+BERT_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
+ROBERTA_TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "<mask>")
 
 
 def peer(family: str, head: str = "Model", **options: Any) -> Any:
     """Return a model with random weights, biases and norms, in eval mode."""
     name, sizes = FAMILIES[family]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(
-        **(sizes | options), attn_implementation="eager"
-    )
+    config = getattr(transformers, f"{name}Config")(**(sizes | options))
     model = getattr(transformers, f"{name}{head}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -57,30 +55,41 @@ def peer(family: str, head: str = "Model", **options: Any) -> Any:
     return model
 
 
-def save(model: Any, folder: Path) -> Path:
-    """Save a model as `transformers` does, and return the folder."""
-    model.save_pretrained(folder)
-    return folder
-
-
-def write_checkpoint(folder: Path, family: str, texts: Sequence[str], **options: Any) -> Path:
+def write_checkpoint(
+    folder: Path, family: str, texts: Sequence[str], head: str = "Model", **options: Any
+) -> Path:
     """Write a checkpoint with a tokenizer trained on these texts, and return its folder."""
-    tokenizer = train_tokenizer(family, texts)
-    save(peer(family, **({"vocab_size": tokenizer.get_vocab_size()} | options)), folder)
-    tokenizer.enable_padding()  # as the files of many checkpoints have it
-    tokenizer.enable_truncation(7)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer = fast_tokenizer(family, texts)
+    tokenizer.backend_tokenizer.enable_padding()  # as the files of many checkpoints have it
+    tokenizer.backend_tokenizer.enable_truncation(7)
+    tokenizer.save_pretrained(folder)
+    peer(family, head, **({"vocab_size": len(tokenizer)} | options)).save_pretrained(folder)
     return folder
+
+
+def fast_tokenizer(family: str, texts: Sequence[str]) -> Any:
+    """Return the tokenizer of `train_tokenizer` as one of transformers."""
+    tokens = ROBERTA_TOKENS if _has_roberta_tokens(family) else BERT_TOKENS
+    names = dict(zip(NAMES, tokens, strict=True))
+    made = train_tokenizer(family, texts)
+    inputs = ["input_ids", *["token_type_ids"] * (family == "bert"), "attention_mask"]
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, model_input_names=inputs, **names
+    )
+
+
+def _has_roberta_tokens(family: str) -> bool:
+    return "roberta" in family or family == "modernbert"
 
 
 def train_tokenizer(family: str, texts: Sequence[str]) -> Tokenizer:
-    """Return WordPiece for BERT and DistilBERT, BPE for RoBERTa, Unigram for XLM-RoBERTa."""
-    if "roberta" not in family:
-        return _wordpiece(texts)
+    """Return WordPiece for BERT, characters in Japanese, BPE for RoBERTa, Unigram for XLM-RoBERTa."""
+    if not _has_roberta_tokens(family):
+        return _wordpiece(texts, is_japanese=family == "japanese")
     # In the order in which those models have them.
     names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     start, end = ("<s>", 0), ("</s>", 2)
-    if family == "roberta":
+    if family != "xlm-roberta":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -102,11 +111,13 @@ def train_tokenizer(family: str, texts: Sequence[str]) -> Tokenizer:
     return tokenizer
 
 
-def _wordpiece(texts: Sequence[str]) -> Tokenizer:
+def _wordpiece(texts: Sequence[str], is_japanese: bool) -> Tokenizer:
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.normalizer = normalizers.NFKC() if is_japanese else normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if is_japanese:  # a token for each character
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     trainer = trainers.WordPieceTrainer(vocab_size=120, special_tokens=names, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))

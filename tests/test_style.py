@@ -18,13 +18,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 18740,
+    "lines of Python": 18377,
     "lines of JavaScript and CSS": 5898,
-    "nodes": 131877,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 129702,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.0,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
-    "lines over 100 characters": 8,
+    "lines over 100 characters": 7,
     "files over 500 lines": 0,
     "folders of more than 12 files": 1,
 }

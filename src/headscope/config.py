@@ -40,10 +40,13 @@ FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
 TokenizerKind = Literal["words", "bpe", "wordpiece", "unigram"]
 TOKENIZERS = get_args(TokenizerKind)
 ATTENTIONS = ("multi_head", "shared_projection")
-PoolingKind = Literal["first", "mean", "max", "pooler", "additive", "dot", "general", "concat"]
+PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
 POOLINGS = get_args(PoolingKind)
 Position = Literal["learned", "sinusoidal", "rotary"]
 POSITIONS = get_args(Position)
+# Keys of the model that have a meaning with model.path.
+WITH_PATH = ("path", "revision", "frozen_layers", "dropout", "attention_dropout", "evidence")
+NO_TRANSFORMERS = "needs transformers, which is not installed: pip install -e '.[pretrained]'"
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
 VALIDATION_SCORES = get_args(Metric)
@@ -186,7 +189,7 @@ class TokenizerConfig(Settings):
 
 @dataclass(config=STRICT)
 class ModelConfig(Settings):
-    """A Transformer encoder with a classification head: pre-norm, or a checkpoint's."""
+    """A Transformer encoder with a classification head, or a checkpoint of transformers."""
 
     d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
     num_heads: Count = Field(default=4, description="attention heads; must divide d_model")
@@ -210,9 +213,8 @@ class ModelConfig(Settings):
     positions: Position = Field(default="rotary", description="position encoding")
     pooling: PoolingKind = Field(
         default="first",
-        description="first: [CLS], which tokens reach through heads alone; pooler: BERT's layer "
-        "after it; with the others tokens bypass attention: mean, max, or from additive on a "
-        "learned query",
+        description="first: [CLS], which tokens reach through heads alone; with the others tokens "
+        "bypass attention: mean, max, or from additive on a learned query",
     )
     attention_readout: bool | None = Field(
         default=None,
@@ -230,15 +232,15 @@ class ModelConfig(Settings):
     evidence_dropout: Fraction = Field(default=0.3, description="share of n-grams dropped per step")
     path: str | None = Field(
         default=None,
-        description="checkpoint of BERT's family, a directory or a Hub id, which decides all "
-        "sizes; null: from scratch",
+        description="checkpoint of transformers, a directory or a Hub id, which decides the "
+        "network but for its dropout; null: from scratch",
     )
     revision: str | None = Field(
         default=None, description="branch, tag or commit of path on the Hub; null: the main branch"
     )
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = Field(
         default=None,
-        description="with path: freeze the embeddings and the first N blocks; null: train all",
+        description="with path: freeze the embeddings and the first N layers; null: train all",
     )
 
     @property
@@ -258,11 +260,8 @@ class ModelConfig(Settings):
         for key in ("frozen_layers", "revision"):
             if getattr(self, key) is not None:
                 yield key, "null without model.path"
-        if self.causal and self.pooling in ("first", "pooler"):
-            yield (
-                "causal",
-                f"false with model.pooling={self.pooling}: [CLS] comes first and sees no token",
-            )
+        if self.causal and self.pooling == "first":
+            yield "causal", "false with model.pooling=first: [CLS] comes first and sees no token"
         if self.attention_readout and self.pooling != "first":
             yield "attention_readout", f"null or false with model.pooling={self.pooling}"
         if self.d_model % self.num_heads:
@@ -277,14 +276,15 @@ class ModelConfig(Settings):
             yield "num_kv_heads", f"a divisor of model.num_heads={self.num_heads}"
 
     def _checkpoint_conflicts(self) -> Conflicts:
-        """Yield what does not go with a checkpoint, whose sizes are known only when it is read."""
+        """Yield what does not go with a checkpoint, which decides the network."""
         if not self.path:
             yield "path", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
-        defaults = {"attention": "multi_head", "num_kv_heads": None, "window": None}
-        switches = dict.fromkeys(("causal", "evidence", "attention_readout"), False)
-        for key, default in {**defaults, **switches}.items():
-            if getattr(self, key) not in (default, None):
-                yield key, f"{literal(default)} with model.path", "leave it out"
+        if self.evidence:
+            yield "evidence", "false with model.path", "add model=pretrained"
+        for key, field in self.__pydantic_fields__.items():  # type: ignore[attr-defined]
+            if key in WITH_PATH or getattr(self, key) in (field.default, False):
+                continue
+            yield key, f"{literal(field.default)} with model.path", "leave it out"
 
 
 @dataclass(config=STRICT)
@@ -300,9 +300,6 @@ class OptimizerConfig(Settings):
     warmup_share: float = Field(default=0.1, ge=0, le=1, description="share of steps for warm-up")
     weight_decay: float = Field(
         default=0.01, ge=0, description="weight decay; none for biases and norms"
-    )
-    layer_decay: float = Field(
-        default=1.0, gt=0, le=1, description="learning rate of a layer over the next one's"
     )
     evidence_rate: float = Field(
         default=5e-2, gt=0, description="learning rate of n-gram weights, which do not decay"
@@ -440,6 +437,8 @@ class TrainConfig(Settings):
         if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"
             yield message("model.path", "a directory that exists", path, remedy)
+        if path and find_spec("transformers") is None:
+            yield f"model.path: {NO_TRANSFORMERS}"
         for key, value in self.import_paths.items():
             package = re.split("[.:]", value)[0]
             if is_import_path(value) and find_spec(package) is None:

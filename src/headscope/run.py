@@ -23,14 +23,13 @@ from headscope.data.batching import EncodedTexts, TextBatches, encode_texts, mov
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import LivePageError, listed
-from headscope.heads.capture import capture, is_observed
+from headscope.heads.capture import capture, device_of, is_observed
 from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
-from headscope.model.classifier import TextClassifier
 from headscope.model.objective import Objective
 from headscope.prediction import probabilities
 from headscope.record.contributions import Explanation
 from headscope.record.schema import label_text
-from headscope.run_folder import Chosen, Setup, load_model
+from headscope.run_folder import Chosen, Classifier, Setup, load_model
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView
@@ -76,7 +75,7 @@ class Run:
 
     folder: Path
     setup: Setup
-    model: TextClassifier
+    model: Classifier
     chosen: Chosen
 
     @property
@@ -121,7 +120,7 @@ class Run:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self.model.head.weight.device
+        return device_of(self.model)
 
     def predict(
         self, texts: Sequence[TextOrPair], tokens_per_batch: int | None = None

@@ -12,10 +12,10 @@
         config.yaml, tokenizer.json, labels.json
                              copies for people; a run without a checkpoint starts with config.yaml
 
-The metadata of model.safetensors are texts in JSON: settings, labels, tokenizer, encoder (of a
-pretrained one), ngrams (how they are numbered; their keys are a tensor), digests (of the data), and
-chosen: what the validation texts have chosen. Nothing in it is unpickled. Free of lightning, so
-that predicting starts fast.
+The metadata of model.safetensors are texts in JSON: settings, labels, tokenizer, encoder (a
+checkpoint's config.json), ngrams (how they are numbered; their keys are a tensor), digests (of the
+data), and chosen: what the validation texts have chosen. Nothing in it is unpickled. Free of
+lightning, so that predicting starts fast.
 """
 
 import json
@@ -41,7 +41,7 @@ from headscope.extension import check_allowed
 from headscope.files import check_is_file, content_key, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.pretrained import Architecture
+from headscope.model.pretrained import Encoder, PretrainedClassifier, build_pretrained
 from headscope.validation import flatten, to_yaml
 
 CONFIG = "config.yaml"
@@ -73,6 +73,7 @@ FREE = (
     "model.evidence_dropout",
     "model.frozen_layers",
 )
+Classifier = TextClassifier | PretrainedClassifier
 Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
 
 
@@ -80,25 +81,26 @@ Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
 class Setup:
     """What the weights depend on. It is in the model's file, and in each checkpoint.
 
-    `architecture` is that of a pretrained encoder, `evidence` are the known n-grams.
+    `encoder` is a checkpoint's config.json, `evidence` are the known n-grams.
     """
 
     config: TrainConfig
     labels: list[str]
     tokenizer: Tokenizer
     digests: Digests
-    architecture: Architecture | None = None
+    encoder: Encoder | None = None
     evidence: EvidenceVocabulary | None = None
 
-    def build(self) -> TextClassifier:
+    def build(self) -> Classifier:
         """Return the untrained network."""
+        if self.encoder is not None:
+            return build_pretrained(self.encoder, self.config.model, self.labels)
         return TextClassifier(
             self.config.model,
             self.tokenizer.get_vocab_size(),
             len(self.labels),
             self.config.data.max_length,
             2 if self.config.data.text_pair_column else 1,
-            self.architecture,
             0 if self.evidence is None else len(self.evidence),
         )
 
@@ -114,8 +116,8 @@ class Setup:
             "labels": self.labels,
             "digests": self.digests,
         }
-        if self.architecture is not None:
-            content["encoder"] = asdict(self.architecture)
+        if self.encoder is not None:
+            content["encoder"] = self.encoder
         if self.evidence is not None:
             content[NGRAMS] = RECIPE
         texts = {key: json.dumps(value) for key, value in content.items()}
@@ -143,9 +145,9 @@ class Setup:
         labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
         tokenizer = tokenizer_of(metadata["tokenizer"])
         tokenizer.enable_truncation(config.data.max_length)
-        architecture = None
+        encoder = None
         if config.model.path is not None:
-            architecture = Architecture(**from_json(metadata["encoder"]))
+            encoder = from_json(metadata["encoder"])
         evidence = None
         if config.model.evidence:
             if from_json(metadata[NGRAMS]) != RECIPE:
@@ -157,7 +159,7 @@ class Setup:
             labels,
             tokenizer,
             digests,
-            architecture,
+            encoder,
             evidence,
         )
 
@@ -193,13 +195,11 @@ class Chosen:
 
 def fixed_settings(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that a resumed run has to keep."""
-    settings = {
+    return {
         key: value
         for key, value in flatten(asdict(with_absolute_paths(config))).items()
         if key.startswith(FIXED) and key not in FREE
     }
-    # AdamW's state is numbered by the groups of parameters.
-    return settings | {"optimizer.layer_decay below 1": config.optimizer.layer_decay < 1}
 
 
 def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> None:
@@ -214,7 +214,7 @@ def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> 
     write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
 
 
-def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, TextClassifier, Chosen]:
+def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifier, Chosen]:
     """Read model.safetensors; RunError if it is missing or damaged, or for code not allowed."""
     path = folder / WEIGHTS
     if not path.exists():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert_family import train_tokenizer, write_checkpoint
+from bert_family import write_checkpoint
 from headscope.abstaining import most_unknown
 from headscope.cli import export as export_module
 from headscope.cli.export import export
@@ -89,13 +89,10 @@ def write_run(
 def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
     path = write_checkpoint(folder / "checkpoint", family, TRAINING)
     data = DataConfig(max_length=17, text_pair_column="other" if pairs else None)
-    model_config = ModelConfig(path=str(path), pooling="first", evidence=False)
-    config = TrainConfig(data=data, model=model_config)
+    config = TrainConfig(data=data, model=ModelConfig(path=str(path), evidence=False))
     checkpoint = starting_point(config)
     assert checkpoint is not None
-    tokenizer = train_tokenizer(family, TRAINING)
-    tokenizer.enable_truncation(17)
-    setup = Setup(config, LABELS, tokenizer, {}, checkpoint.architecture)
+    setup = Setup(config, LABELS, checkpoint.tokenizer, {}, checkpoint.encoder)
     return keep(folder / "run", setup)
 
 
@@ -104,7 +101,7 @@ def keep(folder: Path, setup: Setup) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-        if model.evidence is not None:
+        if setup.evidence is not None:
             torch.nn.init.normal_(model.evidence.ratio)
     thresholds = [0.2, 0.5, 0.9] if setup.config.data.multi_label else None
     save_model(folder, setup, model, Chosen(temperature=1.7, thresholds=thresholds))
@@ -156,9 +153,8 @@ CASES: dict[str, dict[str, Any]] = {
         "evidence": False,
     },
     "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
-    "pooler, one layer": {"pooling": "pooler", "num_layers": 1},
 }
-PRETRAINED = ("bert", "bert, pairs", "roberta")
+PRETRAINED = ("bert, pairs", "xlm-roberta")
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 

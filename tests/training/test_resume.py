@@ -96,7 +96,6 @@ FIXED_KEYS = [
     ("data.text_column", "other"),
     ("seed", 1),
     ("name", "other"),
-    ("optimizer.layer_decay", 0.5),
 ]
 FREE_KEYS = [
     ("model.num_heads", 3),  # the same again

@@ -21,7 +21,7 @@ from headscope.heads.capture import capture, headed_layers
 from headscope.prediction import split_logits
 from headscope.run import load_run
 from headscope.run_folder import Setup
-from headscope.training.baseline import average_in_place_of_attention
+from headscope.training.baseline import averages_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
 from headscope.training.train import build_trainer, train
@@ -274,9 +274,8 @@ def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -
     model = run.model
     encoded = encode_texts(run.tokenizer, [("a lovely day",), ("bad",)], run.evidence)
     inputs = TextBatches(encoded)[[0, 1]].inputs
-    average_in_place_of_attention(model)
     model.train()
-    with capture(model) as maps:
+    with averages_in_place_of_attention(model), capture(model) as maps:
         logits = model(*inputs)
     padding = inputs[1]
     assert padding is not None

@@ -94,10 +94,9 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     place = folder if run.is_writable else Path(f"{run.folder.name}_{folder.name}")
     path = Path(config.output or f"{place}.html")
-    model = run.config.model
     notes = {
         "run": str(run.folder),
-        "model": f"layers: {model.num_layers}, heads: {model.num_heads}, width {model.d_model}",
+        "model": f"layers: {len(output.layers)}, heads: {sum(map(len, output.maps))}",
         "shown": f"{len(output.text.tokens)} tokens",
     }
     view = head_view(output, None, notes, effects)

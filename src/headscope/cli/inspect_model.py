@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headscope.command_settings import InspectConfig, OtherDataConfig
-from headscope.config import DataConfig, InspectionConfig, expanded, is_local
+from headscope.config import DataConfig, InspectionConfig
 from headscope.data.columns import texts_among
 from headscope.data.corpus import class_names, label_lists, load_split
 from headscope.data.source import load_source
@@ -27,17 +27,15 @@ from headscope.heads.report import head_report, new_recorder, record_study
 from headscope.heads.show import head_view
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import download
+from headscope.model.pretrained import find_checkpoint, import_transformers
 from headscope.prediction import best_device
 from headscope.record.contributions import signed
 from headscope.tab.summaries import write_marker
 from headscope.terminal import Bar, show_line, terminal
 
-NEEDED = "model: needs transformers, which is not installed: pip install 'transformers>=4.56'"
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
 MOST_HEADS = 24  # in a table
 FOLDER = Path("outputs/inspect")
-FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
 
 
 def inspect_model(config: InspectConfig, console: Console | None = None) -> Path:
@@ -90,24 +88,13 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
     Raises:
         ConfigError: if transformers is missing, or this is no trained classifier in safetensors.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError(NEEDED) from error
-    if is_local(path):
-        path = str(expanded(path))
-        if not Path(path).is_dir():
-            expected = "a Hub id or a folder written by save_pretrained"
-            raise ConfigError(f"model: expected {expected}, got {path}, which does not exist")
-    else:  # transformers alone would wait half a minute for a network
-        path = str(download("model", path, files=FILES))
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    transformers = import_transformers("model")
+    folder = find_checkpoint("model", path)  # transformers alone would wait for a network
     try:
         model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
-            path, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if random := sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])}):
             raise ValueError(f"it was not fine-tuned: {listed(random)} would be random")
         return SequenceClassifier(model.eval(), tokenizer, max_tokens)

@@ -1,6 +1,5 @@
-"""Tokenizers, trained on the training texts or read from a checkpoint, and how tokens are shown."""
+"""Tokenizers, trained on the training texts, and how tokens are shown."""
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -10,7 +9,6 @@ from typing import Any
 
 import tokenizers
 from tokenizers import (
-    BertWordPieceTokenizer,
     Encoding,
     Regex,
     Tokenizer,
@@ -191,68 +189,6 @@ def _cut_at_signs() -> pre_tokenizers.PreTokenizer:
     pieces = Regex(rf"[{CHARACTERS}]|[{KATAKANA}]+|{letters}|.")
     without_spaces = pre_tokenizers.Split(Regex(r"\s+"), "removed")
     return pre_tokenizers.Sequence([without_spaces, pre_tokenizers.Split(pieces, "isolated")])
-
-
-def pretrained_tokenizer(
-    folder: Path, max_length: int, vocab_size: int, path: str | None = None
-) -> Tokenizer:
-    """Return the tokenizer of a checkpoint's folder: of tokenizer.json or, for BERT, of vocab.txt.
-
-    It truncates texts to max_length tokens and does not pad, whatever its file says. The letters
-    "[SEP]" in a text are letters. `path` is what the user wrote, for messages.
-
-    Raises:
-        ConfigError: if there is none that can be read, it marks no start and end of a text, or it
-            has ids of vocab_size or above.
-    """
-    path = path or str(folder)
-    if (folder / "tokenizer.json").is_file():
-        try:
-            tokenizer = load_tokenizer(folder / "tokenizer.json")
-        except ValueError as error:
-            raise ConfigError(f"model.path: {error}") from error
-    elif (folder / "vocab.txt").is_file():
-        tokenizer = _bert_tokenizer(folder)
-    else:
-        raise ConfigError(
-            f"model.path={path}: has neither tokenizer.json nor vocab.txt; convert it once: "
-            'python -c "from transformers import AutoModel, AutoTokenizer; '
-            f"[kind.from_pretrained('{path}').save_pretrained('converted') "
-            'for kind in (AutoModel, AutoTokenizer)]", '
-            "then model.path=converted"
-        )
-    largest = max(tokenizer.get_vocab().values(), default=-1)
-    if largest >= vocab_size:
-        raise ConfigError(
-            f"model.path={path}: its tokenizer has ids up to {largest}, but its encoder has "
-            f"{vocab_size} tokens; they are not of one checkpoint"
-        )
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length)
-    if sum(tokenizer.encode("").special_tokens_mask) < 2:
-        raise ConfigError(
-            f"model.path={path}: its tokenizer adds no token before and after a text, such as "
-            f"{CLASS} and {SEPARATOR}"
-        )
-    return tokenizer
-
-
-def _bert_tokenizer(folder: Path) -> Tokenizer:
-    """Return BERT's tokenizer, by vocab.txt and tokenizer_config.json (Devlin et al. 2019)."""
-    path = folder / "vocab.txt"
-    try:
-        vocabulary = models.WordPiece.read_file(str(path))
-        config_path = folder / "tokenizer_config.json"
-        settings = json.loads(config_path.read_text("utf-8")) if config_path.is_file() else {}
-        bert = BertWordPieceTokenizer(
-            vocabulary,
-            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-            strip_accents=settings.get("strip_accents"),  # None: if texts are lower-cased
-            lowercase=settings.get("do_lower_case", True),
-        )
-    except Exception as error:  # `tokenizers` raises nothing more precise
-        raise ConfigError(f"model.path: {path} is not a vocabulary of BERT: {error}") from error
-    return with_literal_text(Tokenizer.from_str(bert.to_str()))
 
 
 # How a token is shown to a person: as the letters that it stands for, never as bytes or markup.

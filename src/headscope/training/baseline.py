@@ -3,6 +3,7 @@
 import re
 import time
 import warnings
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -18,13 +19,12 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from torch import Tensor, nn
 
-from headscope.attention.multi_head import HeadedAttention
 from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
 from headscope.data.tokenizer import CHARACTERS, KATAKANA
-from headscope.errors import first_line, warn
+from headscope.errors import ConfigError, first_line, warn
 from headscope.heads.answer import points
-from headscope.heads.capture import headed_layers
+from headscope.heads.capture import headed_layers, intervene_layers
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
 from headscope.training.scores import SCORES, Scores, best_thresholds, scores
 
@@ -117,25 +117,21 @@ class _Outcomes:
         return np.array([weights @ self.is_correct / weights.sum(), macro_f1])
 
 
-def average_in_place_of_attention(model: nn.Module) -> None:
-    """Have each head take the plain average over the keys that its mask lets it see.
+def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[None]:
+    """Have each head take the plain average over the keys that it may see, until the block is left.
 
-    All queries are zero, so all scores are, and softmax is uniform over the keys that are not
-    masked. What makes queries and keys gets no gradient; values and all else learn as they are.
+    What makes queries and keys gets no gradient; values and all else learn as they are. ConfigError
+    for a model whose heads cannot be changed.
     """
-    for layer in headed_layers(model).values():
-        assert isinstance(layer, HeadedAttention)
-        attend = layer.attend_heads
-
-        def averaged(
-            query: Tensor, *others: Any, attend: Any = attend, **options: Any
-        ) -> tuple[Tensor, Tensor | None]:
-            result: tuple[Tensor, Tensor | None] = attend(
-                torch.zeros_like(query), *others, **options
-            )
-            return result
-
-        layer.attend_heads = averaged  # type: ignore[method-assign]
+    layers = headed_layers(model)
+    if not layers:
+        raise ConfigError(
+            "control: expected null with this checkpoint, whose model does not use transformers' "
+            "AttentionInterface; leave it out"
+        )
+    return intervene_layers(
+        model, {}, {name: torch.ones(each.num_heads).bool() for name, each in layers.items()}
+    )
 
 
 def baseline_scores(splits: DatasetDict) -> tuple[Compared | None, float]:

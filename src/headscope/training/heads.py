@@ -70,9 +70,9 @@ def study_heads(
     step = report.facts_of_training["kept step"]
     best = (model, logger.subjects.probes, objective, temperature)
     num_heads = sum(layer.num_heads for layer in headed_layers(model).values())
-    most = max(LEAST_TEXTS, MOST_RUNS // num_heads)
+    most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
     count = min(report.config.inspection.causes, len(data.labels("validation")), most)
-    if count < 2:
+    if count < 2 or not num_heads:
         record_best(logger.recorder, step, *best, with_ablations=False)
         return
     chooses, others = _samples(report.config, data, count // 2, 2)

@@ -4,8 +4,6 @@ Shape letters: B texts, C classes, N processes.
 """
 
 import math
-import re
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,22 +15,24 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from headscope.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.config import OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.pretrained import Checkpoint, find_checkpoint, load_weights
+from headscope.model.pretrained import (
+    Checkpoint,
+    PretrainedClassifier,
+    build_pretrained,
+    read_checkpoint,
+)
 from headscope.prediction import split_logits
 from headscope.run import load_run
 from headscope.run_folder import Chosen, Setup
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed, check_data
 from headscope.training.scores import AtBestThresholds
-
-SIZES = ("d_model", "num_heads", "num_layers", "feedforward_size")  # that a checkpoint decides
 
 
 class ClassifierModule(LightningModule):
@@ -212,13 +212,15 @@ def build_module(
         weights = objective.balanced_weights(counts.float(), len(classes))
         if not isinstance(objective, MultiLabel):  # whose loss is not divided by its weights
             data.text_weights = weights[classes].double().numpy()
-    model = setup.build()
-    if model.evidence is not None:
+    if checkpoint is None:
+        model = setup.build()
+    else:
+        model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)
+    if isinstance(model, TextClassifier) and model.evidence is not None:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
         model.evidence.set_ratios(torch.from_numpy(ratios))
-    if checkpoint is not None:
-        load_weights(model, checkpoint)
-    freeze(model, config.model.frozen_layers)
+    if isinstance(model, PretrainedClassifier) and config.model.frozen_layers is not None:
+        model.freeze(config.model.frozen_layers)
     done = (0, 0)
     if resumed is not None and resumed.is_epoch_end:
         done = (resumed.epochs, resumed.steps)
@@ -245,29 +247,13 @@ def total_steps(
 def starting_point(config: TrainConfig, resumed: Resumed | None = None) -> Checkpoint | None:
     """Return the pretrained checkpoint that a run starts from; None without one, or if it resumes.
 
-    Its sizes are put into the settings, so that they say what is trained. ConfigError for a
-    checkpoint that cannot be used, or a key that contradicts it.
+    Its texts are cut where it reads no further. ConfigError for one that cannot be used.
     """
     if config.model.path is None or resumed is not None:
         return None
-    checkpoint = find_checkpoint(config.model.path, config.model.revision)
-    model = config.model
-    for key in SIZES:
-        size = getattr(checkpoint.architecture, key)
-        # A key that has its default may not have been given, so it contradicts nothing.
-        if getattr(model, key) not in (size, getattr(ModelConfig(), key)):
-            raise ConfigError(
-                f"model.{key}: expected {size}, as in the checkpoint of model.path, "
-                f"got {getattr(model, key)}; leave it out"
-            )
-        setattr(model, key, size)
-    model.positions = "learned"
-    if model.frozen_layers is not None and model.frozen_layers > model.num_layers:
-        raise ConfigError(
-            f"model.frozen_layers: expected at most {model.num_layers}, the layers of the "
-            f"checkpoint, got {model.frozen_layers}"
-        )
-    config.data.max_length = min(config.data.max_length, checkpoint.architecture.max_positions)
+    checkpoint = read_checkpoint(config.model.path, config.model.revision)
+    config.data.max_length = min(config.data.max_length, checkpoint.max_tokens)
+    checkpoint.tokenizer.enable_truncation(config.data.max_length)
     return checkpoint
 
 
@@ -298,53 +284,27 @@ def validation_logits(
     return logits_and_labels or split_logits(module.model, data.loader("validation"), device)
 
 
-# Parameter groups, layer-wise learning rates and frozen layers.
-
 NGRAM_WEIGHTS = "evidence.weight"
-BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
     """Return AdamW's groups of parameters; matrices alone are decayed, tables among them.
 
     BERT's own optimizer leaves out norms and biases and nothing else (Devlin et al. 2019;
-    exclude_from_weight_decay in optimization.py of their code). The learning rate of a layer is
-    learning_rate * layer_decay ^ (L + 1 - depth), where the embedding has depth 0, block i depth
-    i + 1, and all above depth L + 1: the lowest layers, which serve all texts and tasks, change
-    least (Clark et al. 2020, ELECTRA, appendix B; Howard and Ruder 2018, ULMFiT, section 3.2).
-    The weights of n-grams are a group of their own, with evidence_rate and no decay. Frozen
-    parameters are in the groups and get no gradient, so a run may be resumed with others frozen.
+    exclude_from_weight_decay in optimization.py of their code). The weights of n-grams are a group
+    of their own, with evidence_rate and no decay. Frozen parameters are in the groups and get no
+    gradient, so a run may be resumed with others frozen.
     """
     named = dict(model.named_parameters())
-    top = 1 + len({block[1] for name in named if (block := BLOCK.match(name))})
-    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     ngram_weights = named.pop(NGRAM_WEIGHTS, None)
-    for name, weight in named.items():
-        depth = 0 if name.startswith("embedding.") else top
-        if block := BLOCK.match(name):
-            depth = int(block[1]) + 1
-        distance = top - depth if config.layer_decay < 1 else 0
-        groups.setdefault((distance, weight.dim() < 2), []).append(weight)
-    result = [
-        {
-            "params": weights,
-            "lr": config.learning_rate * config.layer_decay**distance,
-            "weight_decay": 0.0 if is_vector else config.weight_decay,
-        }
-        for (distance, is_vector), weights in sorted(groups.items(), key=itemgetter(0))
+    matrices = [weight for weight in named.values() if weight.dim() > 1]
+    vectors = [weight for weight in named.values() if weight.dim() < 2]
+    rate = config.learning_rate
+    groups = [
+        {"params": matrices, "lr": rate, "weight_decay": config.weight_decay},
+        {"params": vectors, "lr": rate, "weight_decay": 0.0},
     ]
     if ngram_weights is not None:
         group = {"params": [ngram_weights], "lr": config.evidence_rate, "weight_decay": 0.0}
-        result.insert(0, group)
-    return result
-
-
-def freeze(model: TextClassifier, layers: int | None) -> None:
-    """Freeze the embedding and the first `layers` blocks; None trains all.
-
-    Dropout in them stays. With trainer.ema_decay the best weights are an average, which rounds:
-    frozen ones may differ in the last digit.
-    """
-    if layers is not None:
-        for part in (model.embedding, *list(model.encoder.blocks)[:layers]):
-            part.requires_grad_(False)
+        groups.insert(0, group)
+    return groups

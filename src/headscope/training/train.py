@@ -25,7 +25,6 @@ from rich.console import Console
 from headscope.abstaining import accuracy_curve, most_unknown
 from headscope.config import TrainConfig, is_run
 from headscope.data.datamodule import Phase, TextDataModule
-from headscope.data.tokenizer import pretrained_tokenizer
 from headscope.errors import ConfigError, RunError, warn
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.model.objective import MultiLabel, thresholds_of
@@ -39,7 +38,7 @@ from headscope.run_folder import (
 )
 from headscope.signals import Stopped, signals_taken
 from headscope.terminal import Bar, show_line, terminal
-from headscope.training.baseline import Compared, average_in_place_of_attention, baseline_scores
+from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
 from headscope.training.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
@@ -151,6 +150,8 @@ def _train(
     show_facts(console, folder, facts)
     with phase("preparing the network"):
         module = build_module(setup, data, checkpoint, resumed)
+        if config.control is not None:
+            averages_in_place_of_attention(module.model)  # raises where it cannot
         logger = None
         if config.inspection.enabled and is_rank_zero():
             logger = head_logger(setup, folder, data, module)
@@ -265,10 +266,7 @@ def _load_data(
         tokenizer = resumed.setup.tokenizer
         evidence = resumed.setup.evidence
     elif checkpoint is not None:
-        vocab_size = checkpoint.architecture.vocab_size
-        tokenizer = pretrained_tokenizer(
-            checkpoint.folder, config.data.max_length, vocab_size, config.model.path
-        )
+        tokenizer = checkpoint.tokenizer
     data = TextDataModule(
         config.data, config.tokenizer, config.seed, tokenizer, evidence or False, phase
     )
@@ -286,18 +284,18 @@ def _setup(
     resumed: Resumed | None,
 ) -> Setup:
     """Return what the weights depend on; RunError if the data are not those of a resumed run."""
-    architecture = None if checkpoint is None else checkpoint.architecture
+    encoder = None if checkpoint is None else checkpoint.encoder
     labels = data.corpus.labels
     digests = data.corpus.digests()
     if resumed is not None:
         check_data(folder, resumed.setup, labels, digests)
-        architecture = resumed.setup.architecture
+        encoder = resumed.setup.encoder
     return Setup(
         config,
         labels,
         data.tokenizer,
         digests,
-        architecture,
+        encoder,
         data.evidence,
     )
 
@@ -468,12 +466,15 @@ def _control(
     show_line(console, f"control=uniform: the same network, with {name}")
     pl.seed_everything(setup.config.seed, verbose=False)
     module = build_module(setup, data, checkpoint, None)
-    average_in_place_of_attention(module.model)
-    with tempfile.TemporaryDirectory(prefix="headscope-") as gone:
+    with (
+        averages_in_place_of_attention(module.model),
+        tempfile.TemporaryDirectory(prefix="headscope-") as gone,
+    ):
         trainer = build_trainer(setup, Path(gone), module.total_steps, console)
         _fit(trainer, module, data, Path(gone), None)
         trainer.logger.experiment.close()  # type: ignore[union-attr]
-    logits, targets = split_logits(module.model, data.loader("test"), trainer.strategy.root_device)
+        device = trainer.strategy.root_device
+        logits, targets = split_logits(module.model, data.loader("test"), device)
     objective = module.objective
     predicted = objective.predicted(objective.probabilities(logits.double()))
     return Compared(name, scores(logits, targets, objective), predicted)

@@ -10,7 +10,6 @@ Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,22 @@ from torch.nn.utils.rnn import pad_sequence
 from headscope.data.batching import Batch, moved
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import DataError
-from headscope.heads.capture import device_of, eval_mode
+from headscope.heads.capture import device_of
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
 from headscope.heads.study import Advance, Study, study
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.record.schema import Text
 
 TextOrPair = str | tuple[str, str]
-NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
 TOKENS_PER_BATCH = 2048  # padding included
 EXPECTED = "expected two classes or more, as BertForSequenceClassification has"
 TokenIds = Int[Tensor, "B T"]
 Padding = Bool[Tensor, "B T"] | None
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(PretrainedClassifier):
     """Call `model` as headscope's models are called.
 
     The texts are encoded as the tokenizer alone would, cut to what the model can read, and padded
@@ -59,8 +58,7 @@ class SequenceClassifier(nn.Module):
     """
 
     def __init__(self, model: nn.Module, tokenizer: Any, max_tokens: int = 128) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.tokenizer = tokenizer
         config: Any = getattr(model, "config", None)
         names: dict[int, str] = getattr(config, "id2label", None) or {}
@@ -71,11 +69,10 @@ class SequenceClassifier(nn.Module):
         self.objective: Objective = MultiLabel() if is_multi_label else ONE_CLASS
         empty = tokenizer("")["input_ids"]
         self.special = SpecialTokens(tuple(empty[1:]), tuple(empty))
-        self.max_tokens = min(max_tokens, _max_tokens(model, tokenizer))
-        self._pad: int | None = getattr(config, "pad_token_id", None)
+        self.max_tokens = min(max_tokens, max_tokens_of(model, tokenizer))
         # Some tokenizers know the segments of a pair and pass none to the model, which takes zeros.
         accepts_segments = "token_type_ids" in inspect.signature(model.forward).parameters
-        self._has_segments = accepts_segments and "token_type_ids" in tokenizer.model_input_names
+        self.has_segments = accepts_segments and "token_type_ids" in tokenizer.model_input_names
 
     def forward(
         self,
@@ -84,7 +81,7 @@ class SequenceClassifier(nn.Module):
         segment_ids: TokenIds | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits; the mask is True at padding."""
-        output = self._run(token_ids, key_padding_mask, segment_ids)
+        output = self.run(token_ids, key_padding_mask, segment_ids)
         logits: Tensor | None = getattr(output, "logits", None)
         if logits is None or logits.shape != (len(token_ids), len(self.labels)):
             C = len(self.labels)
@@ -92,14 +89,6 @@ class SequenceClassifier(nn.Module):
                 f"{type(self.model).__name__}: {EXPECTED}, got no logits for {C} classes"
             )
         return logits
-
-    def _run(
-        self, token_ids: TokenIds, padding: Padding, segment_ids: TokenIds | None, **options: Any
-    ) -> Any:
-        mask = torch.ones_like(token_ids) if padding is None else (~padding).long()
-        if segment_ids is not None and self._has_segments:
-            options["token_type_ids"] = segment_ids
-        return self.model(input_ids=token_ids, attention_mask=mask, **options)
 
     def probe(self, text: TextOrPair, label: str | None = None) -> Probe:
         """Return an encoded text or pair, each token as the piece of text that it is made of."""
@@ -122,7 +111,7 @@ class SequenceClassifier(nn.Module):
             label=label,
             segments=segments if len(texts) == 2 else None,
             special=[place for place, is_special in enumerate(mask) if is_special],
-            readout=self._readout(batch),
+            readout=self.position_read(*moved(batch, device_of(self)).inputs),
         )
         return Probe(shown, batch)
 
@@ -135,28 +124,6 @@ class SequenceClassifier(nn.Module):
         """Tell whether the text has more tokens than are read."""
         longer = self._encode([text], max_length=self.max_tokens + 1)
         return len(longer["input_ids"][0]) > self.max_tokens
-
-    @cached_property
-    def readout_position(self) -> int | None:
-        """The position that the logits are read from, if it is the same in every text."""
-        short, long = (self.probe(text).text.readout for text in ("a", "a a a"))
-        return short if short == long else None
-
-    def _readout(self, batch: Batch) -> int | None:
-        """Return the position that the logits are read from: 0 for [CLS], the last of a GPT.
-
-        That is the position of the last hidden state with a gradient; None where it is not one.
-        """
-        inputs = moved(batch, device_of(self)).inputs
-        try:
-            with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
-                output = self._run(*inputs, output_hidden_states=True)
-                logits = output.logits.double().sum()
-                (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
-        except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
-            return None
-        positions = (gradient[0] != 0).any(dim=-1).nonzero()[:, 0].tolist()
-        return positions[0] if len(positions) == 1 else None
 
     def batches(self, texts: Sequence[TextOrPair], labels: Sequence[Any] = ()) -> list[Batch]:
         """Return batches of texts of like length, all of them single texts or all pairs.
@@ -174,7 +141,7 @@ class SequenceClassifier(nn.Module):
         for row in sorted(range(len(texts)), key=lambda row: lengths[row]):
             size = (len(groups[-1]) + 1) * lengths[row] if groups else 0
             # Without an id for padding the model takes one text at a time.
-            if not groups or self._pad is None or size > TOKENS_PER_BATCH:
+            if not groups or self.pad_id is None or size > TOKENS_PER_BATCH:
                 groups.append([])
             groups[-1].append(row)
         return [self._batch(encoded, rows, classes) for rows in groups]
@@ -184,7 +151,7 @@ class SequenceClassifier(nn.Module):
             values = [torch.tensor(encoded[name][row]) for row in rows]
             return pad_sequence(values, batch_first=True, padding_value=value)
 
-        token_ids = padded("input_ids", self._pad or 0)
+        token_ids = padded("input_ids", self.pad_id or 0)
         lengths = torch.tensor([len(encoded["input_ids"][row]) for row in rows])
         padding = torch.arange(token_ids.shape[1]) >= lengths[:, None]  # [B, T]
         return Batch(
@@ -234,18 +201,6 @@ class SequenceClassifier(nn.Module):
 def named_as_captured(output: ProbeOutput) -> ProbeOutput:
     """Name the layers as `headscope.capture(model)` does of the model inside a wrapper."""
     return replace(output, layers=[name.removeprefix("model.") for name in output.layers])
-
-
-def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
-    """Return how many tokens the model can read, by its positions and its tokenizer."""
-    limits = [NO_LIMIT, getattr(tokenizer, "model_max_length", NO_LIMIT)]
-    for name, table in model.named_modules():
-        is_positions = name.endswith(("position_embeddings", "embed_positions", "wpe"))
-        if is_positions and isinstance(table, nn.Embedding):
-            # RoBERTa's positions begin behind that of padding.
-            first = 0 if table.padding_idx is None else table.padding_idx + 1
-            limits.append(table.num_embeddings - first)
-    return min(limits)
 
 
 def study_texts(
