@@ -16,6 +16,7 @@ import pytest
 import yaml
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig
+from rich.console import Console
 
 import headscope.__main__
 import headscope.training.train
@@ -51,8 +52,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
     """Return the configurations that train was called with; it keeps them, and learns nothing."""
     configs: list[TrainConfig] = []
 
-    def train(config: TrainConfig) -> None:
+    def train(config: TrainConfig, console: Console | None = None) -> None:
         configs.append(config)
+        print("learning")
         save_config(Path(config.outputs_dir) / str(config.name), config)
 
     monkeypatch.setattr(headscope.training.train, "train", train)
@@ -221,8 +223,18 @@ def test_the_composed_configuration_is_shown_and_taken_from_a_directory_of_yours
     assert "path: some/id" in capsys.readouterr().out
 
 
-def test_a_sweep_names_its_jobs_goes_on_after_a_failure_and_returns_its_code(
+def test_of_a_key_that_is_given_twice_in_a_sweep_the_last_one_holds(
     trained: list[TrainConfig],
+) -> None:
+    words = ["model.num_heads=2", "-m", "model.num_heads=1,2", "seed=0,1"]
+    assert run("train", "name=twice", *words) == 0
+    assert [(config.model.num_heads, config.seed) for config in trained] == [
+        (1, 0), (1, 1), (2, 0), (2, 1)
+    ]  # fmt: skip
+
+
+def test_a_sweep_names_its_jobs_goes_on_after_a_failure_and_returns_its_code(
+    trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["outputs_dir=a b", "name=heads", "baseline=false"]
     assert run("train", *given, "-m", "model.num_heads=2,3,4") == 2
@@ -231,6 +243,8 @@ def test_a_sweep_names_its_jobs_goes_on_after_a_failure_and_returns_its_code(
     assert [path.parent.name for path in Path("a b/heads").glob("*/failure.json")] == names[1:2]
     assert [config.name for config in trained] == [names[0], names[2]]
     assert [config.model.num_heads for config in trained] == [2, 4]
+    assert "learning" not in capsys.readouterr().out
+    assert Path("a b/heads", names[0], "log.txt").read_text() == "learning\n"
     shutil.rmtree("a b")
     assert run("train", "hydra.sweep.dir=elsewhere", "name=a,b", "seed=1,2", "--multirun") == 0
     assert len(list(Path("elsewhere").glob("*/job.json"))) == 4
@@ -271,7 +285,7 @@ def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_beg
 def test_a_job_returns_the_validation_score_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, metric: str, score: float
 ) -> None:
-    def train(config: TrainConfig) -> None:
+    def train(config: TrainConfig, console: Console) -> None:
         validation = {"macro_f1": 0.25, "accuracy": 0.5, "loss": 1.5}
         metrics = {"test": {"loss": 9.5}, "validation": validation, "seconds": {"everything": 3}}
         folder = Path(config.outputs_dir) / str(config.name)

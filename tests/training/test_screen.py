@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from headscope.cli.sweep import RESULTS, averaged, by_configuration, write_table
+from headscope.cli.sweep import compared_rows, results_of, write_table
 from headscope.config import InspectionConfig, TrainConfig
 from headscope.errors import UserWarningMessage
 from headscope.training.console import ignore_broken_pipe, show_confusion, show_scores, show_sweep
@@ -64,7 +64,7 @@ def test_a_confusion_matrix_is_whole_or_left_out(labels: list[str]) -> None:
 
 def test_a_long_name_is_folded_and_never_cut() -> None:
     row = MultiLabelScores(0.5, 0.25, 1.125, 0.75, [], 0.625)
-    lines = printed(lambda console: show_scores(console, "test", {RUN: row}), 64)
+    lines = printed(lambda console: show_scores(console, "test", {RUN: row}), 72)
     (cells,) = [line.split() for line in lines if "0.5000" in line]
     assert cells[-5:] == ["0.5000", "0.6250", "0.2500", "1.1250", "0.7500"]
     names = [line.split()[0] for line in lines if line.strip() and "─" not in line]
@@ -72,7 +72,7 @@ def test_a_long_name_is_folded_and_never_cut() -> None:
     assert "…" not in "".join(lines)
     narrow = printed(lambda console: show_scores(console, "test", {RUN: row}), 50)
     assert "calibration" not in " ".join(narrow[:-1])
-    assert narrow[-1] == "no room here for calibration error"
+    assert narrow[-1] == "no room here for loss, calibration error"
 
 
 # --- a sweep's table: every override in the csv file, and on the screen what differs, whole, at any width ---
@@ -105,10 +105,9 @@ def done(validation: float = 0.5, **more: float) -> dict[str, Any]:
 
 def shown(folder: Path, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    rows = write_table(folder)
-    show_sweep(
-        console, folder, [averaged(group) for group in by_configuration(rows)], rows, RESULTS
-    )
+    table = write_table(folder)
+    jobs = table[["job", "status"]].to_dict("records")
+    show_sweep(console, folder, compared_rows(table), jobs, results_of(table))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -135,7 +134,7 @@ def test_the_screen_shows_what_differs_with_scores_in_full(tmp_path: Path, width
 
 
 def test_headings_are_whole_and_what_matters_least_goes_first(tmp_path: Path) -> None:
-    settings = ("optimizer.learning_rate", "model.num_layers", "data.path", "tokenizer.vocab_size")
+    settings = ("optimizer.learning_rate", "model.num_layers", "data.path")
     for number in range(2):
         overrides = dict.fromkeys(settings, f"'a value of several words {number}'")
         job(tmp_path, number, overrides, metrics=done(micro_f1=0.5))
@@ -143,29 +142,15 @@ def test_headings_are_whole_and_what_matters_least_goes_first(tmp_path: Path) ->
     table = lines[: next(place for place, line in enumerate(lines) if line.startswith("saved"))]
     assert all(cell_len(line) <= 80 for line in table)
     words = " ".join(table).split()
-    for name in ("learning_rate", "num_layers", "vocab_size", "num_heads", "validation", "0.5000"):
+    for name in ("learning_rate", "num_layers", "path", "num_heads", "validation", "0.5000"):
         assert name in words
     assert "seconds" not in words
     saved = next(line for line in lines if line.startswith("saved"))
-    assert saved.endswith("test macro-F1, test loss, test calibration error, seconds")
+    assert saved.endswith("test loss, test calibration error, test micro-F1, seconds")
     with (tmp_path / "sweep.csv").open(newline="") as file:
         (row, _) = csv.DictReader(file)
     assert row["data.path"] == "a value of several words 0"  # without Hydra's quotes
     assert (row["test_accuracy"], row["validation_macro_f1"]) == ("0.5500", "0.5000")
-
-
-def test_settings_that_have_no_room_are_named_below_the_table(tmp_path: Path) -> None:
-    settings = [f"model.setting_{number}_of_many" for number in range(6)]
-    for number in range(2):
-        job(tmp_path, number, dict.fromkeys(settings, f"0.{number}"), metrics=done())
-    lines = shown(tmp_path).splitlines()
-    table = lines[: next(place for place, line in enumerate(lines) if line.startswith("saved"))]
-    assert all(cell_len(line) <= 80 for line in table)
-    words = " ".join(table).split()
-    saved = next(line for line in lines if line.startswith("saved"))
-    for key in settings:
-        assert (key.partition(".")[2] in words) != (key in saved)
-    assert "validation" in words
 
 
 def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
@@ -185,21 +170,23 @@ def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
     assert "longlong-00000002: not finished" in lines
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [("job.json", "{"), ("job.json", "{}"), ("metrics.json", '{"test": 3}')]
-)
-def test_a_damaged_file_of_one_job_does_not_take_the_others_from_the_table(
-    tmp_path: Path, name: str, content: str
+def test_what_is_within_the_noise_of_the_seeds_and_the_baseline_stand_in_the_table(
+    tmp_path: Path,
 ) -> None:
-    job(tmp_path, 0, {})
-    job(tmp_path, 1, {})
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes/job.json").write_text("{}")  # of no job
-    (tmp_path / "long-00000001" / name).write_text(content)
-    assert [row["status"].split(":")[0] for row in write_table(tmp_path)] == [
-        "not finished",
-        "damaged",
+    baseline = {"accuracy": 0.5, "macro_f1": 0.4}
+    scores = {1: (0.5, 0.52), 2: (0.51, 0.53), 4: (0.1, 0.12)}
+    for number, (heads, values) in enumerate(scores.items()):
+        for seed, value in enumerate(values):
+            overrides = {"model.num_heads": str(heads), "seed": str(seed)}
+            metrics = {**done(value), "baseline": baseline}
+            job(tmp_path, 2 * number + seed, overrides, metrics=metrics)
+    lines = [line.split() for line in shown(tmp_path, 200).splitlines()]
+    assert [line[:4] for line in lines if line[:1] in (["1"], ["2"], ["4"])] == [
+        ["2", "2", "best", "0.5200"],
+        ["1", "2", "within", "noise"],
+        ["4", "2", "0.1100", "±"],
     ]
+    assert ["TF-IDF", "0.5000", "0.4000"] in lines
 
 
 def test_a_configuration_has_the_mean_over_its_seeds_and_the_best_of_validation_comes_first(

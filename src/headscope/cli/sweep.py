@@ -1,19 +1,16 @@
-"""A sweep, `train -m`: a job for each combination of values, and a table of what came of them.
+"""Sweeps: Hydra composes the jobs and starts them, here or by a launcher; one table compares them.
 
-Hydra's launcher runs a `Job` for each combination, perhaps in another process. The table,
-sweep.csv, is read from the jobs' folders, so it makes no difference which process ran a job.
+Each job is a run folder named by what differs from job to job. A sweep's state is in the files of
+the jobs' folders, so it makes no difference which process ran a job.
 """
 
-import csv
 import hashlib
 import json
 import math
 import os
 import re
-import statistics
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +25,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.cli import compose
-from headscope.config import LESS_IS_BETTER, VALIDATION_SCORES, TrainConfig, is_run, read_config
+from headscope.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
 from headscope.errors import (
     ConfigError,
     RunError,
@@ -49,12 +46,10 @@ FAILURE = "failure.json"
 METRICS = "metrics.json"
 TABLE = "sweep.csv"
 BEST = "best.yaml"
-# A row has the one that sweep.metric names: it ranks the configurations, never a test score.
-VALIDATION = tuple(f"validation_{name}" for name in VALIDATION_SCORES)
-# What a row has beside the settings. The last ones are left out first where there is no room.
-TEST = ("test_accuracy", "test_micro_f1", "test_macro_f1", "test_loss", "test_calibration_error")
-RESULTS = (*VALIDATION, *TEST, "seconds")
+BASELINE = "tfidf_"  # before the names of its scores
+COMPARED = "compared with the best"
 Row = dict[str, str]
+Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
 
 def run_sweep(line: compose.CommandLine) -> int:
@@ -65,7 +60,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     folder = _sweep_folder(line.overrides)
     fixed = fixed_of(line.overrides)
     for path in sorted(folder.glob(f"*/{JOB}")):
-        check_same(folder, read_json(path, dict)["fixed"], fixed)
+        check_same(folder, read_json(path, dict).get("fixed", fixed), fixed)
     compose.store_defaults(line.schema)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
     sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]
@@ -83,11 +78,12 @@ def run_sweep(line: compose.CommandLine) -> int:
         reason = shown(" ".join(str(error).split()) or type(error).__name__, 300)
         remedy = "the same command again continues what is not done"
         raise TrainingError(f"{folder}: the launcher has ended: {reason}; {remedy}") from error
-    from headscope.terminal import terminal  # heavy: this module is imported before `--help`
+    from headscope.terminal import terminal  # heavy
     from headscope.training.console import show_sweep
 
-    rows = write_table(folder)
-    show_sweep(terminal(), folder, [*map(averaged, by_configuration(rows))], rows, RESULTS)
+    table = write_table(folder)
+    jobs = table[["job", "status"]].to_dict("records")
+    show_sweep(terminal(), folder, compared_rows(table), jobs, results_of(table))
     # A job may have failed here because another process was at it, which has finished it since.
     failures = [path for path in folder.glob(f"*/{FAILURE}") if score_of(path.parent) is None]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
@@ -121,12 +117,9 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
 
 
 def fixed_of(overrides: Iterable[Override]) -> dict[str, str]:
-    """Return what has one value for all jobs."""
-    return {
-        entry.key_or_group: entry.get_value_string()
-        for entry in overrides
-        if not entry.is_sweep_override()
-    }
+    """Return what has one value for all jobs; of a key that is given twice the last one holds."""
+    last = {entry.key_or_group: entry for entry in overrides}.items()
+    return {key: entry.get_value_string() for key, entry in last if not entry.is_sweep_override()}
 
 
 def check_same(folder: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -147,13 +140,16 @@ class Job:
     def __call__(self, composed: DictConfig) -> float | None:
         """Train unless that is done, and return the validation score, for Hydra's sweepers.
 
-        A failure is written into the job's folder, and the sweep continues.
+        A failure is written into the job's folder, and the sweep continues. What the run prints
+        goes to log.txt there.
         """
+        from headscope.terminal import logged
+
         warnings_as_notes()  # the process may be a launcher's
         words = list(HydraConfig.get().overrides.task)
         folder = self._folder(composed, words)
         if (score := score_of(folder)) is not None:
-            print(f"{folder.name}: done before")
+            print(f"{folder.name}: done before", flush=True)
             return score
         try:
             if is_run(folder):
@@ -167,43 +163,36 @@ class Job:
                 config = compose.checked(TrainConfig, compose.resolved(composed), overrides)
             with signals_taken(end), compose.starting(config):
                 from headscope.training.train import train  # heavy
-            train(config)
+            with logged(folder) as console:
+                train(config, console)
         except BrokenPipeError:
             raise
         except Exception as error:
             message = message_of(error).split("\n")[0]
-            write_json(folder / FAILURE, {"message": message, "exit_code": print_error(error)})
+            failure = {"message": message, "exit_code": print_error(error)}
+            write_text(folder / FAILURE, json.dumps(failure))
         write_table(folder.parent)
-        return score_of(folder)
+        if (score := score_of(folder)) is not None:
+            print(f"{folder.name}: {composed.sweep.metric} {score:.4f}", flush=True)
+        return score
 
     def _folder(self, composed: DictConfig, words: Sequence[str]) -> Path:
-        """Return the job's folder, named by what differs from job to job."""
+        """Return the job's folder, named by what differs from job to job, with its overrides."""
         settings = HydraConfig.get()
+        overrides = dict(word.split("=", 1) for word in words)
         folder = Path(str(settings.sweep.dir)) / folder_name(words, self.fixed)
         composed.outputs_dir = settings.sweep.dir
         composed.name = folder.name
-        overrides = dict(word.split("=", 1) for word in words)
-        start_job(folder, settings.job.num, overrides, self.fixed, composed.sweep.metric)
+        content = {
+            "number": settings.job.num,
+            "overrides": overrides,
+            "fixed": dict(self.fixed),
+            "metric": composed.sweep.metric,
+        }
+        write_text(folder / JOB, json.dumps(content))
+        (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
+        write_table(folder.parent)
         return folder
-
-
-def start_job(
-    folder: Path,
-    number: int,
-    overrides: Mapping[str, str],
-    fixed: Mapping[str, str],
-    metric: str,
-) -> None:
-    """Write a job's overrides into its folder, and the table in which it is not finished."""
-    content = {"number": number, "overrides": overrides, "fixed": dict(fixed), "metric": metric}
-    write_json(folder / JOB, content)
-    (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
-    write_table(folder.parent)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a dictionary as JSON, whole or not at all."""
-    write_text(path, json.dumps(content))
 
 
 def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
@@ -223,107 +212,115 @@ def score_of(folder: Path) -> float | None:
     return float(read_json(folder / METRICS, dict)["validation"][metric])
 
 
-def write_table(folder: Path) -> list[Row]:
-    """Write sweep.csv, one row for each job in order, and best.yaml; return the rows."""
-    jobs = [_numbered_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}")]
-    rows = [row for _, row in sorted(jobs, key=lambda job: (job[0], job[1]["job"]))]
-    columns = list(dict.fromkeys(["job", *(column for row in rows for column in row)]))
+# The table.
 
-    def write(path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(rows)
 
-    write_atomic(folder / TABLE, write)
-    for group in by_configuration(rows):
-        if all(row["status"] == "done" for row in group):
-            write_best(folder, group[0]["job"])
+def write_table(folder: Path) -> Table:
+    """Write sweep.csv, one row for each job in order, and best.yaml; return the table."""
+    from pandas import DataFrame
+
+    jobs = [_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}")]
+    jobs.sort(key=lambda row: (row["number"], row["job"]))
+    table = DataFrame(jobs).drop(columns="number")
+    write_atomic(folder / TABLE, lambda path: table.to_csv(path, index=False, float_format="%.4f"))
+    for group in configurations(table):
+        if (group["status"] == "done").all():
+            write_best(folder, group["job"].iloc[0])
             break
-    return rows
+    return table
 
 
-def _numbered_row(folder: Path) -> tuple[int, Row]:
-    """Return a job's place in the sweep, and its row; damaged files do not spoil the table."""
-    number = sys.maxsize
-    row = {"job": folder.name}
-    try:
-        job = read_json(folder / JOB, dict)
-        number = int(job["number"])
-        row |= {key: unquoted(text) for key, text in job["overrides"].items()}
-        row |= _results(folder, job["metric"])
-    except (RunError, LookupError, TypeError, ValueError, AttributeError) as error:
-        row["status"] = f"damaged: {error}"
-    return number, row
-
-
-def unquoted(text: str) -> str:
-    """Return a value without the quotes that Hydra's grammar needs around it."""
-    if text[:1] not in ("'", '"'):
-        return text
-    with suppress(HydraException):
-        value = OverridesParser.create().parse_override(f"key={text}").value()
-        return value if isinstance(value, str) else text
-    return text
-
-
-def _results(folder: Path, metric: str) -> Row:
-    """Return the status of a job, with its scores if it is done."""
-    if (folder / METRICS).exists():
-        metrics = read_json(folder / METRICS, dict)
-        scores = {
-            f"test_{name}": f"{value:.4f}"
-            for name, value in metrics["test"].items()
-            if isinstance(value, float)
-        }
-        validation = {f"validation_{metric}": f"{metrics['validation'][metric]:.4f}"}
-        seconds = f"{metrics['seconds']['everything']:.0f}"
-        return {"status": "done", **validation, **scores, "seconds": seconds}
+def _row(folder: Path) -> dict[str, Any]:
+    """Return a job's number, name, settings, status and results."""
+    job = read_json(folder / JOB, dict)
+    settings = {key: text.strip("'\"") for key, text in job["overrides"].items()}
+    row = {"number": job["number"], "job": folder.name, **settings, "status": "not finished"}
+    score = f"validation_{job['metric']}"
+    row[score] = math.nan
     if (folder / FAILURE).exists():
-        return {"status": f"failed: {read_json(folder / FAILURE, dict)['message']}"}
-    return {"status": "not finished"}
+        row["status"] = f"failed: {read_json(folder / FAILURE, dict)['message']}"
+    if not (folder / METRICS).exists():
+        return row
+    metrics = read_json(folder / METRICS, dict)
+    row |= {"status": "done", score: metrics["validation"][job["metric"]]}
+    for prefix, content in (("", metrics["test"]), (BASELINE, metrics.get("baseline") or {})):
+        for name, value in content.items():
+            if isinstance(value, float):
+                row[f"{prefix}test_{name}"] = value
+    return row | {"seconds": metrics["seconds"]["everything"]}
 
 
-def by_configuration(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each configuration, which differ in the seed alone; the best first."""
-    groups: dict[tuple[str | None, ...], list[Row]] = {}
-    keys = [key for key in _settings_of(rows) if key != "seed"]
-    for row in rows:
-        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
-    return sorted(groups.values(), key=_badness)
+def results_of(table: Table) -> list[str]:
+    """Return the columns of results, without the baseline's; the first one ranks."""
+    return [key for key in table if key.startswith(("validation_", "test_")) or key == "seconds"]
 
 
-def _settings_of(rows: Sequence[Row]) -> list[str]:
+def settings_of(table: Table) -> list[str]:
     """Return the keys that were given on the command line, in its order."""
-    keys = dict.fromkeys(key for row in rows for key in row)
-    return [key for key in keys if key not in ("job", "status", *RESULTS)]
+    others = ("job", "status", *results_of(table))
+    return [key for key in table if key not in others and not key.startswith(BASELINE)]
 
 
-def _badness(group: Sequence[Row]) -> float:
-    """Return the mean of the validation loss, or of a score times -1; inf if there is none."""
-    values = [
-        float(row[column]) * (1 if name in LESS_IS_BETTER else -1)
-        for row in group
-        for name, column in zip(VALIDATION_SCORES, VALIDATION, strict=True)
-        if column in row
-    ]
-    return statistics.fmean(values) if values else math.inf
+def configurations(table: Table) -> list[Table]:
+    """Return the jobs of each configuration, which differ in the seed alone; the best first."""
+    keys = [key for key in settings_of(table) if key != "seed"]
+    groups = table.groupby(keys or (lambda row: 0), dropna=False, sort=False)
+    metric = results_of(table)[0]
+    sign = 1 if metric.removeprefix("validation_") in LESS_IS_BETTER else -1
+    return sorted(
+        (group for _, group in groups),
+        key=lambda group: (group[metric].isna().all(), sign * group[metric].mean()),
+    )
 
 
-def averaged(group: Sequence[Row]) -> Row:
+def compared_rows(table: Table) -> list[Row]:
+    """Return a row for each configuration, the best first, and those of TF-IDF.
+
+    A configuration is within the seeds' noise of the best if their means differ by less than two
+    standard errors of the difference.
+    """
+    groups = configurations(table)
+    rows = [_averaged(group) for group in groups]
+    if len(table) > len(groups) > 1:
+        best, *others = [group[results_of(table)[0]] for group in groups]
+        rows[0][COMPARED] = "best"
+        for row, scores in zip(rows[1:], others, strict=True):
+            is_near = abs(best.mean() - scores.mean()) < 2 * math.hypot(best.sem(), scores.sem())
+            row[COMPARED] = "within noise" if is_near else ""
+    return [*rows, *_baseline_rows(table, rows)]
+
+
+def _averaged(group: Table) -> Row:
     """Return one row for a configuration: each result's mean ± standard deviation over seeds."""
-    row = {key: value for key, value in group[0].items() if key in _settings_of(group)}
-    if len(group) == 1:
-        return row | {key: value for key, value in group[0].items() if key in RESULTS}
-    del row["seed"]
-    row["seeds"] = str(sum(job["status"] == "done" for job in group))
-    for name in RESULTS:
-        values = [float(job[name]) for job in group if name in job]
-        if values:
-            digits = 0 if name == "seconds" else 4
-            error = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-            row[name] = f"{statistics.fmean(values):.{digits}f}{error}"
+    first = group.iloc[0].dropna()
+    row = {key: str(first[key]) for key in settings_of(group) if key in first}
+    if len(group) > 1:
+        row.pop("seed", None)
+        row["seeds"] = str((group["status"] == "done").sum())
+    for name in results_of(group):
+        digits = 0 if name == "seconds" else 4
+        if count := group[name].count():
+            error = f" ± {group[name].std():.{digits}f}" if count > 1 else ""
+            row[name] = f"{group[name].mean():.{digits}f}{error}"
     return row
+
+
+def _baseline_rows(table: Table, rows: Sequence[Row]) -> list[Row]:
+    """Return a row for the baseline of each data set, where it was run."""
+    scores = [key for key in table if key.startswith(BASELINE)]
+    keys = [key for key in rows[0] if key not in results_of(table)]
+    shared = {
+        key: rows[0][key] for key in keys if all(row.get(key) == rows[0][key] for row in rows)
+    }
+    row = {**dict.fromkeys(keys, ""), **shared, "seeds": "", COMPARED: "TF-IDF"}
+    data = [key for key in settings_of(table) if key.startswith("data")]
+    found = table.dropna(subset=scores).drop_duplicates([*data, *scores]) if scores else table[:0]
+    return [
+        row
+        | {key: str(job[key]) for key in data}
+        | {name.removeprefix(BASELINE): f"{job[name]:.4f}" for name in scores}
+        for _, job in found.iterrows()
+    ]
 
 
 def write_best(folder: Path, job: str) -> None:

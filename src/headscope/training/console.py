@@ -25,7 +25,7 @@ MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBo
 MOST_HEADS = 6  # in a table
 SECONDS = {"causes (after training)": "ablation", "nats": "contributions"}  # other names on screen
 COUNTS = ("TP", "FN", "FP", "TN")
-MIN_WIDTH = 8  # of a column whose cells are folded
+MIN_WIDTH = 14  # of a column whose cells are folded
 UNBOUNDED = 10_000  # a screen on which any table fits
 STATUS = "status"
 Row = dict[str, str]
@@ -184,47 +184,30 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
 
 
 def _fitting(
-    console: Console, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Iterable[object]]
+    console: Console, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> tuple[Table, Sequence[str]]:
     """Return a table within the width of the screen, and the numbers that it has no room for.
 
-    Headings break between words alone, and the cells of `texts` are folded where they are wide.
-    If that is not enough, the last columns of `numbers` go, but for the first, then of `texts`.
+    Columns of `texts` are folded where they are wide. If that is not enough, the last ones of
+    `numbers` go, but for the first.
     """
-    cells = [[str(cell) for cell in row] for row in rows] or [["" for _ in (*texts, *numbers)]]
-    shown = list(numbers)
-    left_out: list[str] = []
-    while True:
-        columns = [list(column) for column in zip((*texts, *shown), *cells, strict=False)]
-        widths = [max(map(_widest_line, column)) for column in columns]
-        least: list[int] = []
-        for (heading, *values), width in zip(columns, widths, strict=True):
-            is_folded = len(least) < len(texts)
-            narrowest = (
-                min(width, MIN_WIDTH) if is_folded else max(map(_widest_line, values), default=0)
-            )
-            least.append(max(narrowest, *map(cell_len, heading.split()), 0))
-        room = console.width - 2 * len(columns) - 1  # beside the space between columns
-        if sum(least) <= room or len(shown) + len(texts) <= 2:
+    rows = [*rows]
+    room = console.width
+    for column in zip(texts, *rows, strict=False):
+        widest = max(cell_len(line) for cell in column for line in cell.split("\n"))
+        room -= min(widest, MIN_WIDTH) + 2  # with the space between columns
+    headings = [name.replace(" ", "\n") for name in numbers]
+    wide = console.options.update(width=UNBOUNDED)
+    count = len(numbers)
+    while count > 1:
+        beside = _table([], headings[:count], (row[len(texts) :] for row in rows))
+        if console.measure(beside, options=wide).maximum <= room:
             break
-        if len(shown) > 1:
-            shown.pop()
-            continue
-        *texts, dropped = texts
-        left_out.insert(0, dropped.replace("\n", ""))
-        for row in cells:
-            del row[len(texts)]
-    while sum(widths) > room and widths != least:
-        slack = [width - minimum for width, minimum in zip(widths, least, strict=True)]
-        widths[slack.index(max(slack))] -= 1
-    table = _table(texts, shown, cells)
-    for column, width in zip(table.columns, widths, strict=True):
-        column.width = width if sum(widths) <= room else None
-    return table, [*left_out, *numbers[len(shown) :]]
-
-
-def _widest_line(text: str) -> int:
-    return max(map(cell_len, text.split("\n")))
+        count -= 1
+    table = _table(texts, headings[:count], rows)
+    for numeric in table.columns[len(texts) :]:
+        numeric.no_wrap = True
+    return table, numbers[count:]
 
 
 def _table(texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
