@@ -18,9 +18,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 18377,
+    "lines of Python": 18362,
     "lines of JavaScript and CSS": 5898,
-    "nodes": 129702,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 129617,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.0,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,

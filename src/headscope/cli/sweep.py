@@ -285,8 +285,9 @@ def compared_rows(table: Table) -> list[Row]:
         best, *others = [group[results_of(table)[0]] for group in groups]
         rows[0][COMPARED] = "best"
         for row, scores in zip(rows[1:], others, strict=True):
-            is_near = abs(best.mean() - scores.mean()) < 2 * math.hypot(best.sem(), scores.sem())
-            row[COMPARED] = "within noise" if is_near else ""
+            difference = abs(best.mean() - scores.mean())
+            noise = 2 * math.hypot(best.sem(), scores.sem())
+            row[COMPARED] = "within noise" if difference < noise else ""
     return [*rows, *_baseline_rows(table, rows)]
 
 
@@ -298,23 +299,27 @@ def _averaged(group: Table) -> Row:
         row.pop("seed", None)
         row["seeds"] = str((group["status"] == "done").sum())
     for name in results_of(group):
+        values = group[name].dropna()
         digits = 0 if name == "seconds" else 4
-        if count := group[name].count():
-            error = f" ± {group[name].std():.{digits}f}" if count > 1 else ""
-            row[name] = f"{group[name].mean():.{digits}f}{error}"
+        if len(values):
+            row[name] = f"{values.mean():.{digits}f}"
+        if len(values) > 1:
+            row[name] += f" ± {values.std():.{digits}f}"
     return row
 
 
 def _baseline_rows(table: Table, rows: Sequence[Row]) -> list[Row]:
     """Return a row for the baseline of each data set, where it was run."""
     scores = [key for key in table if key.startswith(BASELINE)]
+    if not scores:
+        return []
     keys = [key for key in rows[0] if key not in results_of(table)]
     shared = {
         key: rows[0][key] for key in keys if all(row.get(key) == rows[0][key] for row in rows)
     }
     row = {**dict.fromkeys(keys, ""), **shared, "seeds": "", COMPARED: "TF-IDF"}
     data = [key for key in settings_of(table) if key.startswith("data")]
-    found = table.dropna(subset=scores).drop_duplicates([*data, *scores]) if scores else table[:0]
+    found = table.dropna(subset=scores).drop_duplicates([*data, *scores])
     return [
         row
         | {key: str(job[key]) for key in data}
