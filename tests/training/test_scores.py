@@ -192,7 +192,7 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
     run = load_run(report.folder)
     _, texts, right = metrics["accuracy by confidence"][-1]
     assert right / texts == pytest.approx(report.validation.accuracy, abs=1e-6)
-    assert run.most_unknown == metrics["most unknown tokens of a familiar text"]
+    assert run.chosen.most_unknown == metrics["most unknown tokens of a familiar text"]
     assert [
         each.is_unfamiliar for each in run.predict(["это другой язык", "これは日本語です"])
     ] == [True, True]
