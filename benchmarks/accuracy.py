@@ -4,7 +4,7 @@
     python benchmarks/accuracy.py licenses reviews.csv --seeds 3 model=small trainer.max_epochs=8
     python benchmarks/accuracy.py reviews.csv experiment=minilm model.path=<checkpoint>
     python benchmarks/accuracy.py licenses control=uniform   # a row for averages in place of attention too
-    python benchmarks/accuracy.py licenses --also model.attention_readout=false   # a row for the same with that setting
+    python benchmarks/accuracy.py licenses --also model.num_layers=1   # a row for the same with that setting
 
 Prints a table for each data set: accuracy and macro-F1 in percent, loss in nats and expected calibration error before
 temperature, the mean over seeds 0, 1, 2 ... and its standard deviation, and the range of the temperatures. Data sets are ready groups of configs/data, files, folders or Hub ids; arguments with an equals sign are

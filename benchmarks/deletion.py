@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from headscope.cli.evaluate import data_of
 from headscope.data.batching import Batch, TextBatches
 from headscope.heads.capture import eval_mode, repeat_batch
-from headscope.heads.contributions import log_odds_direction, logit_contributions
+from headscope.heads.contributions import decompose, likeliest_log_odds
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.run import load_run
@@ -104,11 +104,13 @@ def _highest(scores: Float[Tensor, "B T"], choosable: Bool[Tensor, "B T"]) -> Bo
 
 
 def contributed(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "B T"]:
-    """Return what each token adds through all heads to the log-odds of the likeliest class."""
-    split = logit_contributions(cast(Any, model), *batch.inputs)
-    assert split.tokens is not None
-    direction = log_odds_direction(split.logits, objective)
-    return torch.einsum("blhtc,bc->bt", split.tokens, direction).float()
+    """Return the contribution of each token to the log-odds of the likeliest class."""
+
+    def log_odds(logits: Float[Tensor, "B C"]) -> Float[Tensor, "B 1"]:
+        return likeliest_log_odds(logits, objective)
+
+    parts = decompose(model, batch.inputs, batch.token_ids.shape[1], log_odds)
+    return parts.words[..., 0].float()
 
 
 @contextmanager
@@ -133,7 +135,11 @@ def scaled_inputs(model: nn.Module, factor: float) -> Iterator[list[tuple[Tensor
 def along_path(steps: int, model: nn.Module, batch: Batch, objective: Objective) -> Tensor:
     """Return input x gradient, averaged over `steps` midpoints; with 1 at the input itself."""
     with torch.no_grad():
-        direction = log_odds_direction(model(*batch.inputs).double(), objective)
+        likeliest = model(*batch.inputs).double()  # [B, C]
+    ranked = torch.zeros_like(likeliest, requires_grad=True)
+    with torch.enable_grad():
+        log_odds = likeliest_log_odds(likeliest + ranked, objective).sum()
+    (direction,) = torch.autograd.grad(log_odds, ranked)
     factors = [(step + 0.5) / steps for step in range(steps)] if steps > 1 else [1.0]
     scores = torch.zeros(batch.token_ids.shape)
     for factor in factors:

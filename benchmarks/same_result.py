@@ -47,7 +47,6 @@ class Allowed(NamedTuple):
 
 
 ALLOWED = [
-    Allowed("*/model.safetensors:ngrams", inf, "n-grams were in evidence.safetensors"),
     Allowed("*:*contributions/*", inf, "heads x tokens in full, against the runner-up"),
     Allowed("*:*nats*", inf, "five tokens of each head, against the mean of the classes"),
     Allowed("*:*verdicts/headline", inf, "the record has the Heads tab's first line as well"),

@@ -132,13 +132,16 @@ def test_contributions_sum_to_the_logit(folder: Path) -> None:
         predicted.probabilities,
     )
     assert explanation.tokens[:3] == ["[CLS]", "a", "very"]
-    shape = (2, 2, len(explanation.tokens), len(LABELS))
-    assert explanation.contributions.shape == shape
+    assert explanation.words.shape == (len(explanation.tokens),)
+    assert explanation.heads.shape == (2, 2, len(explanation.tokens))
     shares = sorted(explanation.probabilities.values())
-    parts = (explanation.contributions, explanation.feedforward, explanation.bias)
-    log_odds = sum(explanation.toward(part).sum() for part in parts)
-    assert log_odds == pytest.approx(math.log(shares[-1] / shares[-2]), abs=1e-4)
-    assert abs(explanation.heads().sum()) > 0.01
+    log_odds = math.log(shares[-1] / shares[-2])
+    assert explanation.log_odds == pytest.approx(log_odds, abs=1e-4)
+    assert explanation.words.sum() + explanation.biases == pytest.approx(log_odds, abs=1e-4)
+    assert abs(explanation.words).sum() > 0.01
+    empty = run.predict([""])[0].probabilities
+    of_empty = math.log(empty[explanation.label] / empty[explanation.against])
+    assert explanation.empty == pytest.approx(of_empty, abs=1e-4)
     other = min(LABELS, key=lambda label: explanation.probabilities[label])
     asked = run.explain(TEXTS[1], label=other)
     assert (asked.label, asked.against) == (other, explanation.label)

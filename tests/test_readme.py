@@ -125,7 +125,7 @@ def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "outputs/sizes/sweep.csv").is_file()
     assert list(tmp_path.glob("outputs/first/inspect/*.html"))
     use_run = "import headscope\n" + blocks("README.md", "python")[1]
-    assert "nats" in run(sys.executable, "-c", use_run)
+    assert "log-odds" in run(sys.executable, "-c", use_run)
 
 
 @pytest.mark.slow

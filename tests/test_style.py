@@ -18,13 +18,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 18362,
-    "lines of JavaScript and CSS": 5898,
-    "nodes": 129617,  # of the syntax tree: what a reader reads, however the lines are broken
-    "nodes per code line": 10.0,
+    "lines of Python": 18837,
+    "lines of JavaScript and CSS": 5917,
+    "nodes": 133687,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes per code line": 10.1,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
-    "lines over 100 characters": 7,
+    "lines over 100 characters": 5,
     "files over 500 lines": 0,
     "folders of more than 12 files": 1,
 }

@@ -193,7 +193,7 @@ class ModelConfig(Settings):
 
     d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
     num_heads: Count = Field(default=4, description="attention heads; must divide d_model")
-    num_layers: Integer = Field(default=1, ge=1, le=1000, description="number of encoder blocks")
+    num_layers: Integer = Field(default=2, ge=1, le=1000, description="number of encoder blocks")
     feedforward_size: Integer = Field(
         default=512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
     )
@@ -215,10 +215,6 @@ class ModelConfig(Settings):
         default="first",
         description="first: [CLS], which tokens reach through heads alone; with the others tokens "
         "bypass attention: mean, max, or from additive on a learned query",
-    )
-    attention_readout: bool | None = Field(
-        default=None,
-        description="last layer of attention alone; null: with pooling=first and without path",
     )
     dropout: Fraction = Field(default=0.1, description="dropout of embeddings, branches and head")
     attention_dropout: Fraction = Field(
@@ -243,13 +239,6 @@ class ModelConfig(Settings):
         description="with path: freeze the embeddings and the first N layers; null: train all",
     )
 
-    @property
-    def has_attention_readout(self) -> bool:
-        """Whether the last layer is attention alone; decided here where the key is null."""
-        if self.attention_readout is None:
-            return self.pooling == "first" and self.path is None
-        return self.attention_readout
-
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
         if self.attention not in ATTENTIONS and not is_import_path(self.attention):
@@ -262,8 +251,6 @@ class ModelConfig(Settings):
                 yield key, "null without model.path"
         if self.causal and self.pooling == "first":
             yield "causal", "false with model.pooling=first: [CLS] comes first and sees no token"
-        if self.attention_readout and self.pooling != "first":
-            yield "attention_readout", f"null or false with model.pooling={self.pooling}"
         if self.d_model % self.num_heads:
             yield "num_heads", f"a divisor of model.d_model={self.d_model}"
         elif self.positions == "rotary" and self.d_model // self.num_heads % 2:

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from headscope.abstaining import unknown_share
 from headscope.config import TrainConfig
-from headscope.data.batching import EncodedTexts, TextBatches, encode_texts, moved
+from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import LivePageError, listed
 from headscope.heads.capture import capture, device_of, is_observed
-from headscope.heads.contributions import ONLY_FIRST, explain, has_contributions
+from headscope.heads.contributions import explain
 from headscope.model.objective import Objective
 from headscope.prediction import probabilities
 from headscope.record.contributions import Explanation
@@ -178,33 +178,38 @@ class Run:
         return maps
 
     def explain(self, text: TextOrPair, label: str | None = None) -> Explanation:
-        """Return what each head adds from each token to the log-odds of a text's class.
+        """Return the log-odds of a text's class as a sum over its words, and over heads.
 
             explanation = run.explain("a film that knows what it wants")
-            explanation.words()  # the words over all heads, largest first
+            explanation.words  # of each token; with explanation.biases they sum to the log-odds
+            explanation.heads  # through each head of each layer from each position
 
         By default of the likeliest class against the runner-up; `label` names another class.
 
         Raises:
-            ValueError: as in `predict`; for a class that the run does not know; or if tokens bypass
-                attention, as with model.pooling=mean.
+            ValueError: as in `predict`; or for a class that the run does not know.
         """
         (parts,) = self._parts([text])
         if label is not None and label not in self.labels:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
-        if not has_contributions(self.model):
-            raise ValueError(ONLY_FIRST)
-        batch = TextBatches(encode_texts(self.tokenizer, [parts], self.evidence))[[0]]
         encoding = self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None)
         tokens = shown_tokens(self.tokenizer, encoding, parts)
-        batch = moved(batch, self.device)
+        batch, logits = self._logits(parts)
+        others = (self.labels, logits, self.objective, self.temperature)
+        explanation = explain(self.model, batch, tokens, *others, label)
+        _, of_empty = self._logits(("",) * len(parts))
+        pair = [self.labels.index(explanation.label)]
+        if explanation.against is not None:
+            pair.append(self.labels.index(explanation.against))
+        first, *rest = (of_empty[pair] / self.temperature).tolist()
+        return replace(explanation, empty=first - sum(rest))
+
+    def _logits(self, parts: tuple[str, ...]) -> tuple[Batch, Float[Tensor, " C"]]:
+        """Return a text as a batch of its own, and its logits."""
+        texts = encode_texts(self.tokenizer, [parts], self.evidence)
+        batch = moved(TextBatches(texts)[[0]], self.device)
         with torch.no_grad():
-            logits = self.model(*batch.inputs)[0].float().cpu()
-        explanation = explain(
-            self.model, batch, tokens, self.labels, logits, self.objective, self.temperature, label
-        )
-        assert explanation is not None
-        return explanation
+            return batch, self.model(*batch.inputs)[0].float().cpu()
 
     def show(self, text: TextOrPair) -> "HeadView":
         """Show every head on a text: the last line of a notebook's cell displays the page.

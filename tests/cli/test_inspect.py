@@ -15,7 +15,6 @@ from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConf
 from headscope.data.corpus import load_corpus
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, UserWarningMessage
-from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.report import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
@@ -88,14 +87,10 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     config = InspectConfig(run=str(folder), text="a licence", label="Permissive", accelerator="cpu")
     html = inspect(config, Console(file=shown, width=80)).read_text()
     words = " ".join(shown.getvalue().split())
-    if pooling == "first":
-        assert "layer 0 head " in words
-        assert "the log-odds" in words
-        assert "bias: " in words
-        assert " last share nats " in words
-    else:
-        assert ONLY_FIRST in words
-        assert "nats" not in html.split('id="data"')[1].split("</script>")[0]
+    assert "layer 0: head " in words
+    assert "log-odds" in words
+    assert "biases: " in words
+    assert "contributions/words" in html
     # What the model would say without a head is kept too.
     (record,) = (folder / "inspect").glob("*/heads")
     step = read_step(record / read_index(record).steps[0].file)

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 from transformers.models.bert import modeling_bert
 
-from headscope.data.batching import Batch
-from headscope.heads.capture import capture, headed_layers, intervene, intervene_layers, observe
-from headscope.heads.contributions import integrated_gradients
+from headscope.heads.capture import capture, headed_layers, intervene, observe
 
 B, T, H, D, VOCABULARY = 3, 7, 4, 32, 97
 SIZES = {
@@ -326,37 +324,3 @@ def test_one_that_bypasses_the_registry_is_named() -> None:
     with capture(model) as maps:
         model(**inputs())
     assert len(maps) == 2
-
-
-# --- contributions ---
-
-
-class Called(nn.Module):
-    """A classifier of transformers, called as headscope's are."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, ids: Tensor, padding: Tensor | None = None, segments: Tensor | None = None
-    ) -> Tensor:
-        return self.model(ids, attention_mask=None if padding is None else (~padding).long()).logits
-
-
-@pytest.mark.parametrize("kind", ["Bert", "GPT2"])
-def test_contributions_sum_to_what_all_heads_change_together(kind: str) -> None:
-    model = Called(made(kind, "ForSequenceClassification", num_labels=3, pad_token_id=0)).double()
-    ids = inputs()["input_ids"][:1]
-    batch = Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0]))
-    found = integrated_gradients(model, batch, range(3))
-    with torch.no_grad():
-        whole = model(ids)[0]
-        with intervene_layers(model, dict.fromkeys(headed_layers(model), torch.zeros_like)):
-            nothing = model(ids)[0]
-    torch.testing.assert_close(found.whole, whole)
-    torch.testing.assert_close(found.none, nothing)
-    total = sum(tokens.sum(dim=(0, 1)) for tokens in found.tokens)
-    torch.testing.assert_close(total, whole - nothing, rtol=0, atol=2e-5)
-    assert min(tokens.sum(dim=1).abs().min() for tokens in found.tokens) > 1e-6
-    assert all(parameter.grad is None for parameter in model.parameters())

@@ -1,7 +1,7 @@
-"""Contributions sum to the logit, and are what is missing without their part."""
+"""Every network's logits are the sum of its words and biases; `headscope verify` proves the parts."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,35 +10,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headscope.config import POOLINGS, ModelConfig
+from headscope.config import ModelConfig
 from headscope.data.batching import Batch
-from headscope.heads.capture import headed_layers, intervene, intervene_layers
+from headscope.heads import fixed_gates
+from headscope.heads.capture import headed_layers, intervene
 from headscope.heads.contributions import (
-    ONLY_FIRST,
-    IntegratedGradients,
-    LogitContributions,
+    Contributions,
     class_pair,
+    decompose,
     explain,
-    has_contributions,
-    integrated_gradients,
-    log_odds_direction,
-    logit_contributions,
+    likeliest_log_odds,
+    mean_contributions,
 )
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.record.contributions import CLASSES_KEPT, Explanation, signed
+from headscope.record.contributions import Explanation, signed
+
+transformers = pytest.importorskip("transformers")
 
 B, T, H, L, C, VOCABULARY = 2, 11, 3, 5, 7, 53  # primes, all different: a swapped axis cannot pass
-D, LENGTHS = 2 * 13 * H, (11, 7)  # rotary positions turn pairs
-DEFAULTS: dict[str, Any] = {
-    "d_model": D,
-    "num_heads": H,
-    "num_layers": L,
-    "feedforward_size": 17,
-    "pooling": "first",
-    "attention_readout": False,
-}
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+LENGTHS = (11, 7)
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 KINDS: dict[str, dict[str, Any]] = {
     "rotary": {},
     "learned": {"positions": "learned"},
@@ -47,330 +39,337 @@ KINDS: dict[str, dict[str, Any]] = {
     "grouped": {"num_kv_heads": 1},
     "shared": {"attention": "shared_projection"},
     "window": {"window": 2},
-    "attention read-out": {"attention_readout": True},
-    "attention read-out, one layer": {"attention_readout": True, "num_layers": 1},
+    "causal": {"causal": True, "pooling": "mean"},
+    **{name: {"pooling": name} for name in ("mean", "max", "additive", "dot", "general", "concat")},
 }
-Inputs = tuple[Tensor, Tensor | None, Tensor | None]
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "num_labels": C,
+    "pad_token_id": 0,
+}
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Bert": SIZES,
+    "Roberta": SIZES,
+    "XLMRoberta": SIZES,
+    "Camembert": SIZES,
+    "MPNet": SIZES,
+    "Electra": SIZES | {"embedding_size": 16},
+    "Albert": SIZES | {"embedding_size": 16},
+    "DebertaV2": SIZES | {"pos_att_type": ["c2p", "p2c"], "relative_attention": True},
+    "Deberta": SIZES | {"pos_att_type": ["c2p", "p2c"], "relative_attention": True},
+    "DistilBert": {
+        "vocab_size": VOCABULARY,
+        "dim": 24,
+        "n_layers": 3,
+        "n_heads": 4,
+        "hidden_dim": 40,
+        "num_labels": C,
+    },
+    "ModernBert": SIZES | SPECIAL | {"cls_token_id": 1, "sep_token_id": 2},
+    "GPT2": {
+        "vocab_size": VOCABULARY,
+        "n_embd": 24,
+        "n_layer": 3,
+        "n_head": 4,
+        "num_labels": C,
+        "pad_token_id": 0,
+        **SPECIAL,
+    },
+    "GPTNeoX": SIZES,
+    "Llama": SIZES | {"num_key_value_heads": 2},
+    "Mistral": SIZES | {"num_key_value_heads": 2},
+    "Qwen3": SIZES | {"num_key_value_heads": 2, "head_dim": 6},
+    "Gemma": SIZES | {"num_key_value_heads": 2, "head_dim": 6},
+}
+IN_FLOAT32 = ("Deberta", "Llama", "Mistral", "Qwen3", "Gemma")  # their norms, in any type
 
 
-def classifier(
-    dtype: torch.dtype = torch.float32, segments: int = 1, **options: Any
-) -> TextClassifier:
-    """Return a model whose every parameter, norms and biases too, is random."""
-    torch.manual_seed(0)
-    config = ModelConfig(**({"evidence": False} | DEFAULTS | options))
-    model = TextClassifier(config, VOCABULARY, C, T, segments).to(dtype)
+def randomized(model: Any, seed: int = 0) -> Any:
+    """Make every parameter random, those of norms and biases too."""
+    torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+    return model.eval()
 
 
-def inputs(padded: bool = True, pairs: bool = False) -> Inputs:
+def classifier(dtype: torch.dtype = torch.float64, segments: int = 1, **options: Any) -> Any:
+    sizes = {"d_model": 26 * H, "num_heads": H, "num_layers": L, "feedforward_size": 17}
+    config = ModelConfig(**({"evidence": False} | sizes | options))
+    return randomized(TextClassifier(config, VOCABULARY, C, T, segments).to(dtype))
+
+
+def inputs(padded: bool = True, pairs: bool = False) -> tuple[Tensor, ...]:
     lengths = torch.tensor(LENGTHS)[:, None]
     padding = torch.arange(T) >= lengths
     ids = torch.randint(5, VOCABULARY, (B, T), generator=torch.manual_seed(1))
     ids[:, 0] = 2
     segments = (torch.arange(T) >= lengths // 2).long() if pairs else None
-    return (ids.masked_fill(padding, 0), padding, segments) if padded else (ids, None, segments)
+    return (ids.masked_fill(padding, 0), padding, segments) if padded else (ids, None, segments)  # type: ignore[return-value]
 
 
-def assert_sums(
-    found: LogitContributions, model: nn.Module, given: Inputs, dtype: torch.dtype
-) -> None:
+def split(model: nn.Module, given: Sequence[Any]) -> Contributions:
+    return decompose(model, given, T, lambda logits: logits)
+
+
+def assert_sums(found: Contributions, model: nn.Module, given: Any, tolerance: float) -> None:
     with torch.no_grad():
-        logits = model.eval()(*given).double()
-    torch.testing.assert_close(found.logits, logits, rtol=0, atol=TOLERANCE[dtype])
-    torch.testing.assert_close(found.total(), logits, rtol=0, atol=TOLERANCE[dtype])
-    assert found.tokens is not None
-    torch.testing.assert_close(found.tokens.sum(dim=-2), found.heads, rtol=0, atol=TOLERANCE[dtype])
-    is_readout = model.encoder.blocks[-1].feedforward is None  # type: ignore[union-attr,index]
-    heads = found.heads[:, -1:] if is_readout else found.heads
-    assert heads.abs().amax(dim=(0, 3)).min() > 1e-4, "every head says something"
-    if is_readout:
-        cells = found.tokens.sum(dim=(1, 2, 3)) + found.bias
-        torch.testing.assert_close(cells, logits, rtol=0, atol=TOLERANCE[dtype])
+        logits = model(*given).double()
+    torch.testing.assert_close(found.logits.double(), logits, rtol=0, atol=tolerance)
+    sums = found.words.sum(dim=1) + found.biases.sum(dim=1)
+    torch.testing.assert_close(sums, logits, rtol=0, atol=tolerance)
+    assert found.words.abs().sum(dim=(1, 2)).min() > 1e-3, "words say something"
+    for heads in found.heads:
+        assert heads.abs().sum(dim=(0, 2, 3)).min() > 1e-6, "and so does every head"
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_parts_sum_to_the_logit(kind: str, padded: bool, dtype: torch.dtype) -> None:
-    model, given = classifier(dtype, **KINDS[kind]), inputs(padded)
-    found = logit_contributions(model, *given)
-    assert_sums(found, model, given, dtype)
-    layers = KINDS[kind].get("num_layers", L)
-    parts = (found.heads, found.tokens, found.feedforward, found.bias)
-    shapes = tuple(part.shape for part in parts if part is not None)
-    assert shapes == ((B, layers, H, C), (B, layers, H, T, C), (B, layers, C), (B, C))
+def test_words_and_biases_sum_to_the_logits_of_our_networks(kind: str, dtype: torch.dtype) -> None:
+    options, given = KINDS[kind], inputs()
+    model = classifier(dtype, **options)
+    found = split(model, given)
+    assert_sums(found, model, given, TOLERANCE[dtype])
+    layers = options.get("num_layers", L)
+    assert found.words.shape == (B, T, C)
+    assert found.biases.shape == (B, layers + 1, C)
+    assert [heads.shape for heads in found.heads] == [(B, H, T, C)] * layers
+    assert not found.words[1, LENGTHS[1] :].any(), "padding adds nothing"
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_so_they_do_for_pairs(dtype: torch.dtype) -> None:
-    model, given = classifier(dtype, 2), inputs(pairs=True)
-    assert_sums(logit_contributions(model, *given), model, given, dtype)
+def test_so_do_those_of_pairs_and_evidence() -> None:
+    model = classifier(segments=2, evidence=True)
+    model.evidence = None
+    model = TextClassifier(
+        ModelConfig(d_model=26 * H, num_heads=H, num_layers=2, feedforward_size=17),
+        VOCABULARY,
+        C,
+        T,
+        num_segments=2,
+        num_ngrams=31,
+    ).double()
+    assert model.evidence is not None
+    nn.init.normal_(model.evidence.ratio)
+    randomized(model)
+    places = torch.randint(1, 7, (40,)) + T * torch.arange(40).remainder(B)
+    evidence = (torch.randint(31, (40,)), places, torch.full((B,), -1))
+    given = (*inputs(pairs=True), evidence)
+    assert_sums(split(model, given), model, given, 1e-12)
 
 
-def test_padding_gives_nothing_and_a_text_of_a_batch_is_the_text_alone() -> None:
-    model, (ids, padding, _) = classifier(torch.float64), inputs()
-    found, short = logit_contributions(model, ids, padding), LENGTHS[1]
-    alone = logit_contributions(model, ids[1:, :short])[0]
-    assert not found[1].tokens[:, :, short:].any()  # type: ignore[index]
-    torch.testing.assert_close(found[1].tokens[:, :, :short], alone.tokens)  # type: ignore[index]
-    torch.testing.assert_close(found[1].heads, alone.heads)
-    without = logit_contributions(model, ids, padding, by_key=False)
-    assert without[0].tokens is None
-    # Observed, the last block makes all vectors.
-    torch.testing.assert_close(without.heads, found.heads)
+class Logits(nn.Module):
+    """A model of transformers, which returns its logits alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        mask = torch.ones_like(token_ids)
+        return self.model(input_ids=token_ids, attention_mask=mask).logits  # type: ignore[no-any-return]
 
 
-def test_the_model_is_left_as_it_was() -> None:
-    model, given = classifier(dropout=0.5).train(), inputs()
-    before = torch.get_float32_matmul_precision()
-    assert torch.equal(
-        logit_contributions(model, *given).logits, logit_contributions(model, *given).logits
-    )
-    assert all(module.training for module in model.modules())
-    assert all(block.attention.intervention is None for block in model.encoder.blocks)
-    assert all(block.attention.observer is None for block in model.encoder.blocks)
-    assert torch.get_float32_matmul_precision() == before
+@pytest.mark.parametrize("family", FAMILIES)
+def test_so_do_those_of_transformers(family: str) -> None:
+    config = getattr(transformers, f"{family}Config")(**FAMILIES[family])
+    model = getattr(transformers, f"{family}ForSequenceClassification")(config)
+    called = randomized(Logits(model.double()))
+    given = inputs(padded=False)[:1]
+    found = split(called, given)
+    assert_sums(found, called, given, 3e-6 if family in IN_FLOAT32 else 1e-12)
+    assert [heads.shape for heads in found.heads] == [(B, 4, T, C)] * 3
+    alone = split(called, (given[0][1:],))
+    torch.testing.assert_close(alone.words[0], found.words[1], rtol=0, atol=1e-6)
+    assert found.unknown == ""
 
 
-@contextmanager
-def scale_of_last_norm(model: TextClassifier, held: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Note what the last norm is given at [CLS], and its scale."""
+class Plain(nn.Module):
+    """torch's own encoder, with positions that are a parameter."""
 
-    def note(norm: Any, args: tuple[Tensor, ...]) -> None:
-        x = args[0][:, 0]
-        held.append((x, (x.var(dim=-1, correction=0) + norm.eps).sqrt()))
+    def __init__(self, activation: Any = "gelu", **options: Any) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 24)
+        self.positions = nn.Parameter(torch.zeros(T, 24))
+        layer = nn.TransformerEncoderLayer(24, 4, 40, activation=activation, **options)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.is_batch_first = options["batch_first"]
+        self.head = nn.Linear(24, C)
 
-    handle = model.encoder.norm.register_forward_pre_hook(note)  # type: ignore[union-attr,operator]
-    yield
-    handle.remove()
-
-
-@pytest.mark.parametrize("head", range(H))
-def test_without_a_head_of_the_last_layer_exactly_its_contribution_is_missing(head: int) -> None:
-    """Before the last norm, whose scale changes; no later block answers to the head here."""
-    model, given = classifier(torch.float64).eval(), inputs()
-    held: list[tuple[Tensor, Tensor]] = []
-    with torch.no_grad(), scale_of_last_norm(model, held):
-        model.encoder.blocks[-1].feedforward[-1].weight.zero_()  # type: ignore[union-attr,index]
-        model(*given)
-        with intervene(model, {(f"encoder.blocks.{L - 1}.attention", head): "zero"}):
-            model(*given)
-        (x, sigma), (other, _) = held
-        toward = model.head.weight * model.encoder.norm.weight  # type: ignore[union-attr,operator]
-        missing = (x - other) @ (toward - toward.mean(dim=-1, keepdim=True)).T / sigma[:, None]
-    found = logit_contributions(model, *given).heads[:, -1, head]
-    torch.testing.assert_close(missing, found, rtol=0, atol=1e-12)
-    assert found.abs().min() > 1e-4
+    def forward(self, token_ids: Tensor, *_: Any) -> Tensor:
+        vectors = self.embedding(token_ids) + self.positions
+        if self.is_batch_first:
+            return self.head(self.encoder(vectors).mean(dim=1))  # type: ignore[no-any-return]
+        return self.head(self.encoder(vectors.transpose(0, 1)).mean(dim=0))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("change", ["zero", "mean"])
-def test_an_ablated_head_contributes_its_output_from_no_key(change: str) -> None:
-    model, given, layer = classifier(torch.float64), inputs(), "encoder.blocks.2.attention"
-    means = {layer: torch.randn(H, D // H, dtype=torch.float64)}
-    with intervene(model, {(layer, 1): change}, means):
-        found = logit_contributions(model, *given)
-        torch.testing.assert_close(found.total(), model.eval()(*given).detach())
-    assert bool(found.heads[:, 2, 1].any()) == (change == "mean")
-    assert not found.tokens[:, 2, 1].any()  # type: ignore[index]
-    assert found.tokens[:, 2, 0].abs().max() > 1e-4  # type: ignore[index]
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_so_do_those_of_torch(batch_first: bool, norm_first: bool) -> None:
+    model = randomized(Plain(batch_first=batch_first, norm_first=norm_first).double())
+    given = (inputs(padded=False)[0][:1],)
+    found = split(model, given)
+    assert_sums(found, model, given, 1e-12)
+    assert [heads.shape for heads in found.heads] == [(1, 4, T, C)] * 2
 
 
-@pytest.mark.parametrize("pooling", [name for name in POOLINGS if name != "first"])
-def test_another_read_out_is_told_and_never_split(pooling: str) -> None:
-    model = classifier(pooling=pooling)
-    assert not has_contributions(model)
-    with pytest.raises(ValueError, match=ONLY_FIRST.replace("[", r"\[")):
-        logit_contributions(model, *inputs())
-    assert has_contributions(classifier())
-    assert not has_contributions(nn.Linear(2, 3))
-
-
-@pytest.mark.parametrize("wrong", ["scale", "centre", "constant", "a layer", "other head"])
-def test_a_wrong_attribution_would_be_found_out(wrong: str) -> None:
-    model, given = classifier(), inputs()
-    found = logit_contributions(model, *given)
-    held: list[tuple[Tensor, Tensor]] = []
-    with torch.no_grad(), scale_of_last_norm(model, held):
-        model.eval()(*given)
-    (x, sigma), gamma = held[0], model.encoder.norm.weight  # type: ignore[union-attr]
-    # What the centring takes away.
-    mean = x.mean(dim=-1, keepdim=True) * (model.head.weight @ gamma) / sigma[:, None]
-    mutants = {
-        "scale": lambda: replace(found, heads=found.heads * sigma[:, None, None, None]),
-        "centre": lambda: replace(found, bias=found.bias + mean.detach()),
-        "constant": lambda: replace(found, bias=found.bias * 0),
-        "a layer": lambda: replace(found, feedforward=found.feedforward[:, [0, 0, 2, 3, 4]]),
-        "other head": lambda: replace(found, heads=found.heads[:, :, [1, 1, 2]]),
-    }
-    far = (mutants[wrong]().total() - found.logits).abs().max()
-    assert far > 100 * TOLERANCE[torch.float32]
-
-
-def test_the_likeliest_class_is_held_against_the_runner_up_or_its_absence() -> None:
-    logits = torch.tensor([[1.0, 5.0, 2.0, 4.0], [3.0, 1.0, 1.5, 1.0]]).double()
-    assert (log_odds_direction(logits, ONE_CLASS) * logits).sum(dim=-1).tolist() == [1, 1.5]
-    assert (log_odds_direction(logits, MultiLabel()) * logits).sum(dim=-1).tolist() == [5, 3]
-    shares = logits[0].softmax(dim=-1)
-    assert class_pair(shares, ONE_CLASS) == (1, 3)
-    assert class_pair(shares, ONE_CLASS, shown=2) == (2, 1)
-    assert class_pair(shares, ONE_CLASS, against=0) == (1, 0)
-    assert class_pair(shares, ONE_CLASS, against=1) == (1, 3)
-    assert class_pair(shares, MultiLabel(), against=0) == (1, None)
-
-
-def explained(model: nn.Module, objective: Objective = ONE_CLASS, **options: Any) -> Explanation:
-    ids = inputs(padded=False)[0][:1]
-    with torch.no_grad():
-        logits = model.eval()(ids)[0]
-    tokens = [f"token {number % 4}" for number in range(T)]
-    found = explain(model, alone(ids), tokens, CLASSES, logits, objective, 1.7, **options)
-    assert found is not None
-    return found
-
-
-CLASSES = [f"class {number}" for number in range(C)]
-
-
-@pytest.mark.parametrize("label", [None, "class 4"])
-@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "several"])
-def test_the_parts_sum_to_the_log_odds_of_the_probabilities(
-    objective: Objective, label: str | None
-) -> None:
-    found = explained(classifier(torch.float64), objective, label=label)
-    shown = found.probabilities[found.label]
-    other = 1 - shown if found.against is None else found.probabilities[found.against]
-    assert found.label == label or label is None
-    assert (found.against is None) == isinstance(objective, MultiLabel)
-    assert found.log_odds == pytest.approx(np.log(shown / other), abs=1e-10)
-    assert found.contributions.shape == (L, H, T, C)
-    total = sum(nats for _, nats in found.words())
-    rest = found.toward(found.feedforward).sum() + found.toward(found.bias)
-    assert total + rest == pytest.approx(found.log_odds, abs=1e-10)
-    assert total == pytest.approx(found.heads().sum(), abs=1e-10)
-    assert sorted(word for word, _ in found.words()) == [f"token {number}" for number in range(4)]
-    kept = found.arrays()
-    assert kept["contributions/tokens"].shape == (L, H, T, min(C, CLASSES_KEPT))
-    by_rank = [CLASSES[number] for number in kept["contributions/classes"]]
-    assert by_rank == sorted(CLASSES, key=lambda name: -found.probabilities[name])
-
-
-def test_of_many_classes_the_likeliest_the_shown_and_the_label_are_kept() -> None:
-    names = [f"class {number}" for number in range(20)]
-    shares = dict(zip(names, np.arange(20)[::-1] / 190, strict=True))
-    bias = np.log(np.maximum([*shares.values()], 1e-3))
-    found = Explanation(
-        "class 15",
-        "class 0",
-        shares,
-        ["a"],
-        names,
-        np.zeros((1, 1, 1, 20)),
-        np.zeros((1, 20)),
-        bias,
-    )
-    arrays = found.arrays("class 19")
-    assert arrays["contributions/classes"].tolist() == [*range(CLASSES_KEPT), 15, 19]
-    assert arrays["contributions/shown"].tolist() == [15, 0]
-
-
-def test_an_explanation_is_printed_words_first() -> None:
-    contributions = np.zeros((1, 2, 3, 2))
-    contributions[0, :, :, 0] = [[0.1, 2.5, -0.3], [0.0, 0.4, 0.0]]
-    shares = {"Copyleft": 0.9427, "Permissive": 0.0573}
-    found = Explanation(
-        "Copyleft", "Permissive", shares, ["[CLS]", "LGPL", "the"], [*shares], contributions,
-        np.zeros((1, 2)), np.array([0.0, -0.1]),
-    )  # fmt: skip
-    assert str(found).splitlines() == [
-        "Copyleft 0.9427 against Permissive 0.0573, in nats",
-        "words: LGPL +2.9; the -0.30; [CLS] +0.10",
-        "heads: layer 0 head 0 +2.3; layer 0 head 1 +0.40",
-        "bias: +0.10",
-        "sum of all: +2.8, the log-odds",
-    ]
+def gelu_written_out(x: Tensor) -> Tensor:
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [(3.14, "+3.1"), (-0.254, "-0.25"), (0.999, "+1.0"), (-0.001, "0.00"), (0.004, "0.00")],
+    "activation",
+    [
+        gelu_written_out,
+        lambda x: x * torch.sigmoid(1.702 * x),
+        lambda x: x * torch.tanh(nn.functional.softplus(x)),
+        lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+        lambda x: torch.relu(x) ** 2,
+        nn.functional.softplus,
+        torch.sigmoid,
+    ],
 )
-def test_nats_have_a_sign_and_two_digits(value: float, words: str) -> None:
+def test_so_do_those_with_an_activation_written_out(activation: Any) -> None:
+    model = randomized(Plain(activation, batch_first=True).double())
+    given = (inputs(padded=False)[0][:1],)
+    assert_sums(split(model, given), model, given, 1e-12)
+
+
+class Squared(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.roll(1, dims=-1)  # a product that no rule covers
+
+
+def test_what_no_rule_covers_is_missed_and_its_module_named() -> None:
+    model = randomized(Plain(Squared(), batch_first=True).double())
+    found = split(model, (inputs(padded=False)[0][:1],))
+    assert found.missed.abs().max() > 1e-2
+    assert found.unknown == "encoder.layers.0.activation (Squared)"
+    text = Batch(inputs(padded=False)[0][:1], None, None, torch.tensor([-1]), torch.tensor([0]))
+    words = str(explain(model, text, [*"abcdefghijk"], [*"ABCDEFG"], model(text.token_ids)[0]))
+    assert "not attributed: " in words
+    assert "by encoder.layers.0.activation (Squared)" in words
+
+
+@pytest.mark.parametrize("rule", ["softmax", "scaled_dot_product_attention", "layer_norm", "gelu"])
+def test_a_gate_that_is_not_held_would_be_found_out(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(fixed_gates.RULES, rule)
+    model = classifier(torch.float64, num_layers=2, pooling="additive")
+    assert split(model, inputs()).missed.abs().max() > 1e-3
+
+
+def test_a_text_of_a_batch_is_the_text_alone_and_the_model_is_left_as_it_was() -> None:
+    model, (ids, padding, _) = classifier().train(), inputs()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found, short = split(model, (ids, padding)), LENGTHS[1]
+    alone = decompose(model, (ids[1:, :short],), short, lambda logits: logits)
+    torch.testing.assert_close(alone.words[0], found.words[1, :short], rtol=0, atol=1e-12)
+    torch.testing.assert_close(alone.biases[0], found.biases[1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(alone.past[0], found.past[1], rtol=0, atol=1e-12)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("change", ["zero", "uniform"])
+def test_with_a_head_ablated_the_parts_are_those_of_that_network(change: Any) -> None:
+    model, given = classifier(), inputs()
+    name = [*headed_layers(model)][2]
+    with intervene(model, {(name, 1): change}):
+        found = split(model, given)
+        assert_sums_of = model.eval()(*given).double()
+    sums = found.words.sum(dim=1) + found.biases.sum(dim=1)
+    torch.testing.assert_close(sums, assert_sums_of, rtol=0, atol=1e-12)
+    assert bool(found.heads[2][:, 1].any()) == (change == "uniform")
+
+
+@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "any number"])
+def test_the_likeliest_class_is_held_against_the_runner_up_or_its_absence(
+    objective: Objective,
+) -> None:
+    logits = torch.tensor([[0.5, -1.0, 2.0], [3.0, 2.5, -4.0]])
+    against = [0.0, 0.0] if isinstance(objective, MultiLabel) else [0.5, 2.5]
+    expected = torch.tensor([[2.0 - against[0]], [3.0 - against[1]]])
+    torch.testing.assert_close(likeliest_log_odds(logits, objective), expected)
+    shares = objective.probabilities(logits[0])
+    others = None if isinstance(objective, MultiLabel) else 0
+    assert class_pair(shares, objective) == (2, others)
+    assert class_pair(shares, objective, shown=0)[0] == 0
+
+
+def explained(
+    objective: Objective = ONE_CLASS, temperature: float = 1.7, **options: Any
+) -> tuple[Explanation, Tensor]:
+    model, ids = classifier(num_layers=2), inputs(padded=False)[0][:1]
+    batch = Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0]))
+    logits = model(ids)[0].detach()
+    tokens = [*"abcdefghija"]
+    own = (objective, temperature)
+    return explain(model, batch, tokens, [*"ABCDEFG"], logits, *own, **options), logits
+
+
+@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "any number"])
+@pytest.mark.parametrize("label", [None, "D"])
+def test_the_parts_sum_to_the_log_odds_of_the_probabilities(
+    objective: Objective, label: str | None
+) -> None:
+    found, _ = explained(objective, label=label)
+    share = found.probabilities[found.label]
+    other = 1 - share if found.against is None else found.probabilities[found.against]
+    log_odds = math.log(share / other)
+    assert found.log_odds == pytest.approx(log_odds, abs=1e-9)
+    assert found.words.sum() + found.biases == pytest.approx(log_odds, abs=1e-9)
+    assert abs(found.miss) < 1e-9
+    for layer in range(2):
+        above = found.biases_by_layer[layer + 1 :].sum()
+        total = found.heads[layer].sum() + found.past[layer] + above
+        assert total == pytest.approx(log_odds, abs=1e-9)
+
+
+def test_of_many_classes_the_two_and_the_likeliest_are_kept() -> None:
+    found, logits = explained(against="B", num_classes=4)
+    assert found.classes[:2] == [found.label, "B"]
+    assert len(found.classes) == 4
+    arrays = found.arrays()
+    assert arrays["contributions/shown"].tolist() == [int(logits.argmax()), 1]
+    assert arrays["contributions/heads"].shape == (2, H, T, 4)
+    sums = arrays["contributions/words"].sum(axis=0) + arrays["contributions/biases"].sum(axis=0)
+    np.testing.assert_allclose(sums, arrays["contributions/log_odds"], atol=1e-5)
+
+
+def test_an_explanation_is_printed_words_first() -> None:
+    found = replace(explained()[0], empty=-0.25)
+    words = found.ranked_words()
+    assert len(words) == T - 1, "equal words are one"
+    assert dict(words)["a"] == pytest.approx(found.words[0] + found.words[-1])
+    lines = str(found).splitlines()
+    assert lines[0].endswith(f"log-odds {signed(found.log_odds)}")
+    assert lines[1].startswith(f"words: {words[0][0]} {signed(words[0][1])}; ")
+    assert lines[2] == f"biases: {signed(found.biases)} (an empty text has log-odds of -0.25)"
+    assert lines[3].startswith("layer 0: head ")
+    assert len(lines) == 5
+
+
+def test_mean_contributions_are_those_of_each_text() -> None:
+    model, (ids, padding, _) = classifier(num_layers=2), inputs()
+    batch = Batch(ids, padding, None, torch.tensor([-1, -1]), torch.tensor([0, 1]))
+    found = mean_contributions(model, [batch, batch], ONE_CLASS, 2.0)
+    assert found.heads.shape == (2 * B, 2, H)
+    logits = likeliest_log_odds(model(ids, padding) / 2, ONE_CLASS)[:, 0].detach()
+    facts = found.facts(ONE_CLASS)
+    assert facts["texts"] == 2 * B
+    last = found.heads[:B, 1].sum(dim=-1) + found.past[:B, 1] + found.biases[:B, 2]
+    torch.testing.assert_close(last, logits.double(), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(3.14159, "+3.14"), (-0.251, "-0.25"), (0.001, "0.00"), (-0.001, "0.00")]
+)
+def test_a_contribution_has_a_sign_and_two_digits(value: float, words: str) -> None:
     assert signed(value) == words
-
-
-# --- by gates, for any model ---
-
-
-def alone(ids: Tensor) -> Batch:
-    return Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0]))
-
-
-class Linear(nn.Module):
-    """Two layers side by side, whose heads all reach the logits: a sum with a term for each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding, self.head = nn.Embedding(VOCABULARY, D), nn.Linear(D, C)
-        self.first = nn.MultiheadAttention(D, H, batch_first=True)
-        self.second = nn.MultiheadAttention(D, 2 * H, batch_first=True)
-
-    def forward(self, ids: Tensor, *_: Tensor | None) -> Tensor:
-        x = self.embedding(ids)
-        return self.head((x + self.first(x, x, x)[0] + self.second(x, x, x)[0]).sum(dim=1))
-
-
-def test_where_the_logits_are_a_sum_over_heads_and_tokens_gates_give_each_its_term() -> None:
-    model, (ids, _, _) = Linear().double(), inputs(padded=False)
-    found = integrated_gradients(model, alone(ids[:1]), [4, 2])
-    with torch.no_grad():
-        whole = model(ids[:1])[0, [4, 2]]
-        for name, given in zip(headed_layers(model), found.tokens, strict=True):
-            for head, of_head in enumerate(given.sum(dim=1)):
-                with intervene(model, {(name, head): "zero"}):
-                    missing = whole - model(ids[:1])[0, [4, 2]]
-                torch.testing.assert_close(of_head, missing, rtol=0, atol=1e-6)
-    # A token's term is its value by the weights of all queries, through the layer's projections.
-    x = model.embedding(ids[:1])[0]
-    layer = model.first
-    value = (x @ layer.in_proj_weight[2 * D :].T + layer.in_proj_bias[2 * D :])[:, : D // H]
-    _, weights = layer(x[None], x[None], x[None], average_attn_weights=False)
-    summed = weights[0, 0].sum(dim=0)[:, None] * value  # [K, E]
-    expected = summed @ (model.head.weight[[4, 2]] @ layer.out_proj.weight[:, : D // H]).T
-    torch.testing.assert_close(found.tokens[0][0], expected.detach(), rtol=0, atol=1e-6)
-    assert [tuple(given.shape) for given in found.tokens] == [(H, T, 2), (2 * H, T, 2)]
-    torch.testing.assert_close(found.whole, whole)
-    assert error_of(found) < 1e-5
-
-
-def error_of(found: IntegratedGradients) -> float:
-    total = sum(tokens.sum(dim=(0, 1)) for tokens in found.tokens)
-    return float((total - (found.whole - found.none)).abs().max())
-
-
-def test_where_they_are_none_gates_still_share_out_all_that_the_heads_change() -> None:
-    model, (ids, _, _) = classifier(torch.float64, pooling="mean"), inputs(padded=False)
-    found = integrated_gradients(model, alone(ids[:1]), range(C))
-    none = dict.fromkeys(headed_layers(model), torch.zeros_like)
-    with torch.no_grad(), intervene_layers(model.eval(), none):
-        nothing = model(ids[:1])[0]
-    torch.testing.assert_close(found.none, nothing)
-    # A norm bends the path where the heads are almost closed.
-    assert 0 < error_of(found) < 0.02 * float((found.whole - nothing).abs().max())
-    assert min(of_layer.abs().min() for of_layer in found.tokens) > 0
-
-
-def test_frozen_weights_are_left_frozen_and_the_error_of_the_gates_is_told() -> None:
-    model = Linear().requires_grad_(False)
-    found = explained(model)
-    assert not any(parameter.requires_grad for parameter in model.parameters())
-    assert found.classes == [found.label, found.against]
-    assert found.error is not None
-    odds = np.log(found.probabilities[found.label] / found.probabilities[found.classes[1]])
-    assert abs(found.log_odds - odds) == pytest.approx(found.error, abs=1e-5)
-    assert found.error < 1e-4
-    assert "integrated gradients" in str(found)

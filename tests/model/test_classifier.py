@@ -21,7 +21,6 @@ def classifier(num_segments: int = 1, **options: object) -> TextClassifier:
         num_layers=2,
         feedforward_size=31,
         evidence=False,
-        attention_readout=False,
         **options,
     )
     return TextClassifier(config, VOCABULARY, CLASSES, LENGTH, num_segments).double().eval()

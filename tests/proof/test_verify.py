@@ -12,10 +12,13 @@ from torch import Tensor
 from headscope.attention import MultiHeadAttention, reference
 from headscope.command_settings import VerifyConfig
 from headscope.errors import ProofError
+from headscope.heads import contributions
+from headscope.heads.fixed_gates import FixedGates
 from headscope.model.classifier import TextClassifier
 from headscope.proof import claims
 from headscope.proof import verify as module
 from headscope.proof.claims import Precision
+from headscope.proof.exact_sums import NETWORKS, exact_sum_claims
 from headscope.proof.verify import GROUPS, verify
 
 
@@ -72,7 +75,8 @@ def test_wrong_layers_are_found_out(
     mutant: type[MultiHeadAttention], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The classifiers have our own layer.
-    groups = {title: make for title, make in GROUPS.items() if make is not claims.classifier_claims}
+    slow = (claims.classifier_claims, exact_sum_claims)
+    groups = {title: make for title, make in GROUPS.items() if make not in slow}
     monkeypatch.setattr(module, "GROUPS", groups)
     shown = console()
     with pytest.raises(ProofError, match="do not hold") as failure:
@@ -131,9 +135,23 @@ def test_a_classifier_whose_words_bypass_attention_is_found_out(
 ) -> None:
     monkeypatch.setattr(claims, "TextClassifier", PastTheHeads)
     failed = [claim.name for claim in claims.classifier_claims(Precision()) if not claim.holds]
-    readouts = [name for name in claims.CLASSIFIERS if "read-out" in name]
-    assert len(failed) == 2 * len(claims.CLASSIFIERS) + len(readouts)
-    assert all("without heads" in name or "sum to the logits" in name for name in failed)
+    assert len(failed) == len(claims.CLASSIFIERS)
+    assert all("without heads" in name for name in failed)
+
+
+class Doubled(FixedGates):
+    """Finds each vector of a token twice."""
+
+    def word(self, vectors: Tensor) -> Tensor:
+        found = super().word(vectors)
+        self.words.append(self.words[-1])
+        return found
+
+
+def test_parts_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contributions, "FixedGates", Doubled)
+    failed = [claim.name for claim in exact_sum_claims(Precision()) if not claim.holds]
+    assert len([name for name in failed if "words and biases" in name]) == len(NETWORKS)
 
 
 def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:

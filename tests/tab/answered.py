@@ -91,6 +91,21 @@ def answer(layers: int, heads: int) -> dict[str, Any]:
     }
 
 
+def contribution_arrays(
+    words: np.ndarray, heads: np.ndarray, biases: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the parts [T, K], [L, H, T, K], [L + 1, K] of logits, as a record has them."""
+    log_odds = words.sum(axis=0) + biases.sum(axis=0)
+    above = np.cumsum(biases[::-1], axis=0)[::-1][1:]  # [L, K]
+    return {
+        "contributions/words": words,
+        "contributions/heads": heads,
+        "contributions/biases": biases,
+        "contributions/log_odds": log_odds,
+        "contributions/past": log_odds - np.nansum(heads, axis=(1, 2)) - above,
+    }
+
+
 def of_texts(
     random: np.random.Generator, layers: int, heads: int, tokens: int, texts: int, classes: int
 ) -> dict[str, Any]:
@@ -101,9 +116,9 @@ def of_texts(
         values = {
             "contributions/classes": np.arange(classes),
             "contributions/shown": [text % 2, 1 - text % 2],
-            "contributions/tokens": by_token,
-            "contributions/feedforward": random.normal(size=(layers, classes)) / 5,
-            "contributions/bias": np.full(classes, 0.1),
+            **contribution_arrays(
+                by_token[-1].sum(axis=0), by_token, np.full((layers + 1, classes), 0.1)
+            ),
             "without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
             "without/layers": random.dirichlet([1] * classes, size=layers),
         }

@@ -38,7 +38,7 @@ def ranked(logdir: Path, run: str = "b_newest", step: int = 200) -> list[str]:
     path = logdir / run / "heads" / f"step_{step:012d}.npz"
     arrays = read_members(path, lambda sizes: [it for it in sizes if it.startswith("text_0/contr")])
     shown, against = arrays["text_0/contributions/shown"]  # all classes are kept, in their order
-    cells = arrays["text_0/contributions/tokens"]
+    cells = arrays["text_0/contributions/heads"]
     sums = (cells[..., shown] - cells[..., against]).sum(axis=-1)
     order = np.argsort(-abs(sums), axis=None)
     places = zip(*np.unravel_index(order, sums.shape), strict=True)
@@ -82,7 +82,7 @@ def test_each_map_has_its_effect_and_its_role(open_tab: Opener, runs: Path) -> N
     assert re.fullmatch(sink, tab.text(beneath("layer 0, head 0")))
     title = tab.find(".grid .map >> nth=0").get_attribute("title")
     assert re.search(
-        r"contribution in this text: \+[\d.]+ nats\nloss when ablated: \+0\.41 ±0\.03", title
+        r"contribution in this text: \+[\d.]+\nloss when ablated: \+0\.41 ±0\.03", title
     )
     assert re.search(r"\nmatters: .*\nrole: no clear", title)
     tab.press(".")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answered import contribution_arrays
 from heads_browser import expected_pixels
 
 from chromium import colours_of, contrast, watch
@@ -101,9 +102,9 @@ def contributions() -> dict[str, np.ndarray]:
     return {
         "contributions/classes": np.array([1, 0], np.int32),
         "contributions/shown": np.array([1, 0], np.int32),
-        "contributions/tokens": tokens,
-        "contributions/feedforward": np.zeros((2, 2), np.float32),
-        "contributions/bias": np.array([0.5, 0.0], np.float32),
+        **contribution_arrays(
+            tokens[1].sum(axis=0), tokens, np.array([[0, 0], [0, 0], [0.5, 0]], np.float32)
+        ),
     }
 
 
@@ -165,11 +166,10 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"
     assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 · 1"
     first = tab.locator(TOKENS).locator(".token").nth(4).get_attribute("title").split("\n")
-    assert first[:2] == ["cat: +2.00 nats", "layer 0 head 0: 0.00"]
+    assert first[:2] == ["cat: +2.00", "layer 1 head 0: 0.00"]
     assert "layer 1 head 1: +2.00" in first
     assert tab.locator(".sum").text_content() == (
-        "+3.10 from 6 heads × 7 tokens +0.50 bias = +3.60 nats: "
-        "log-odds of cats against 7. Nothing is left out."
+        "+3.10 words +0.50 biases = +3.60, the log-odds of cats against 7."
     )
     weights = maps[1][1]
     tab.locator(".choose-view").select_option("weight")

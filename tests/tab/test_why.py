@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answered import answered_run
+from answered import answered_run, contribution_arrays
 from heads_browser import Opener
 from heads_server import Step, maps_of, write_run
 
@@ -31,16 +31,18 @@ def explained(
     random = np.random.default_rng(seed)
     cells = random.normal(size=(layers, heads, len(words), 3))
     bias = np.array([0.2, 0.1, -0.3])
-    logits = cells.sum((0, 1, 2)) + bias
+    logits = cells[-1].sum((0, 1)) + bias
     shares = np.exp(logits) / np.exp(logits).sum()
     if several:
         shares = 1 / (1 + np.exp(-logits))
     order = np.argsort(-logits)
     arrays: dict[str, Any] = {
         "probabilities": shares,
-        "contributions/tokens": cells[..., order],
-        "contributions/feedforward": np.zeros((layers, 3)),
-        "contributions/bias": bias[order],
+        **contribution_arrays(
+            cells[-1].sum(axis=0)[..., order],
+            cells[..., order],
+            np.stack([np.zeros(3)] * layers + [bias[order]]),
+        ),
     }
     for layer, weights in enumerate(maps_of(0, layers, heads, len(words))):
         arrays[f"layer_{layer}/weights"] = weights
@@ -61,7 +63,7 @@ def open_why(browser: Any, tmp_path: Path) -> Any:
     path = tmp_path / "page.html"
 
     def opener(*texts: PageText, width: int = 1366, **options: Any) -> Any:
-        count = len(texts[0].arrays["contributions/tokens"])
+        count = len(texts[0].arrays["contributions/heads"])
         write_page(path, page("Why", [f"layer {at}" for at in range(count)], CLASSES, texts))
         context = browser.new_context(viewport={"width": width, "height": 768}, **options)
         contexts.append(context)

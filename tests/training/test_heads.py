@@ -118,27 +118,26 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
     for place, text in enumerate(read_index(plain.folder / "heads").texts):
         parts = {
             name: arrays[f"text_{place}/contributions/{name}"]
-            for name in ("classes", "shown", "tokens", "feedforward", "bias")
+            for name in ("classes", "shown", "words", "heads", "past", "biases")
         }
         shares = arrays[f"text_{place}/probabilities"]
-        shapes = [parts["tokens"].shape, parts["feedforward"].shape]
+        shapes = [parts["heads"].shape, parts["past"].shape]
         assert shapes == [(2, 3, len(text.tokens), 2), (2, 2)]
         assert parts["shown"].tolist() == parts["classes"].tolist() == (-shares).argsort().tolist()
-        sums = parts["tokens"].sum(axis=(0, 1, 2)) + parts["feedforward"].sum(axis=0)
-        logits = sums + parts["bias"]
+        logits = parts["words"].sum(axis=0) + parts["biases"].sum(axis=0)
         odds = np.log(shares.max() / shares.min())
         assert logits[0] - logits[1] == pytest.approx(odds, rel=1e-5, abs=1e-5)
     put = json.loads((plain.folder / "metrics.json").read_text())["training"][
-        "nats put for the predicted class"
+        "contributions to the predicted class"
     ]
     assert put["texts"] == 24
     run, config = load_run(plain.folder), plain.report.config
     data = TextDataModule(config.data, config.tokenizer, 0, run.tokenizer, run.evidence or False)
     logits, _ = split_logits(run.model, data.loader("validation"), torch.device("cpu"))
     expected = (logits.amax(dim=-1) - logits.amin(dim=-1)).mean().item() / run.temperature
-    assert np.sum(put["heads"]) + np.sum(put["feedforward"]) + put["constant"] == pytest.approx(
-        expected, abs=1e-5
-    )
+    above = np.cumsum(put["biases"][::-1])[::-1][1:]  # each layer
+    sums = np.sum(put["heads"], axis=1) + put["past"] + above
+    assert sums == pytest.approx([expected] * 2, abs=1e-4)
     assert put["against"] == "the runner-up"
     assert "contribution" in plain.screen
 
@@ -170,9 +169,7 @@ def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker) -
     assert steps == [0, 2]
     assert 0 <= events.Scalars("pooling/first")[-1].value <= 1
     assert arrays["text_1/pooling"].sum() == pytest.approx(1)
-    # Tokens reach the answer past the last heads: what these put is not all that there is, and is not said.
-    assert not [name for name in arrays if "nats" in name or "contributions" in name]
-    assert "contribution" not in output.getvalue().replace("contributions", "")
+    assert "text_1/contributions/words" in arrays
 
 
 def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: Maker) -> None:

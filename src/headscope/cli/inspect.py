@@ -20,7 +20,6 @@ from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, DataError, LivePageError, listed, warn
 from headscope.heads.capture import readout_position
-from headscope.heads.contributions import ONLY_FIRST
 from headscope.heads.integrations.lightning_callback import write_output
 from headscope.heads.measures import Summary
 from headscope.heads.report import (
@@ -165,7 +164,7 @@ def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None
     shares = sorted(output.probabilities.items(), key=lambda item: -item[1])[:5]
     likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     show_line(console, f"{len(output.text.tokens)} tokens; prediction: {likeliest}")
-    show_line(console, ONLY_FIRST if output.explanation is None else str(output.explanation))
+    show_line(console, str(output.explanation))
     numbers = text_numbers(output, summary)
     names = [name.split("/")[1] for name in numbers]
     title = "numbers of each head for this text"

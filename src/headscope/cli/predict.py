@@ -36,7 +36,6 @@ from headscope.errors import (
     separator_hint,
 )
 from headscope.files import replacing
-from headscope.heads.contributions import ONLY_FIRST, has_contributions
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.prediction import best_device, probabilities
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
@@ -62,15 +61,12 @@ def predict(config: PredictConfig) -> int:
     joined as in the data. Columns of the input that have these names are kept as input_prediction
     and so on. With `min_confidence` or `target_accuracy` the prediction is empty where the column
     `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column has the words that
-    add most to the log-odds of the prediction against the runner-up, in nats: `Run.explain`.
+    add most to the log-odds of the prediction against the runner-up: `Run.explain`.
 
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
-        ConfigError: for reasons, where the run has no contributions.
     """
     run = load_run(config.run)
-    if config.reasons and not has_contributions(run.model):
-        raise ConfigError(f"reasons: {ONLY_FIRST}; {run.folder} was trained with another")
     least = _least_confidence(config, run)
     data = run.config.data
     device = best_device(config.accelerator)

@@ -322,32 +322,6 @@ def _zeroed(
     return head_outputs.masked_fill(is_zero.to(head_outputs.device)[:, None, None], 0.0)
 
 
-def gate_gradients(
-    model: nn.Module, batch: Batch, gates: Float[Tensor, " B"], score_of: Callable[[Tensor], Tensor]
-) -> tuple[Float[Tensor, " B"], dict[str, Float[Tensor, "B H"]]]:
-    """Return each text's score of its logits, and d score / d g for the gate g of each head.
-
-    A gate multiplies the output of its head; all gates of text b have the value gates[b].
-    """
-    gates = gates.to(device_of(model))
-    of_layers = {
-        name: gates[:, None].repeat(1, layer.num_heads).requires_grad_()
-        for name, layer in headed_layers(model).items()
-    }
-
-    def gate(of_layer: Tensor, head_outputs: Tensor) -> Tensor:
-        return head_outputs * of_layer.to(head_outputs.dtype)[:, :, None, None]
-
-    interventions = {name: partial(gate, of_layer) for name, of_layer in of_layers.items()}
-    with eval_mode(model), torch.inference_mode(False), torch.enable_grad():
-        with intervene_layers(model, interventions):
-            scores = score_of(logits_of(model, batch).double())
-        # Not backward(): that would add to the parameters' own gradients.
-        leaves = list(of_layers.values())
-        gradients = torch.autograd.grad(scores.sum(), leaves, materialize_grads=True)
-    return scores.detach(), dict(zip(of_layers, gradients, strict=True))
-
-
 # Running
 
 

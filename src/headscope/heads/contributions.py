@@ -1,108 +1,216 @@
-"""What every head contributes to each class's logit: direct logit attribution.
+"""Why a text is given a class: each log-odds as an exact sum, for any network.
 
-In a pre-norm encoder that is read out at [CLS], x, the input of the last norm, is what [CLS]
-started with plus what every head and every feed-forward block added there. With the norm's scale
-sigma held fixed at its value for this text, a logit is linear in x, so it is a sum with a term for
-each of them (Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; nostalgebraist
-2020, interpreting GPT: the logit lens):
+With attention weights, the scales of norms and the gates of activations held fixed at what this
+text gave them, a network is linear in the vectors of its tokens and in its biases together
+(`headscope.heads.fixed_gates`), so a logit is a sum (CP-LRP, Ali et al. 2022):
 
-    logit_c = sum_lh head_lhc + sum_l feedforward_lc + bias_c
-    head_lhc = U_c W^O_lh sum_k a_lhk v_lhk,   U_c = (gamma * W_c - mean_d(gamma * W_c)) / sigma
+    logit_c = sum_t word_tc + sum_b bias_bc
+    word_tc = sum of x . d logit_c / dx over the vectors x of token t: embedding, position, evidence
 
-W and b are the classifier's, gamma and beta the norm's, W^O_lh the columns of the output projection
-that head h of layer l goes through, a_lhk the weight that [CLS] gives to key k there, v_lhk its
-value. The bias is input-independent, but for sigma: what [CLS] started with, b, beta and the biases
-of the output projections.
+And for every layer l of attention the same logit is what passes through its heads, what goes past
+them in the residual stream, and the biases that are added above:
 
-A last layer of attention alone (model.attention_readout) has no feed-forward term, and nothing
-below it is read directly: the heads of that layer, by token, and the bias are all there is.
+    logit_c = sum_ht head_lhtc + past_lc + sum of the biases above
+    head_lhtc = sum_q a_lhqt v_lht . d logit_c / dz_lhq,   z_lhq = sum_t a_lhqt v_lht
 
-One unit everywhere: a contribution is shown to the log-odds of a class against the runner-up, or
-with several labels against its absence, of logits divided by the temperature. So all parts sum to
-the log-odds of the very probabilities beside them; +1 nat multiplies the odds by e = 2.7.
+From the second layer on a position's vector is mixed: what passes from position t is not the word
+t's alone. None of these is the effect of removing a word: weights, scales and gates would change.
 
-Shape letters: B texts, N texts in all, L layers, H heads, K keys, T tokens, E head width, D model
-width, C classes.
+One unit everywhere: contributions are to the log-odds of a class against another, or against its
+absence, of logits divided by the temperature. So they sum to the log-odds of the very probabilities
+beside them; +1 nat multiplies the odds by e = 2.7.
+
+Shape letters: B texts, N texts in all, L layers, H heads, Q queries, K keys, T tokens, E head
+width, C classes, S sums that are split.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from headscope.attention.functional import AttentionCall
-from headscope.attention.multi_head import HeadedAttention, Intervention
 from headscope.data.batching import Batch, moved
-from headscope.heads import capture
-from headscope.heads.capture import HEADED, device_of, eval_mode, headed_layers, logits_of
-from headscope.model.classifier import TextClassifier
+from headscope.heads.capture import device_of, eval_mode
+from headscope.heads.fixed_gates import FixedGates, depends
 from headscope.model.objective import ONE_CLASS, Answer, MultiLabel, Objective
-from headscope.model.pooling import first_pooling
-from headscope.record.contributions import Explanation
+from headscope.record.contributions import MOST_MISSED, Explanation
 
-ONLY_FIRST = (
-    "contributions of heads are known only where the read-out is [CLS]: model.pooling=first"
-)
-NUM_POINTS = 16  # of integrated gradients
+SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
 
 @dataclass(frozen=True)
-class LogitContributions:
-    """What every part contributes to each class's logit, in nats; `[0]` is the first text's."""
+class Contributions:
+    """The parts of S sums of the logits of B texts, such as the log-odds of two classes.
 
-    heads: Float[Tensor, "*B L H C"]
-    feedforward: Float[Tensor, "*B L C"]
-    bias: Float[Tensor, "*B C"]
-    logits: Float[Tensor, "*B C"]  # of the model: heads, feed-forward blocks and bias sum to them
-    # Heads by the key that they attend to, if asked for; 0 where an intervention changed the head
-    tokens: Float[Tensor, "*B L H K C"] | None = None
+    Attributes:
+        words: of each token; 0 at padding.
+        heads: of each layer, what passes through each head from each position.
+        biases: those that are added before the attention of each layer, and after the last.
+        totals: the sums themselves: words and biases add up to them, but for what is missed.
+        logits: of the model.
+        unknown: the first module whose output is not the sum of its parts; "" if nothing is missed.
+    """
 
-    def __getitem__(self, text: int) -> "LogitContributions":
-        """Return one text's, padding included."""
-        return LogitContributions(
-            self.heads[text],
-            self.feedforward[text],
-            self.bias[text],
-            self.logits[text],
-            None if self.tokens is None else self.tokens[text],
-        )
+    words: Float[Tensor, "B T S"]
+    heads: list[Float[Tensor, "B H K S"]]
+    biases: Float[Tensor, "B layers_and_1 S"]
+    totals: Float[Tensor, "B S"]
+    logits: Float[Tensor, "B C"]
+    unknown: str = ""
 
-    def total(self) -> Float[Tensor, "*B C"]:
-        """Return the sum of all parts, which is the logit."""
-        return self.heads.sum(dim=(-3, -2)) + self.feedforward.sum(dim=-2) + self.bias
+    @property
+    def missed(self) -> Float[Tensor, "B S"]:
+        """What of the totals is in no part."""
+        return self.totals - self.words.sum(dim=1) - self.biases.sum(dim=1)
+
+    @property
+    def past(self) -> Float[Tensor, "B L S"]:
+        """What goes past each layer: the rest, since all parts sum to the total."""
+        above = self.biases.flip(1).cumsum(dim=1).flip(1)[:, 1:]  # [B, L, S]
+        if not self.heads:
+            return above
+        through = torch.stack([heads.sum(dim=(1, 2)) for heads in self.heads], dim=1)
+        return (self.totals - self.missed)[:, None] - through - above
 
 
-def has_contributions(model: nn.Module) -> TypeGuard[TextClassifier]:
-    """Return whether a model's logits are such a sum: whether it is read out at [CLS]."""
-    return isinstance(model, TextClassifier) and model.pool is first_pooling
+def decompose(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf
+) -> Contributions:
+    """Run the model in eval mode, and split sums of its logits into the parts of the network.
 
-
-def logit_contributions(
-    model: TextClassifier, *inputs: Any, by_key: bool = True
-) -> LogitContributions:
-    """Run the model in eval mode, and split each logit into the contributions of the model's parts.
-
-    Values, weights and head outputs are those that the attention layers used. Products are exact
-    float32, on a GPU too.
+    One forward pass, and a gradient for each of the S sums. Products are exact float32, on a GPU
+    too; the parts are float64 on the CPU.
 
     Args:
-        model: read out at [CLS]; a ValueError if not, since tokens then bypass attention.
-        inputs: of some texts, what the model is called with.
-        by_key: also split each head's contribution by key, which takes B L H K C numbers.
+        model: any module that returns logits [B, C]; for several texts, one whose layers have the
+            texts in their first dimension.
+        inputs: what it is called with, token ids [B, T] first. The vectors of the tokens are what
+            an embedding looks up for ids [B, T], and constants [T, D] that are added to them.
+        num_tokens: T, padding included.
+        sums_of: from the logits to the sums, such as `lambda logits: logits[:, :1]`.
     """
-    if not has_contributions(model):
-        raise ValueError(ONLY_FIRST)
-    no_autocast = torch.autocast(device_of(model).type, enabled=False)
-    with eval_mode(model), torch.no_grad(), no_autocast, _exact_products():
-        with _recording(model, by_key) as activations:
-            logits = _exact(model(*inputs))
-        return decompose_logits(model, activations, logits)
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        sums = sums_of(logits.double())  # [B, S]
+        parts = [_parts(gates, sums[:, number]) for number in range(sums.shape[1])]
+        found = Contributions(
+            words=torch.stack([part.words for part in parts], dim=-1),
+            heads=[
+                torch.stack(of_layer, -1)
+                for of_layer in zip(*(part.heads for part in parts), strict=True)
+            ],
+            biases=torch.stack([part.biases for part in parts], dim=-1),
+            totals=sums.detach().cpu(),
+            logits=logits.detach().cpu(),
+        )
+    if bool((found.missed.abs() > MOST_MISSED).any()):
+        found = replace(found, unknown=_unknown_module(model, inputs, num_tokens))
+    return found
+
+
+@contextmanager
+def _fixed_gates(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int
+) -> Iterator[tuple[FixedGates, Float[Tensor, "B C"]]]:
+    """Run the model with its gates held fixed; in the block gradients can be taken."""
+    with (
+        eval_mode(model),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device_of(model).type, enabled=False),
+        _exact_products(),
+    ):
+        gates = FixedGates(len(inputs[0]), num_tokens)
+        with gates:
+            logits = model(*inputs)
+        yield gates, logits
+
+
+class _Parts(NamedTuple):
+    """The parts of one sum."""
+
+    words: Float[Tensor, "B T"]
+    heads: list[Float[Tensor, "B H K"]]
+    biases: Float[Tensor, "B layers_and_1"]
+
+
+def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> _Parts:
+    """Return the parts of a sum of each text: each leaf times its gradient."""
+    B = len(sums)
+    biases = torch.zeros(B, len(gates.calls) + 1, dtype=torch.float64)
+    words = torch.zeros(B, gates.num_tokens, dtype=torch.float64)
+    outputs = [call.head_outputs for call in gates.calls]
+    leaves = gates.leaves
+    gradients = _gradients(sums, [*leaves, *outputs])
+    for leaf, gradient in zip(gates.words, gradients, strict=False):
+        products = (leaf.detach() * gradient).cpu().double().reshape(B, -1, leaf.shape[-1])
+        of_tokens = products.sum(dim=-1)  # [B, T], more where the model pads by itself
+        words += of_tokens[:, : gates.num_tokens]
+        biases[:, 0] += of_tokens[:, gates.num_tokens :].sum(dim=-1)
+    of_biases = zip(gates.biases, gradients[len(gates.words) :], strict=False)
+    for (layer, leaf), gradient in of_biases:
+        biases[:, layer] += (leaf.detach() * gradient).cpu().double().reshape(B, -1).sum(dim=-1)
+    heads = []
+    for call, gradient in zip(gates.calls, gradients[len(leaves) :], strict=True):
+        at_outputs = gradient.reshape(*call.weights.shape[:3], -1)  # [B, H, Q, E]
+        at_keys = call.weights.transpose(-2, -1) @ at_outputs  # [B, H, K, E]
+        heads.append((at_keys * call.values).sum(dim=-1).cpu().double())
+    return _Parts(words, heads, biases)
+
+
+def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return d sum / d tensor for each tensor: 0 where it is not used."""
+    found: Sequence[Tensor | None] = [None] * len(tensors)
+    if tensors and sums.requires_grad:
+        found = torch.autograd.grad(sums.sum(), tensors, retain_graph=True, allow_unused=True)
+    zero = torch.zeros(())
+    return [
+        zero.to(tensor).expand_as(tensor) if gradient is None else gradient
+        for tensor, gradient in zip(tensors, found, strict=True)
+    ]
+
+
+def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) -> str:
+    """Return the first module, in the order in which they are done, that misses something."""
+    outputs: list[tuple[str, Tensor]] = []
+
+    def keep(name: str, module: nn.Module, _: Any, output: Any) -> None:
+        title = f"{name} ({type(module).__name__})"
+        outputs.extend((title, each) for each in tree_leaves(output) if depends(each))
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            stack.callback(module.register_forward_hook(partial(keep, name)).remove)
+        gates, _ = stack.enter_context(_fixed_gates(model, inputs, num_tokens))
+        for title, output in outputs:
+            signs = torch.linspace(-1, 1, output.numel()).to(output).view(output.shape)
+            total = (output * signs).sum()
+            gradients = _gradients(total, gates.leaves)
+            parts = zip(gates.leaves, gradients, strict=True)
+            found = sum((leaf * gradient).sum().item() for leaf, gradient in parts)
+            if abs(found - total.item()) > MOST_MISSED * (output * signs).abs().sum().item():
+                return title
+    return type(model).__name__
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Multiply matrices in full float32, not in TensorFloat-32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+# The two classes of a text
 
 
 def class_pair(
@@ -127,24 +235,20 @@ def class_pair(
     return shown, against
 
 
-def log_odds_direction(logits: Float[Tensor, "*B C"], objective: Objective) -> Tensor:
-    """Return each class's factor in the log-odds of the likeliest class [*B, C].
-
-    1, and -1 for the runner-up; with any number of classes 1 alone: against its absence.
-    """
-    C = logits.shape[-1]
-    ranked = nn.functional.one_hot(logits.argsort(dim=-1, descending=True)[..., :2], C).double()
+def likeliest_log_odds(logits: Float[Tensor, "B C"], objective: Objective) -> Float[Tensor, "B 1"]:
+    """Return the log-odds of each text's likeliest class against the runner-up, or its absence."""
     if isinstance(objective, MultiLabel):
-        return ranked[..., 0, :]
-    return ranked[..., 0, :] - ranked[..., 1, :]
+        return logits.amax(dim=-1, keepdim=True)
+    best = logits.topk(2, dim=-1).values  # [B, 2]
+    return best[:, :1] - best[:, 1:]
 
 
 class HeadContributions(NamedTuple):
-    """The contributions to the log-odds of each text's likeliest class, in nats."""
+    """What passes through every head to the log-odds of each text's likeliest class."""
 
     heads: Float[Tensor, "N L H"]
-    feedforward: Float[Tensor, "N L"]
-    bias: Float[Tensor, " N"]
+    past: Float[Tensor, "N L"]
+    biases: Float[Tensor, "N layers_and_1"]
 
     def facts(self, objective: Objective) -> dict[str, object]:
         """Return the means over the texts as metrics.json has them, and what they are against."""
@@ -153,236 +257,29 @@ class HeadContributions(NamedTuple):
             "against": against,
             "texts": len(self.heads),
             "heads": self.heads.mean(dim=0).tolist(),
-            "feedforward": self.feedforward.mean(dim=0).tolist(),
-            "constant": self.bias.mean(dim=0).tolist(),
+            "past": self.past.mean(dim=0).tolist(),
+            "biases": self.biases.mean(dim=0).tolist(),
         }
 
 
 def mean_contributions(
-    model: TextClassifier,
+    model: nn.Module,
     batches: Iterable[Batch],
     objective: Objective,
     temperature: float = 1.0,
 ) -> HeadContributions:
-    """Split the log-odds of each text's likeliest class, see `log_odds_direction`."""
-    parts = []
+    """Split the log-odds of each text's likeliest class, see `likeliest_log_odds`."""
+
+    def log_odds(logits: Float[Tensor, "B C"]) -> Float[Tensor, "B 1"]:
+        return likeliest_log_odds(logits / temperature, objective)
+
+    found = []
     for batch in batches:
         inputs = moved(batch, device_of(model)).inputs
-        split = logit_contributions(model, *inputs, by_key=False)
-        direction = log_odds_direction(split.logits, objective) / temperature
-        of_classes = (split.heads, split.feedforward, split.bias)
-        parts.append([torch.einsum("b...c,bc->b...", part, direction) for part in of_classes])
-    return HeadContributions(*(torch.cat(part) for part in zip(*parts, strict=True)))
-
-
-@dataclass
-class Activations:
-    """The activations at [CLS] of one forward pass: a list has an entry for each layer."""
-
-    start: list[Float[Tensor, "B D"]] = field(default_factory=list)  # the first block's input
-    head_outputs: list[Float[Tensor, "B H E"]] = field(default_factory=list)
-    weighted_values: list[Float[Tensor, "B H K E"]] = field(default_factory=list)  # of each key
-    is_unchanged: list[Bool[Tensor, "B H"]] = field(default_factory=list)  # by an intervention
-    feedforward: list[Float[Tensor, "B D"]] = field(default_factory=list)
-    scales: dict[Tensor, Float[Tensor, " B"]] = field(default_factory=dict)  # sigma by norm.weight
-
-
-@contextmanager
-def _recording(model: TextClassifier, by_key: bool) -> Iterator[Activations]:
-    """Record the activations of the model's next forward pass."""
-    activations = Activations()
-
-    def record_output(outputs: list[Tensor]) -> Callable[..., None]:
-        return lambda _, args, output: outputs.append(_exact(output[:, 0]))
-
-    def record_scale(norm: nn.LayerNorm, args: tuple[Tensor, ...]) -> None:
-        at_cls = _exact(args[0][:, 0])
-        activations.scales[norm.weight] = (at_cls.var(dim=-1, correction=0) + norm.eps).sqrt()
-
-    def record_heads(earlier: Intervention | None) -> Intervention:
-        def record(before: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q E"]:
-            after = before if earlier is None else earlier(before)
-            activations.head_outputs.append(_exact(after[:, :, 0]))
-            is_unchanged = (after[:, :, 0] == before[:, :, 0]).all(dim=-1)
-            activations.is_unchanged.append(is_unchanged.cpu())
-            return after
-
-        return record
-
-    def record_keys(name: str, call: AttentionCall) -> None:
-        assert call.values is not None
-        weights = _exact(call.weights()[:, :, 0, :, None])  # [B, H, K, 1]
-        activations.weighted_values.append(weights * _exact(call.values))
-
-    with ExitStack() as stack:
-        hooks = [model.embedding.register_forward_hook(record_output(activations.start))]
-        for block in model.encoder.blocks:
-            layer: Any = block.attention
-            stack.callback(setattr, layer, "intervention", layer.intervention)
-            layer.intervention = record_heads(layer.intervention)
-            if block.feedforward is not None:
-                record = record_output(activations.feedforward)
-                hooks.append(block.feedforward.register_forward_hook(record))  # type: ignore[union-attr]
-        for module in model.encoder.modules():
-            if isinstance(module, nn.LayerNorm):
-                hooks.append(module.register_forward_pre_hook(record_scale))
-        for hook in hooks:
-            stack.callback(hook.remove)
-        if by_key:
-            stack.enter_context(capture.observe(model.encoder, record_keys, HeadedAttention))
-        yield activations
-
-
-def _exact(numbers: Tensor) -> Tensor:
-    return numbers.cpu().double()  # not every device has float64
-
-
-def decompose_logits(
-    model: TextClassifier, activations: Activations, logits: Float[Tensor, "B C"]
-) -> LogitContributions:
-    """Walk from the logits back to the first block, and project on the way what each part added."""
-    projection = LogitProjection(model.head, logits.shape[0])
-    heads: list[Tensor] = []
-    feedforward: list[Tensor] = []
-    tokens: list[Tensor] = []
-    projection.pass_norm(model.encoder.norm, activations)
-    for number in reversed(range(len(model.encoder.blocks))):
-        block: Any = model.encoder.blocks[number]
-        if block.feedforward is None:
-            feedforward.append(torch.zeros_like(projection.bias))
-        else:
-            feedforward.append(projection.project(activations.feedforward[number]))
-        output_projection = block.attention.output_projection
-        projection.add_bias(output_projection.bias)
-        columns = _exact(output_projection.weight).unflatten(1, (block.attention.num_heads, -1))
-        direction = torch.einsum("cd,dhe->che", projection.direction, columns)  # [D, H, E] columns
-        scale = 1 / projection.scale
-        head_outputs = activations.head_outputs[number]
-        heads.append(torch.einsum("che,bhe,b->bhc", direction, head_outputs, scale))
-        if activations.weighted_values:
-            values = activations.weighted_values[number]
-            by_key = torch.einsum("che,bhke,b->bhkc", direction, values, scale)
-            tokens.append(by_key * activations.is_unchanged[number][:, :, None, None])
-        if block.feedforward is None:  # and no residual connection: nothing below is read directly
-            projection.direction = torch.zeros_like(projection.direction)
-    return LogitContributions(
-        torch.stack(heads[::-1], dim=1),
-        torch.stack(feedforward[::-1], dim=1),
-        projection.bias + projection.project(activations.start[0]),
-        logits,
-        torch.stack(tokens[::-1], dim=1) if tokens else None,
-    )
-
-
-class LogitProjection:
-    """What a vector at [CLS] adds to the logits, on the way back: direction @ vector / scale."""
-
-    def __init__(self, head: nn.Linear, texts: int) -> None:
-        self.direction = _exact(head.weight)  # [C, D]
-        self.scale = self.direction.new_ones(texts)  # [B]: the product of the norms' sigmas so far
-        self.bias = _exact(head.bias).expand(texts, -1)  # [B, C]
-
-    def pass_norm(self, norm: nn.LayerNorm, activations: Activations) -> None:
-        """Go to before a norm: y = gamma * (x - mean(x)) / sigma + beta."""
-        self.add_bias(norm.bias)
-        scaled = self.direction * _exact(norm.weight)
-        self.direction = scaled - scaled.mean(dim=-1, keepdim=True)
-        self.scale = self.scale * activations.scales[norm.weight]
-
-    def add_bias(self, bias: Float[Tensor, " D"]) -> None:
-        """Count a bias that is added here in."""
-        self.bias = self.bias + self.project(_exact(bias).expand(self.scale.shape[0], -1))
-
-    def project(self, vectors: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
-        """Return what a vector of each text adds to its logits."""
-        return vectors @ self.direction.T / self.scale[:, None]
-
-
-class IntegratedGradients(NamedTuple):
-    """The contributions of every head of any model to the logits of one text, by token.
-
-    Over heads and tokens they sum to `whole` less `none`, the logits with all heads and with none,
-    up to the error of the quadrature.
-    """
-
-    tokens: list[Float[Tensor, "H K N"]]  # of each layer, in the order of `headed_layers`
-    whole: Float[Tensor, " N"]  # of the N classes that were asked for
-    none: Float[Tensor, " N"]
-
-
-def integrated_gradients(
-    model: nn.Module, batch: Batch, classes: Sequence[int]
-) -> IntegratedGradients:
-    """Split the logits that any model gives a text among heads x tokens, by gates that open as one.
-
-    A gate g_hk multiplies what head h adds from token k, a_hqk v_hk for each query q. From g = 0,
-    no head at all, to g = 1, the model itself, a logit s changes by the sum over heads and tokens
-    of the integral of ds / dg_hk along the way (Sundararajan et al. 2017, Axiomatic Attribution for
-    Deep Networks, section 3), here by Gauss-Legendre quadrature, in one batch. With z_hq the output
-    of a head, ds / dg_hk = sum_q ds / dz_hq . a_hqk v_hk.
-
-    `batch` holds one text without padding. ValueError for a model whose values cannot be observed.
-    """
-    points, weights = np.polynomial.legendre.leggauss(NUM_POINTS)
-    # Behind the points stand the ends of the path, g = 0 and g = 1.
-    device = device_of(model)
-    path = torch.tensor([*(points + 1) / 2, 0.0, 1.0], dtype=torch.float64, device=device)
-    factors = torch.tensor([*weights / 2, 0.0, 0.0], device=device)  # [P]
-    layers = headed_layers(model)
-    calls: dict[str, tuple[Tensor, Tensor]] = {}
-    outputs: dict[str, Tensor] = {}
-
-    def keep(name: str, call: AttentionCall) -> None:
-        if call.values is None:
-            raise ValueError(f"{name}: its values cannot be observed")
-        calls[name] = (call.weights().detach().float(), call.values.detach().float())
-
-    def gate(name: str, head_outputs: Float[Tensor, "P H Q E"]) -> Float[Tensor, "P H Q E"]:
-        outputs[name] = head_outputs * path.to(head_outputs.dtype)[:, None, None, None]
-        return outputs[name]
-
-    gates = {name: partial(gate, name) for name in layers}
-    with (
-        eval_mode(model),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        capture.observe(model, keep, HEADED),
-        capture.intervene_layers(model, gates),
-        _requiring_gradients(model),
-    ):
-        logits = logits_of(model, capture.repeat_batch(batch, len(path))).double()  # [P, C]
-        of_classes = []
-        for number in classes:
-            score = logits[:, number].sum()
-            gradients = torch.autograd.grad(
-                score, [*outputs.values()], retain_graph=True, materialize_grads=True
-            )
-            of_classes.append(gradients)
-    tokens = []
-    for place, name in enumerate(outputs):
-        maps, values = calls[name]  # [P, H, Q, K], [P, H, K, E]
-        by_class = [
-            torch.einsum("p,phqe,phqk,phke->hk", factors.float(), of[place].float(), maps, values)
-            for of in of_classes
-        ]
-        tokens.append(torch.stack(by_class, dim=-1).cpu().double())
-    in_order = dict(zip(outputs, tokens, strict=True))
-    none, whole = logits.detach()[-2:, list(classes)].cpu()
-    return IntegratedGradients([in_order[name] for name in layers if name in in_order], whole, none)
-
-
-@contextmanager
-def _requiring_gradients(model: nn.Module) -> Iterator[None]:
-    """Let a parameter need a gradient, so that there is a graph; afterwards as before."""
-    parameter = next(model.parameters(), None)
-    before = parameter is not None and parameter.requires_grad
-    if parameter is not None and not any(each.requires_grad for each in model.parameters()):
-        parameter.requires_grad_(True)
-    try:
-        yield
-    finally:
-        if parameter is not None:
-            parameter.requires_grad_(before)
+        parts = decompose(model, inputs, batch.token_ids.shape[1], log_odds)
+        heads = [of_layer.sum(dim=(2, 3)) for of_layer in parts.heads]  # of each [B, H]
+        found.append((torch.stack(heads, 1), parts.past[..., 0], parts.biases[..., 0]))
+    return HeadContributions(*(torch.cat(part) for part in zip(*found, strict=True)))
 
 
 def explain(
@@ -395,16 +292,15 @@ def explain(
     temperature: float = 1.0,
     label: str | None = None,
     against: Answer | None = None,
-) -> Explanation | None:
+    num_classes: int = 2,
+) -> Explanation:
     """Return why a text, a batch of its own without padding, is given a class.
-
-    The sum is exact where the model is ours and read out at [CLS], else by integrated gradients;
-    None where a model of ours lets tokens bypass attention, or heads cannot be changed.
 
     `logits` are not yet divided by the temperature. `label` is the class that is explained, by
     default the likeliest, `against` the one that it is held against, by default the likeliest
     other. With any number of classes, where `against` is what the text has, the class that is most
-    wrong is explained.
+    wrong is explained. The parts are those of the two classes, and of the likeliest ones up to
+    `num_classes`.
     """
     probabilities = objective.probabilities(logits.double() / temperature)
     number = None if label is None else classes.index(label)
@@ -415,44 +311,33 @@ def explain(
         truth = torch.tensor([name in against for name in classes]).double()
         number = int((probabilities - truth).abs().argmax())
     number, other = class_pair(probabilities, objective, number, other)
-    names = dict(zip(classes, probabilities.tolist(), strict=True))
-    pair = classes[number], None if other is None else classes[other]
-    if has_contributions(model):
-        split = logit_contributions(model, *batch.inputs)[0]
-        assert split.tokens is not None
-        by_token = (split.tokens[:, :, : len(tokens)] / temperature).numpy()
-        feedforward = (split.feedforward / temperature).numpy()
-        # A head that an intervention changed adds something, but from no token.
-        from_no_token = (split.heads - split.tokens.sum(dim=-2)).sum(dim=(0, 1))
-        bias = ((split.bias + from_no_token) / temperature).numpy()
-        return Explanation(*pair, names, tokens, list(classes), by_token, feedforward, bias)
-    if isinstance(model, TextClassifier) or not headed_layers(model):
-        return None
-    asked = [number] if other is None else [number, other]
-    gates = integrated_gradients(model, batch, asked)
-    if any(of_layer.shape[1] != len(tokens) for of_layer in gates.tokens):
-        return None  # heads that attend to something else than the tokens
-    num_heads = max(len(of_layer) for of_layer in gates.tokens)
-    table = np.full((len(gates.tokens), num_heads, len(tokens), len(asked)), np.nan)
-    for layer, of_layer in enumerate(gates.tokens):
-        table[layer, : len(of_layer)] = of_layer.numpy() / temperature
-    sums = np.nansum(table, axis=(0, 1, 2)) + gates.none.numpy() / temperature
-    misses = sums - gates.whole.numpy() / temperature
-    miss = misses[0] if other is None else misses[0] - misses[1]
-    feedforward = np.zeros((len(table), len(asked)))  # unknown: `none` has it
-    bias = gates.none.numpy() / temperature
-    names_asked = [classes[each] for each in asked]
+    pair = [number] if other is None else [number, other]
+    likeliest = probabilities.argsort(descending=True, stable=True).tolist()
+    kept = [*pair, *(each for each in likeliest if each not in pair)][: max(num_classes, len(pair))]
+    inputs = moved(batch, device_of(model)).inputs
+    parts = decompose(model, inputs, len(tokens), lambda found: found[:, kept] / temperature)
     return Explanation(
-        *pair, names, tokens, names_asked, table, feedforward, bias, abs(float(miss))
+        label=classes[number],
+        against=None if other is None else classes[other],
+        probabilities=dict(zip(classes, probabilities.tolist(), strict=True)),
+        tokens=tokens,
+        classes=[classes[each] for each in kept],
+        words_of=parts.words[0].numpy(),
+        heads_of=_by_layer(parts.heads, len(tokens), len(kept)),
+        past_of=parts.past[0].numpy(),
+        biases_of=parts.biases[0].numpy(),
+        log_odds_of=parts.totals[0].numpy(),
+        unknown=parts.unknown,
     )
 
 
-@contextmanager
-def _exact_products() -> Iterator[None]:
-    """Multiply matrices in full float32, not in TensorFloat-32."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+def _by_layer(
+    heads: Sequence[Float[Tensor, "1 H K S"]], num_tokens: int, num_sums: int
+) -> Float[np.ndarray, "L H T S"]:
+    """Return one text's heads: NaN where a layer has fewer, or attends to something else."""
+    most = max((of_layer.shape[1] for of_layer in heads), default=0)
+    table = np.full((len(heads), most, num_tokens, num_sums), np.nan)
+    for layer, of_layer in enumerate(heads):
+        if of_layer.shape[2] == num_tokens:
+            table[layer, : of_layer.shape[1]] = of_layer[0].numpy()
+    return table

@@ -43,7 +43,7 @@ from headscope.heads.capture import (
 from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Answer, Objective
-from headscope.record.contributions import Explanation
+from headscope.record.contributions import CLASSES_KEPT, Explanation
 from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
 from headscope.record.schema import Arrays, Text, label_text
@@ -71,7 +71,7 @@ class ProbeOutput:
         probabilities: class -> probability.
         answer: the predicted class, or classes.
         arrays: named as in docs/record-format.md, without text_t/; whole maps, as layer_l/weights.
-        explanation: what each head adds from each token; None where the logits are no such sum.
+        explanation: the log-odds as a sum; None of a model that gives no logits.
     """
 
     text: Text
@@ -170,10 +170,18 @@ def run_probe(
         arrays["given"] = np.array([name in answer for name in classes], dtype=np.uint8)
     tokens = probe.text.tokens
     explanation = contributions.explain(
-        model, batch, tokens, classes, logits[0], objective, temperature, against=label
+        model,
+        batch,
+        tokens,
+        classes,
+        logits[0],
+        objective,
+        temperature,
+        against=label,
+        num_classes=CLASSES_KEPT,
     )
-    if explanation is not None:
-        arrays |= explanation.arrays(label if isinstance(label, str) else None)
+    if len(explanation.heads_of) == len(layers):  # else not every layer can be observed
+        arrays |= explanation.arrays()
     if with_ablations and headed_layers(model):
         arrays |= ablate_each_head(model, probe, objective, temperature)
     by_class = dict(zip(classes, probabilities[0].tolist(), strict=True))
@@ -300,7 +308,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
         crossing = [between(weights, output.text.segments) for weights in output.maps]
         means["numbers/between/mean"] = stack_layers(crossing)
     if output.explanation is not None:
-        means["numbers/nats/mean"] = output.explanation.heads()
+        means["numbers/contribution/mean"] = output.explanation.heads.sum(axis=-1)
     return means
 
 

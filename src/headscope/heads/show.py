@@ -24,6 +24,7 @@ from headscope.heads.capture import (
     headed_layers,
     logits_of,
 )
+from headscope.heads.fixed_gates import token_vectors
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
     TextOrPair,
@@ -76,9 +77,8 @@ class HeadView:
         maps: layer name, as `headscope.capture` has it, or number -> weights [H, T, T]; each row
             sums to 1.
         probabilities: class -> probability.
-        explanation: what each head adds from each token to the log-odds of the prediction, see
-            `headscope.heads.contributions`. None for a model of headscope's that does not read out
-            at [CLS], whose logits are no such sum.
+        explanation: the log-odds of the prediction as a sum, see `headscope.heads.contributions`.
+            None for a module that gives no logits.
         without_heads: each class's probability with that head ablated [L, H, C]; None where heads
             cannot be changed.
         without_layers: the same with all heads of that layer ablated [L, C].
@@ -106,8 +106,8 @@ class HeadView:
 
     @property
     def contributions(self) -> Float[np.ndarray, "L H"] | None:
-        """What each head adds to the log-odds of the prediction, in nats; None if unknown."""
-        return None if self.explanation is None else self.explanation.heads()
+        """What passes through each head to the log-odds of the prediction; None if unknown."""
+        return None if self.explanation is None else self.explanation.heads.sum(axis=-1)
 
     @property
     def roles(self) -> list[list[str]]:
@@ -222,7 +222,9 @@ class _Called(nn.Module):
         def repeated(tensor: Tensor) -> Tensor:
             tensor = tensor.to(token_ids.device)
             is_text = tensor.ndim > 0 and len(tensor) == 1
-            return tensor.repeat(B, *[1] * (tensor.ndim - 1)) if is_text else tensor
+            if is_text:
+                tensor = tensor.repeat(B, *[1] * (tensor.ndim - 1))
+            return token_vectors(tensor) if tensor.is_floating_point() else tensor
 
         inputs = tree_map_only(Tensor, repeated, self.inputs)
         output = self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)

@@ -157,17 +157,13 @@ class EncoderBlock(nn.Module):
 
     If tokens carry evidence e, the values are computed from LayerNorm(x) + U e: a norm would make
     tokens with much and with little evidence alike.
-
-    With feedforward_size None the block is a read-out: x <- MultiHeadAttention(LayerNorm(x)) alone.
-    What is read from it is a sum over its heads and tokens (an attention-only layer, Elhage et al.
-    2021, A Mathematical Framework for Transformer Circuits, without its residual connection).
     """
 
     def __init__(
         self,
         attention: HeadedAttention,
         d_model: int,
-        feedforward_size: int | None,
+        feedforward_size: int,
         dropout: float = 0.0,
         num_classes: int = 0,
     ) -> None:
@@ -177,15 +173,12 @@ class EncoderBlock(nn.Module):
             nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
         self.attention_norm = nn.LayerNorm(d_model)
         self.attention = attention
-        self.feedforward_norm: nn.LayerNorm | None = None
-        self.feedforward: nn.Sequential | None = None
-        if feedforward_size is not None:
-            self.feedforward_norm = nn.LayerNorm(d_model)
-            self.feedforward = nn.Sequential(
-                nn.Linear(d_model, feedforward_size),
-                nn.GELU(),
-                nn.Linear(feedforward_size, d_model),
-            )
+        self.feedforward_norm = nn.LayerNorm(d_model)
+        self.feedforward = nn.Sequential(
+            nn.Linear(d_model, feedforward_size),
+            nn.GELU(),
+            nn.Linear(feedforward_size, d_model),
+        )
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -211,10 +204,7 @@ class EncoderBlock(nn.Module):
         attended, _ = self.attention(
             query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask
         )
-        attended = self.dropout(attended)
-        if self.feedforward is None or self.feedforward_norm is None:
-            return attended  # type: ignore[no-any-return]
-        tokens = tokens + attended
+        tokens = tokens + self.dropout(attended)
         return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
 
 
@@ -231,12 +221,15 @@ class Encoder(nn.Module):
         rotary = None
         if config.positions == "rotary":
             rotary = RotaryPositions(D // config.num_heads, max_length)
-        sizes: list[int | None] = [config.feedforward_size] * config.num_layers
-        if config.has_attention_readout:
-            sizes[-1] = None
         self.blocks = nn.ModuleList(
-            EncoderBlock(build_attention(config, rotary), D, size, config.dropout, num_classes)
-            for size in sizes
+            EncoderBlock(
+                build_attention(config, rotary),
+                D,
+                config.feedforward_size,
+                config.dropout,
+                num_classes,
+            )
+            for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(D)
         self.causal = config.causal

@@ -28,6 +28,7 @@ from headscope.errors import ConfigError, ProofError
 from headscope.heads.capture import capture
 from headscope.proof.claims import Claim, Precision, classifier_claims
 from headscope.proof.copy_weights import copy_weights, read_weights
+from headscope.proof.exact_sums import exact_sum_claims
 
 Options = dict[str, Any]
 
@@ -362,6 +363,7 @@ GROUPS = {
     "What the layer promises": layer_claims,
     "Additive and multiplicative attention": score_claims,
     "A classifier read out at [CLS]: only its heads tell texts apart": classifier_claims,
+    "Each logit is a sum over words, heads and biases: gates held fixed": exact_sum_claims,
 }
 
 

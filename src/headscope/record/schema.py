@@ -177,10 +177,11 @@ TEXT_ARRAYS = {
     "rounding": "f",
     "contributions/classes": "i K",
     "contributions/shown": "i 2",
-    "contributions/tokens": "f L W T K",
-    "contributions/feedforward": "f L K",
-    "contributions/bias": "f K",
-    "contributions/error": "f",
+    "contributions/words": "f T K",
+    "contributions/heads": "f L W T K",
+    "contributions/past": "f L K",
+    "contributions/biases": "f M K",
+    "contributions/log_odds": "f K",
     "without/heads": "f L W C",
     "without/layers": "f L C",
 }
@@ -206,7 +207,8 @@ CHOSEN = {
     "C": range(100_001),
 }
 CONTRIBUTIONS = {
-    f"contributions/{name}" for name in ("classes", "shown", "tokens", "feedforward", "bias")
+    f"contributions/{name}"
+    for name in ("classes", "shown", "words", "heads", "past", "biases", "log_odds")
 }
 MAP_ARRAYS = (  # the ways to store a map
     ("levels", "scales"),
@@ -223,7 +225,7 @@ class MemberCheck:
 
     def __init__(self, heads: Sequence[int], num_classes: int, num_tokens: int | None = None):
         self.num_layers = len(heads)
-        self.sizes = {"L": len(heads), "W": max(heads), "A": sum(heads)}
+        self.sizes = {"L": len(heads), "M": len(heads) + 1, "W": max(heads), "A": sum(heads)}
         if num_classes:
             self.sizes["C"] = num_classes
         self.arrays = OTHER_ARRAYS

@@ -23,7 +23,7 @@ from headscope.training.scores import SCORES, MultiLabelScores, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 MOST_HEADS = 6  # in a table
-SECONDS = {"causes (after training)": "ablation", "nats": "contributions"}  # other names on screen
+SECONDS = {"causes (after training)": "ablation"}  # other names on screen
 COUNTS = ("TP", "FN", "FP", "TN")
 MIN_WIDTH = 14  # of a column whose cells are folded
 UNBOUNDED = 10_000  # a screen on which any table fits

@@ -9,7 +9,7 @@ from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
 from headscope.heads.capture import headed_layers
-from headscope.heads.contributions import has_contributions, mean_contributions
+from headscope.heads.contributions import mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.report import (
     choose_probes,
@@ -88,12 +88,10 @@ def study_heads(
 
 
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
-    """Add the mean contribution of each head to the predicted class, where there is one."""
-    model = module.model
-    if has_contributions(model):
-        texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
-        means = mean_contributions(model, texts, module.objective, report.temperature)
-        report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
+    """Add what passes through each head to the predicted class, the mean over texts."""
+    texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
+    means = mean_contributions(module.model, texts, module.objective, report.temperature)
+    report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
 
 
 def _samples(

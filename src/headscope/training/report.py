@@ -33,7 +33,7 @@ from headscope.training.scores import SCORES, Calibration, Scores
 from headscope.validation import flatten
 
 # Keys of facts_of_training, as metrics.json has them.
-CONTRIBUTIONS = "nats put for the predicted class"
+CONTRIBUTIONS = "contributions to the predicted class"
 HEADLINE = "which heads matter"  # the answer
 DETAILS = "which heads matter: details"
 ABLATION = "loss without a head"  # head -> increase of the loss, its standard error

@@ -97,8 +97,6 @@ def train(
         ConfigError, DataError, RunError, TrainingError: for what you can fix.
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
-    # The settings that are saved have what the network is, whatever null will mean.
-    config.model.attention_readout = config.model.has_attention_readout
     with joined(config.trainer.accelerator):
         if config.control is not None and is_shared():
             raise ConfigError("control: expected null under torchrun; run it again in one process")
@@ -187,7 +185,7 @@ def _train(
         seconds["inspection (within training)"] = logger.seconds
         with _timed(seconds, "causes (after training)"), phase("ablating heads") as bar:
             study_heads(trainer, module, data, logger, report, bar)
-    with _timed(seconds, "nats"), phase("contributions of heads"):
+    with _timed(seconds, "contributions"), phase("contributions of heads"):
         add_contributions(module, data, report)
     write_errors(report, data.corpus.splits["test"])
     if config.baseline:

@@ -78,7 +78,7 @@ export function labelOf(head, study) {
   const label = { mark: "", mean: "", error: "", role: "", lines: [], effect: "" };
   if (contribution !== null) {
     label.mean = formatSigned(contribution);
-    label.lines.push(`contribution in this text: ${label.mean} nats`);
+    label.lines.push(`contribution in this text: ${label.mean}`);
   }
   if (study?.isShown && increase !== null) {
     [label.mean, label.error] = formatWithError(increase, error);
@@ -106,7 +106,7 @@ export function legendOf(heads, study) {
       nodes.push(element("span", attributes, `${mark} ${name}`));
     }
   }
-  let words = has(heads, "contribution") ? "beneath: contribution in this text, in nats" : "";
+  let words = has(heads, "contribution") ? "beneath: contribution in this text" : "";
   if (study?.isShown && has(heads, "increase")) {
     words = "beneath: change of the loss when ablated ± standard error, in nats; role";
   }

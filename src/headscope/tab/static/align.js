@@ -87,7 +87,8 @@ export function alignedTo(maps, tokens, others) {
   const { length } = others;
   const arrays = new Map();
   for (const [name, array] of maps.arrays) {
-    if (name === "contributions/tokens") arrays.set(name, moved(array, [2], places, length));
+    if (name === "contributions/heads") arrays.set(name, moved(array, [2], places, length));
+    else if (name === "contributions/words") arrays.set(name, moved(array, [0], places, length));
     else if (!/^layer_|pooling/.test(name)) arrays.set(name, array);
   }
   maps.layers.forEach((_, layer) => {

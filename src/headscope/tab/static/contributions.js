@@ -1,10 +1,10 @@
-/* What each head adds from each token to the log-odds of a class against another, in nats: a table
-   of heads x tokens that with feed-forward blocks and bias sums to the log-odds of the shown
-   probabilities (docs/contributions.md). */
+/* The log-odds of a class against another as a sum: over words and biases; and for each layer over
+   what passes through its heads, what goes past them and the biases above (docs/contributions.md). */
 
 import { isDifference, otherMaps } from "./compare.js";
 
 const PREFIX = "contributions/";
+const MOST_MISSED = 1e-3; // of sums in float32
 
 /* The classes that are held against each other, [shown, against], as places among the classes;
    against -1 stands for the absence of the class. null where nothing is known. */
@@ -27,13 +27,18 @@ class Contributions {
   constructor(maps, [shown, against]) {
     Object.assign(this, { shown, against });
     this.classes = Array.from(maps.values(`${PREFIX}classes`));
-    const [layers, heads, tokens] = maps.arrays.get(`${PREFIX}tokens`).shape;
+    const [layers, heads, tokens] = maps.arrays.get(`${PREFIX}heads`).shape;
     Object.assign(this, { layers, widest: heads, tokens });
-    this.cells = this.toward(maps.values(`${PREFIX}tokens`)); // [layers, heads, tokens]
-    this.feedForward = sumOf(this.toward(maps.values(`${PREFIX}feedforward`)));
-    this.hasFeedForward = maps.values(`${PREFIX}feedforward`).some((value) => value !== 0);
-    this.bias = this.toward(maps.values(`${PREFIX}bias`))[0];
-    this.error = maps.number(`${PREFIX}error`); // of integrated gradients; null where it is exact
+    const part = (name) => {
+      const values = maps.values(`${PREFIX}${name}`);
+      return values ? this.toward(values) : null;
+    };
+    this.words = part("words"); // [tokens]
+    this.cells = part("heads"); // [layers, heads, tokens]
+    this.past = part("past");
+    this.biasesOf = part("biases"); // [layers + 1]
+    this.bias = sumOf(this.biasesOf);
+    this.total = part("log_odds")[0];
   }
 
   /* Of an array [..., classes], what is for the one class and not for the other. */
@@ -49,6 +54,7 @@ class Contributions {
     return result;
   }
 
+  /* What passes through a head from a position. */
   cell(layer, head, token) {
     return this.cells[(layer * this.widest + head) * this.tokens + token];
   }
@@ -67,39 +73,46 @@ class Contributions {
     return sumOf(this.ofHead(layer, head));
   }
 
-  /* All heads as [layer, head, nats], the largest first. */
-  get ranked() {
-    this.byHead ??= Array.from({ length: this.layers * this.widest }, (_, at) => {
-      return [Math.floor(at / this.widest), at % this.widest];
-    })
-      .filter(([layer, head]) => this.has(layer, head))
-      .map(([layer, head]) => [layer, head, this.headSum(layer, head)])
+  /* The heads of a layer as [layer, head, sum], the largest first. */
+  headsOf(layer) {
+    return Array.from({ length: this.widest }, (_, head) => [layer, head])
+      .filter((own) => this.has(...own))
+      .map((own) => [...own, this.headSum(...own)])
       .sort((a, b) => Math.abs(b[2]) - Math.abs(a[2]));
+  }
+
+  /* The layer whose heads pass most. */
+  get layer() {
+    const size = (layer) => sumOf(this.headsOf(layer).map(([, , value]) => Math.abs(value)));
+    const layers = Array.from({ length: this.layers }, (_, layer) => layer);
+    return layers.reduce((best, layer) => (size(layer) > size(best) ? layer : best), 0);
+  }
+
+  get ranked() {
+    this.byHead ??= this.headsOf(this.layer);
     return this.byHead;
   }
 
-  /* What each token adds through some heads, [[layer, head], ...]. */
-  ofTokens(heads = this.ranked) {
-    const sums = new Float32Array(this.tokens);
-    for (const [layer, head] of heads) {
-      this.ofHead(layer, head).forEach((value, token) => (sums[token] += value));
-    }
-    return sums;
+  biasesAbove(layer) {
+    return sumOf(this.biasesOf.slice(layer + 1));
   }
 
-  get total() {
-    return sumOf(this.ranked.map(([, , nats]) => nats)) + this.feedForward + this.bias;
+  /* What is in no part. */
+  get missed() {
+    const missed = this.total - sumOf(this.words)  - this.bias;
+    return Math.abs(missed) > MOST_MISSED ? missed : 0;
   }
 
   /* These less others of the same heads, tokens and classes. */
   less(other) {
     const difference = Object.create(Contributions.prototype);
     const minus = (values, others) => values.map((value, at) => value - others[at]);
+    const lists = ["words", "cells", "past", "biasesOf"];
     return Object.assign(difference, this, {
+      ...Object.fromEntries(lists.map((name) => [name, minus(this[name], other[name])])),
       byHead: undefined,
-      cells: minus(this.cells, other.cells),
-      feedForward: this.feedForward - other.feedForward,
       bias: this.bias - other.bias,
+      total: this.total - other.total,
       isDifference: true,
     });
   }

@@ -115,7 +115,7 @@ export function layOut(store, { top = null, middle = [], keys = [] } = {}) {
   });
   store.subscribe(["maps"], () => {
     const { maps } = store; // without contributions, maps are what there is to see
-    if (maps !== null && maps.values("contributions/tokens") === null) grids[0].open = true;
+    if (maps !== null && maps.values("contributions/heads") === null) grids[0].open = true;
   });
   store.subscribe(["index", "maps", "text"], () => markReadout(store));
   listenToKeys(store, slider, head.ablation);

@@ -17,7 +17,7 @@ export class SumsView {
     this.table = element("div", "table-scroll");
     this.matrix.append(this.table);
     this.matrix.addEventListener("toggle", () => this.showMatrix());
-    this.panel = panel("sums-panel", "Sum of each head, in nats", this.list, this.matrix);
+    this.panel = panel("sums-panel", "What passes through each head", this.list, this.matrix);
     this.root = this.panel.root;
     const shown = ["maps", "index", "text", "other", "compare", "label", "only", "unit"];
     store.subscribe(shown, () => this.show());
@@ -28,15 +28,18 @@ export class SumsView {
     const contributions = contributionsOf(this.store);
     this.root.hidden = contributions === null;
     if (this.root.hidden) return;
-    const { ranked, feedForward, hasFeedForward, bias } = contributions;
+    const { ranked, layer: ownLayer, past } = contributions;
+    const above = contributions.biasesAbove(ownLayer);
+    const parts = [[`past layer ${ownLayer}`, past[ownLayer], ["the residual stream"]]];
+    parts.push(["biases above", above, ["input-independent"]]);
+    if (contributions.missed !== 0) parts.push(["not attributed", contributions.missed, []]);
     const rest = ranked.slice(HEADS).reduce((sum, [, , nats]) => sum + nats, 0);
-    const most = largest([...ranked.map(([, , nats]) => nats), feedForward, bias]) || 1;
+    const most = largest([...ranked.map((own) => own[2]), ...parts.map((own) => own[1])]) || 1;
     const lines = ranked.slice(0, HEADS).map(([layer, head, nats]) => {
       return line(this.nameOf(layer, head), nats, most, this.wordsOf(contributions, layer, head));
     });
     if (ranked.length > HEADS) lines.push(line(`${ranked.length - HEADS} more`, rest, most, []));
-    if (hasFeedForward) lines.push(line("feed-forward", feedForward, most, ["no single word's"]));
-    lines.push(line("bias", bias, most, ["input-independent"]));
+    lines.push(...parts.map(([name, value, words]) => line(name, value, most, words)));
     this.list.replaceChildren(...lines);
     this.matrix.hidden = ranked.length <= 2;
     this.showMatrix();
@@ -71,7 +74,7 @@ export class SumsView {
     const contributions = contributionsOf(this.store);
     if (!this.matrix.open || this.matrix.hidden || contributions === null) return;
     const { tokens } = this.store;
-    const sums = contributions.ofTokens();
+    const sums = contributions.words;
     const places = [...sums.keys()].sort((a, b) => Math.abs(sums[b]) - Math.abs(sums[a]));
     const most = largest(contributions.cells.map((value) => value || 0));
     const names = contributions.ranked.map(([layer, head]) => {

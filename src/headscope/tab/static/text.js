@@ -121,7 +121,7 @@ export class TokenRow {
       tint(token, value, most);
       const lines = strips.map(([name, values]) => `${name}: ${formatSigned(values[index], 2)}`);
       const word = legible(this.units[index].word);
-      token.title = [`${word}: ${formatSigned(value, 2)} nats`, ...lines].join("\n");
+      token.title = [`${word}: ${formatSigned(value, 2)}`, ...lines].join("\n");
       if (token.children.length !== strips.length + 2) {
         const parts = strips.map((_, at) => element("i", { "data-strip": String(at) }));
         token.replaceChildren(token.firstChild, ...parts, element("small"));
@@ -245,24 +245,20 @@ export class TextView {
     const ramp = element("span", {}, element("span", "ramp"), element("span", "ticks", ...ticks));
     const end = against < 0 ? "against" : className(store, against);
     this.legend.replaceChildren(element("span", {}, end), ramp, className(store, shown));
-    const { ranked } = contributions;
-    const cells = ranked.reduce((all, head) => all + head[2], 0);
-    const terms = [[`from ${ranked.length} heads × ${store.tokens.length} tokens`, cells]];
-    if (contributions.hasFeedForward) terms.push(["feed-forward", contributions.feedForward]);
-    terms.push(["bias", contributions.bias]);
+    const { bias, missed, words: ofWords } = contributions;
+    const terms = [["words", sumOf(ofWords)]];
+    terms.push(["biases", bias]);
+    if (missed !== 0) terms.push(["not attributed", missed]);
     const rounded = roundedAlike(terms.map(([, value]) => value), contributions.total);
     const words = terms.flatMap(([name], at) => {
       return [at === 0 ? "" : " ", element("strong", {}, formatSigned(rounded[at], 2)), ` ${name}`];
     });
     const toward = against < 0 ? ["its absence"] : [className(store, against)];
     const total = element("strong", {}, formatSigned(contributions.total, 2));
-    const kind = contributions.error === null
-      ? ". Nothing is left out."
-      : `, by integrated gradients, exact to ${formatNumber(contributions.error)}.`;
     const kindOf = contributions.isDifference ? "change of the log-odds" : "log-odds";
-    const what = ` nats: ${kindOf} of `;
+    const what = `, the ${kindOf} of `;
     this.sum.replaceChildren(
-      ...words, " = ", total, what, className(store, shown), " against ", ...toward, kind,
+      ...words, " = ", total, what, className(store, shown), " against ", ...toward, ".",
     );
   }
 
@@ -273,7 +269,9 @@ export class TextView {
     const others = ranked.length - names.length;
     if (others > 0) names.push(`${others} others as one`);
     const kind = isOne ? "head" : "layer·head";
-    return `a strip for each head under every word, from the top: ${kind} ${names.join(", ")}`;
+    const layer = isOne ? "" : ` of layer ${this.strips[0]?.[0]}`;
+    const strips = `what passes through each head${layer} at the word`;
+    return `a word's contribution, and in a strip ${strips}, from the top: ${kind} ${names.join(", ")}`;
   }
 
   /* The heads of the word that is clicked, the largest first. */
@@ -390,9 +388,13 @@ function partsOf(store, units, contributions, heads) {
   const isOther = ([layer, head]) => !heads.some((own) => own[0] === layer && own[1] === head);
   const others = contributions.ranked.filter(isOther);
   if (others.length > 0) {
-    strips.push([`${others.length} other heads`, inWords(contributions.ofTokens(others))]);
+    const sums = new Float32Array(contributions.tokens);
+    for (const [layer, head] of others) {
+      contributions.ofHead(layer, head).forEach((value, token) => (sums[token] += value));
+    }
+    strips.push([`${others.length} other heads`, inWords(sums)]);
   }
-  return { sums: inWords(contributions.ofTokens()), strips };
+  return { sums: inWords(contributions.words), strips };
 }
 
 /* The heads that have a strip of their own, in the order of the model. */

@@ -1,0 +1,411 @@
+"""A network with its gates held fixed, which is linear in the vectors of its tokens and its biases.
+
+While `FixedGates` is active, whatever module runs computes what it always computes, but gradients
+flow as if three kinds of numbers were constants:
+
+    attention weights     softmax(...)
+    scales                1 / sigma of LayerNorm and RMSNorm, and every other divisor
+    gates                 g(x) = f(x) / x of an activation f; in a gated block act(g) * u: act(g)
+
+So a logit is the sum, over every vector x of a token and every bias b, of x . d logit / dx and
+b . d logit / db (CP-LRP: Ali et al. 2022, XAI for Transformers: Better Explanations through
+Conservative Propagation, sections 3 and 4). `headscope.heads.contributions` takes the sums.
+
+Functions are intercepted, not classes (torch.overrides.TorchFunctionMode), and the model is not
+changed. A tensor depends on the text's tokens where it requires a gradient: parameters are
+constants here. What a rule of this file does not cover, such as the product of two such tensors
+neither of which is a gate, leaves a miss, which is computed and shown.
+
+Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D width.
+"""
+
+import math
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary
+
+GATE = "gate"  # the output of an activation, also times or plus a constant
+WEIGHTS = "weights"  # of attention
+SMALLEST = 1e-12  # |x| below which f(x) / x is f'(0)
+Rule = Callable[..., Any]
+
+
+class HeadOutputs(NamedTuple):
+    """One call of attention: head_outputs = weights @ values."""
+
+    weights: Float[Tensor, "B H Q K"]
+    values: Float[Tensor, "B H K E"]
+    head_outputs: Tensor  # of the same shape but for Q, or with texts and heads in one dimension
+
+
+class FixedGates(TorchFunctionMode):
+    """Hold the gates fixed of what runs in the block, and list the leaves of its gradients.
+
+    Attributes:
+        words: vectors of tokens, each [B, T, ...].
+        biases: of each constant that is added: how many calls of attention were before, and the
+            constant with texts in its first dimension, if there are several.
+        calls: the calls of attention, in order.
+    """
+
+    def __init__(self, num_texts: int, num_tokens: int) -> None:
+        super().__init__()
+        self.num_texts = num_texts
+        self.num_tokens = num_tokens
+        self.words: list[Tensor] = []
+        self.biases: list[tuple[int, Tensor]] = []
+        self.calls: list[HeadOutputs] = []
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """All that gradients are taken of: words, then biases."""
+        return [*self.words, *(leaf for _, leaf in self.biases)]
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Compute a function by its rule, if it has one."""
+        args = tuple(map(_without_gradient, args))
+        kwargs = {name: _without_gradient(value) for name, value in (kwargs or {}).items()}
+        name = getattr(func, "__name__", "")
+        rule = RULES.get(name.strip("_"))
+        if rule is not None:
+            return rule(self, func, *args, **kwargs)
+        if isinstance(func, FunctionType) and func.__module__ == "torch.nn.functional":
+            with self:  # written in Python: its parts have rules
+                return _inside(func)(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def word(self, vectors: Float[Tensor, "#B T *D"]) -> Float[Tensor, "B T *D"]:
+        """Return the same vectors of tokens, as a leaf."""
+        vectors = vectors.detach()
+        if self.num_texts > 1:
+            vectors = vectors.expand(self.num_texts, *vectors.shape[1:])
+        leaf = vectors.clone().requires_grad_()
+        self.words.append(leaf)
+        return leaf.clone()  # so that it may be changed in place
+
+    def constant(self, constant: Any, like: Tensor) -> Any:
+        """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias."""
+        if not isinstance(constant, Tensor):
+            constant = torch.tensor(float(constant), dtype=like.dtype, device=like.device)
+        constant = constant.detach().to(like.dtype)
+        if constant.numel() == 0 or not bool(constant.isfinite().all()):
+            return constant  # nothing; or what hides the numbers that it is added to
+        is_batch_first = like.ndim >= 2 and like.shape[0] == self.num_texts
+        has_tokens = like.ndim == 3 and constant.ndim in (2, 3) and is_batch_first
+        if has_tokens and self.num_tokens == like.shape[1] == constant.shape[-2]:
+            return self.word(constant.expand(1 if constant.ndim == 2 else -1, -1, -1))
+        if self.num_texts > 1:
+            shape = [self.num_texts, *[1] * (like.ndim - 1)]
+            if not is_batch_first:  # texts and tokens are in one dimension, texts first
+                shape = list(like.shape)
+            constant = constant.expand(torch.broadcast_shapes(constant.shape, tuple(shape)))
+        leaf: Tensor = constant.clone().requires_grad_()
+        self.biases.append((len(self.calls), leaf))
+        return leaf
+
+    def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:
+        """Note a call of attention; texts and heads may be in one dimension."""
+        if weights.ndim == 3 and weights.shape[1] > 1:
+            heads = weights.shape[0] // self.num_texts
+            weights = weights.unflatten(0, (self.num_texts, heads))
+            values = values.unflatten(0, (self.num_texts, heads))
+        if weights.ndim == 4:  # else it is a pooling that attends
+            self.calls.append(HeadOutputs(weights.detach(), values.detach(), head_outputs))
+        return head_outputs
+
+
+def _without_gradient(value: Any) -> Any:
+    """Return a parameter, or a list with some, as constants."""
+    if isinstance(value, nn.Parameter):
+        return value.detach()
+    if type(value) in (list, tuple):
+        return type(value)(map(_without_gradient, value))
+    return value
+
+
+def _inside(func: FunctionType) -> FunctionType:
+    """Return a function of torch.nn.functional that does not look for modes itself."""
+    names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    names_in_it = {**func.__globals__, **dict.fromkeys(names, lambda *_: False)}
+    copy = FunctionType(
+        func.__code__, names_in_it, func.__name__, func.__defaults__, func.__closure__
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def token_vectors(vectors: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    """Mark vectors that a model is called with as those of the tokens; elsewhere they stay."""
+    if has_torch_function_unary(vectors):
+        return handle_torch_function(token_vectors, (vectors,), vectors)
+    return vectors
+
+
+def depends(value: Any) -> bool:
+    """Return whether a value depends on the text's tokens."""
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _role(value: Any) -> str | None:
+    return getattr(value, "_headscope_role", None)
+
+
+def _with_role(value: Any, role: str | None) -> Any:
+    if role is not None and isinstance(value, Tensor):
+        value._headscope_role = role  # type: ignore[attr-defined]
+    return value
+
+
+# The rules: what a function computes instead. `mode` is the FixedGates that is active
+
+
+def _softmax(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Tensor:
+    return _with_role(func(*args, **options).detach(), WEIGHTS)  # type: ignore[no-any-return]
+
+
+def _scale(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Tensor:
+    """1 / sigma, and 1 / x."""
+    return func(*args, **options).detach()  # type: ignore[no-any-return]
+
+
+def _attention(
+    mode: FixedGates,
+    func: Rule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(scale Q K^T + mask) V, as torch.nn.functional.scaled_dot_product_attention."""
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key = key.repeat_interleave(repeats, dim=-3)
+        value = value.repeat_interleave(repeats, dim=-3)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query.detach() * scale) @ key.detach().transpose(-2, -1)  # [..., Q, K]
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask.detach()
+    weights = scores.softmax(dim=-1).nan_to_num()  # a query that sees no key: zeros
+    head_outputs = weights @ value
+    return mode.attended(weights, value, head_outputs) if depends(value) else head_outputs
+
+
+def _product_of_matrices(mode: FixedGates, func: Rule, first: Tensor, second: Tensor) -> Tensor:
+    product: Tensor = func(first, second)
+    if _role(first) == WEIGHTS and depends(second):
+        return mode.attended(first, second, product)
+    return product
+
+
+def _layer_norm(
+    mode: FixedGates,
+    func: Rule,
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+    **__: Any,
+) -> Tensor:
+    dims = tuple(range(-len(normalized_shape), 0))
+    centered = input - input.mean(dim=dims, keepdim=True)
+    variance = centered.detach().square().mean(dim=dims, keepdim=True)
+    normed = centered * (variance + eps).rsqrt()
+    if weight is not None:
+        normed = normed * weight
+    if bias is not None and depends(input):
+        return normed + mode.constant(bias, normed)  # type: ignore[no-any-return]
+    return normed if bias is None else normed + bias
+
+
+def _rms_norm(
+    mode: FixedGates,
+    func: Rule,
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    dims = tuple(range(-len(normalized_shape), 0))
+    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    normed = input * (input.detach().square().mean(dim=dims, keepdim=True) + eps).rsqrt()
+    return normed if weight is None else normed * weight
+
+
+def _linear(
+    mode: FixedGates, func: Rule, input: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    if bias is None or not depends(input):
+        return func(input, weight, bias)  # type: ignore[no-any-return]
+    output: Tensor = func(input, weight)
+    return output + mode.constant(bias, output)  # type: ignore[no-any-return]
+
+
+def _addmm(mode: FixedGates, func: Rule, added: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    output: Tensor = _sum(mode, torch.add, first @ second, added)
+    return output
+
+
+def _affine(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Compute a function that is linear but for a constant, f(0)."""
+    output: Tensor = func(input, *args, **options)
+    if not depends(input):
+        return output
+    constant = func(torch.zeros_like(input), *args, **options).detach()
+    return output - constant + mode.constant(constant, output)  # type: ignore[no-any-return]
+
+
+def _embedding(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
+    vectors: Tensor = func(input, *args, **options)
+    B = mode.num_texts
+    if input.ndim == 2 and input.numel() >= B * mode.num_tokens and B in input.shape:
+        return mode.word(vectors)  # [B, T], padded by the model, or positions first
+    return vectors
+
+
+def _token_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
+    is_of_tokens = vectors.ndim == 3 and vectors.shape[:2] == (mode.num_texts, mode.num_tokens)
+    return mode.word(vectors) if is_of_tokens else vectors
+
+
+def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """f(x) = f(0) + x g, with g = (f(x) - f(0)) / x held fixed."""
+    output: Tensor = func(input.clone(), *args, **options)  # it may work in place
+    if not depends(input):
+        return output
+    with torch.no_grad():
+        zero = torch.zeros(1, dtype=input.dtype, device=input.device)
+        start = func(zero.clone(), *args, **options)
+        step = func(zero + 1e-4, *args, **options)
+        slope = (step - start) / 1e-4  # f'(0)
+        is_small = input.abs() < SMALLEST
+        gate = torch.where(is_small, slope, (output - start) / input.masked_fill(is_small, 1.0))
+    result = input * gate
+    if bool(start != 0):
+        result = result + mode.constant(start, result)
+    return _with_role(result, GATE)  # type: ignore[no-any-return]
+
+
+def _sum(mode: FixedGates, func: Rule, first: Any, second: Any, *args: Any, **options: Any) -> Any:
+    """Add or subtract: a constant beside what depends on the tokens is one of theirs, or a bias."""
+    role = None
+    if depends(first) and not depends(second):
+        role = _role(first)
+        second = mode.constant(second, first)
+    elif depends(second) and not depends(first):
+        role = _role(second)
+        first = mode.constant(first, second)
+        if depends(first):
+            first = first.clone()  # it may be changed in place
+    return _with_role(func(first, second, *args, **options), role)
+
+
+def _product(mode: FixedGates, func: Rule, first: Any, second: Any, **options: Any) -> Any:
+    """Multiply; of two numbers that depend on the tokens, one is a gate."""
+    role = _role(first) or _role(second)
+    if depends(first) and depends(second):
+        role = None
+        if _role(second) == GATE and _role(first) != GATE:
+            second = second.detach()
+        elif _role(first) == GATE or first is second:
+            first = first.detach()
+    return _with_role(func(first, second, **options), role)
+
+
+def _quotient(mode: FixedGates, func: Rule, first: Any, second: Any, **options: Any) -> Any:
+    """Divide by a scale."""
+    divisor = second.detach() if isinstance(second, Tensor) else second
+    return _with_role(func(first, divisor, **options), _role(first))
+
+
+def _reversed_quotient(mode: FixedGates, func: Rule, divisor: Tensor, first: Any) -> Any:
+    return first / divisor.detach()
+
+
+def _power(mode: FixedGates, func: Rule, base: Any, exponent: Any, **options: Any) -> Any:
+    if not depends(base):
+        return func(base, exponent, **options)
+    if isinstance(exponent, int | float) and exponent < 0:  # x^(-1/2) is a scale
+        return _scale(mode, func, base, exponent, **options)
+    return _activation(mode, func, base, exponent, **options)
+
+
+def _choice(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Any:
+    """torch.where(condition, value, other), or value.where(condition, other)."""
+    if len(args) != 3:
+        return func(*args, **options)
+    condition, value, other = args
+    if condition.dtype != torch.bool:
+        value, condition, other = args
+    if depends(value) and not depends(other):
+        other = mode.constant(other, value)
+    elif depends(other) and not depends(value):
+        value = mode.constant(value, other)
+    return torch.where(condition, value, other)
+
+
+def _filled(mode: FixedGates, func: Rule, input: Tensor, mask: Tensor, value: Any) -> Any:
+    if not depends(input) or not value:
+        return _with_role(func(input, mask, value), _role(input))
+    return torch.where(mask, mode.constant(value, input), input)
+
+
+def _joined(mode: FixedGates, func: Rule, tensors: Any, *args: Any, **options: Any) -> Any:
+    like = next(filter(depends, tensors), None)
+    if like is not None:
+        tensors = [each if depends(each) else mode.constant(each, like) for each in tensors]
+    return func(tensors, *args, **options)
+
+
+def _same(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
+    """Change type or layout."""
+    return _with_role(func(input, *args, **options), _role(input))
+
+
+RULES: dict[str, Rule] = {
+    "softmax": _softmax,
+    "scaled_dot_product_attention": _attention,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "linear": _linear,
+    "addmm": _addmm,
+    "embedding": _embedding,
+    "token_vectors": _token_vectors,
+    "where": _choice,
+    "masked_fill": _filled,
+    "pow": _power,
+    "rtruediv": _reversed_quotient,
+    **dict.fromkeys(("rsqrt", "reciprocal"), _scale),
+    **dict.fromkeys(("matmul", "bmm"), _product_of_matrices),
+    **dict.fromkeys(("batch_norm", "conv1d"), _affine),
+    **dict.fromkeys(("add", "radd", "iadd", "sub", "rsub", "isub", "subtract"), _sum),
+    **dict.fromkeys(("mul", "rmul", "imul", "multiply"), _product),
+    **dict.fromkeys(("div", "truediv", "itruediv", "divide"), _quotient),
+    **dict.fromkeys(("cat", "concat", "stack"), _joined),
+    **dict.fromkeys(("to", "type_as", "float", "contiguous", "clone", "dropout"), _same),
+    **dict.fromkeys(("view", "reshape"), _same),
+    **dict.fromkeys(
+        (
+            *("relu", "gelu", "silu", "tanh", "sigmoid", "erf", "elu", "selu", "celu", "mish"),
+            *("softplus", "leaky_relu", "hardtanh", "relu6", "hardswish", "hardsigmoid"),
+            *("logsigmoid", "softsign", "square", "exp", "sqrt", "abs", "clamp", "sin", "cos"),
+        ),
+        _activation,
+    ),
+}
