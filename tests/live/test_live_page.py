@@ -5,6 +5,7 @@ import http.server
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,20 @@ from chromium import watch
 from headscope.cli.inspect import inspect
 from headscope.cli.page import page
 from headscope.command_settings import InspectConfig, PageConfig
-from headscope.config import TokenizerConfig, TrainConfig
+from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import shown_tokens, train_tokenizer
-from headscope.errors import LivePageError, RunError
+from headscope.errors import LivePageError
 from headscope.heads.capture import headed_layers, intervene
+from headscope.heads.contributions import decompose
 from headscope.heads.report import make_probe, readout_position, run_probe
 from headscope.live.pack import live_content, tokenizer_content
 from headscope.live.page import Example, live_html
 from headscope.run import Run, load_run
+from headscope.run_folder import Chosen, Setup
 from headscope.tab.page import bundled
-from training_runs import Trained, changed, configured, once, pairs
+from training_runs import Trained, changed, configured, once
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'
@@ -71,8 +74,33 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="session")
-def run(trained: Trained) -> Run:
-    return load_run(trained.folder)
+def run() -> Run:
+    return untrained()
+
+
+def untrained(
+    kind: str = "words", num_classes: int = 3, is_pair: bool = False, **model: Any
+) -> Run:
+    """Return a run whose every weight, bias and ratio is random."""
+    sizes = {"d_model": 16, "num_heads": 4, "num_layers": 2, "feedforward_size": 24}
+    config = TrainConfig(
+        data=DataConfig(max_length=32, text_pair_column="other" if is_pair else None),
+        tokenizer=TokenizerConfig(kind, vocab_size=500, min_frequency=1),
+        model=ModelConfig(**(sizes | model)),
+    )
+    tokenizer = train_tokenizer(iter(TEXTS * 3), config.tokenizer)
+    tokenizer.enable_truncation(config.data.max_length)
+    none = EvidenceVocabulary(np.zeros(0, np.uint64))
+    words = encode_texts(tokenizer, [(text,) for text in TEXTS * 4], none).words
+    assert words is not None
+    evidence = known_ngrams(words) if config.model.evidence else None
+    labels = [f"class {number}" for number in range(num_classes)]
+    setup = Setup(config, labels, tokenizer, {}, evidence=evidence)
+    network = setup.build().eval()
+    torch.manual_seed(0)
+    for weight in network.state_dict().values():
+        weight += torch.randn_like(weight) * (0.15 if weight.dim() == 2 else 0.3)
+    return Run(Path("made"), setup, network, Chosen(temperature=1.3))
 
 
 @pytest.fixture
@@ -125,96 +153,74 @@ def expected(run: Run, text: str) -> dict[str, float]:
 # --- the same answers ---
 
 
-def test_tokens_logits_maps_and_contributions_are_those_of_python(browser: Any, run: Run) -> None:
-    rows = [(text,) for text in TEXTS]
-    ablations = [[], [["0,1", "zero"], ["1,2", "uniform"], ["1,0", "zero"]]]
-    same_answers(browser, run, rows, ablations)
-
-
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
-    ("bpe", {"window": 3, "d_model": 16, "num_heads": 4, "num_kv_heads": 2}),
+    ("words", {}),
+    ("words", {"num_layers": 4, "num_heads": 8, "d_model": 32, "num_classes": 11}),
     ("words", {"positions": "learned", "evidence": False}),
-    ("words", {"positions": "sinusoidal", "num_layers": 3}),
+    ("words", {"positions": "sinusoidal", "num_layers": 1}),
+    ("words", {"is_pair": True, "num_classes": 2}),
+    ("bpe", {"window": 3, "num_kv_heads": 2, "num_layers": 3}),
 ]
 
 
-@pytest.mark.parametrize(("kind", "model"), OPTIONS)
-def test_the_answers_are_those_of_python_with_other_options(
-    tmp_path_factory: pytest.TempPathFactory, browser: Any, kind: str, model: dict[str, Any]
+@pytest.mark.parametrize(("kind", "options"), OPTIONS)
+def test_tokens_logits_maps_and_exact_sums_are_those_of_python(
+    browser: Any, kind: str, options: dict[str, Any]
 ) -> None:
-    run = trained_with(tmp_path_factory, kind, **model)
-    same_answers(browser, run, [(text,) for text in TEXTS], [[], [["0,0", "uniform"]]])
-
-
-def trained_with(
-    tmp_path_factory: pytest.TempPathFactory, kind: str = "words", **model: Any
-) -> Run:
-    """Return a run with a tokenizer of this kind and these keys under model."""
-
-    def config(folder: Path) -> TrainConfig:
-        usual = configured(folder, max_epochs=1)
-        changed = replace(usual.model, **model)
-        return replace(usual, tokenizer=replace(usual.tokenizer, kind=kind), model=changed)
-
-    name = "_".join([kind, *(f"{key}_{value}" for key, value in model.items())])
-    return load_run(once(tmp_path_factory, name, config).folder)
-
-
-def test_the_answers_to_pairs_are_those_of_python(
-    tmp_path_factory: pytest.TempPathFactory, browser: Any, open_page: Opener
-) -> None:
-    def config(folder: Path) -> TrainConfig:
-        usual = configured(folder, pairs(), max_epochs=1)
-        return replace(usual, tokenizer=replace(usual.tokenizer, kind="words"))
-
-    run = load_run(once(tmp_path_factory, "live_pairs", config).folder)
-    rows = [(text, other) for text, other in zip(TEXTS, reversed(TEXTS), strict=True)]
-    same_answers(browser, run, [*rows, (TEXTS[-1], TEXTS[-1])], [[], [["0,0", "zero"]]])
-    tab = open_page(live_html(run, ["a lovely film", "not at all"]))
-    assert tab.locator("textarea").count() == 2
-    shows(tab, ["[CLS]", "a", "lovely", "film", "[SEP]", "not", "at", "all", "[SEP]"])
-
-
-def same_answers(
-    browser: Any,
-    run: Run,
-    rows: list[tuple[str, ...]],
-    changes: list[list[list[str]]],
-) -> None:
-    """Hold tokens, logits, contributions and maps of the page against Python's."""
-    names = list(headed_layers(run.model))
-    limit, readout = run.config.data.max_length, readout_position(run.model)
+    run = untrained(kind, **options)
+    rows = [(text,) for text in TEXTS]
+    if "is_pair" in options:
+        rows = [*zip(TEXTS, reversed(TEXTS), strict=True), (TEXTS[-1], TEXTS[-1])]
+    ablations: Any = [[], [["0,1", "zero"], ["0,2", "uniform"], ["0,0", "zero"]]]
+    if run.config.model.num_layers > 1:
+        ablations[1][2] = ["1,0", "zero"]
     with browser.new_context() as context:
         tab = context.new_page()
         tab.evaluate(f"{bundled('classifier.js')};window.Reader = modules.classifier.Classifier;0")
         tab.evaluate("async it => (window.classifier = await Reader.open(it))", live_content(run))
-        for row in rows:
-            probe = make_probe(run.tokenizer, row, None, limit, run.evidence, readout)
-            for ablations in changes:
-                found = tab.evaluate(READ, [list(row), ablations])
-                assert found["tokens"] == probe.text.tokens
-                assert found["segments"] == probe.text.segments
-                arrays = {
-                    name: np.array(values, np.float32).reshape(shape)
-                    for name, shape, values in found["arrays"]
-                }
-                ablated: Any = {(names[int(key[0])], int(key[2])): kind for key, kind in ablations}
-                with torch.no_grad(), intervene(run.model, ablated):
-                    logits = run.model(*probe.batch.inputs)[0]
-                np.testing.assert_allclose(found["logits"], logits, atol=1e-4)
-                cells = np.nansum(arrays["contributions/tokens"], axis=(0, 1, 2))
-                total = cells + arrays["contributions/feedforward"].sum(axis=0)
-                total += arrays["contributions/bias"]
-                order = arrays["contributions/classes"].astype(int)
-                np.testing.assert_allclose(
-                    total, logits.numpy()[order] / run.temperature, atol=1e-4
-                )
-                if not ablations:
-                    output = run_probe(run.model, probe, run.labels, run.objective, run.temperature)
-                    for at in range(len(names)):
-                        for name in ("weights", "value_norms"):
-                            own = f"layer_{at}/{name}"
-                            np.testing.assert_allclose(arrays[own], output.arrays[own], atol=1e-4)
+        for row, heads in product(rows, ablations):
+            same_answer(run, row, heads, tab.evaluate(READ, [list(row), heads]))
+
+
+def same_answer(
+    run: Run, row: tuple[str, ...], heads: list[list[str]], found: dict[str, Any]
+) -> None:
+    """Hold tokens, logits, maps and sums of the page against Python's."""
+    names = list(headed_layers(run.model))
+    readout = readout_position(run.model)
+    probe = make_probe(run.tokenizer, row, None, None, run.evidence, readout)
+    assert found["tokens"] == probe.text.tokens
+    assert found["segments"] == probe.text.segments
+    arrays = {
+        name: np.array(values, np.float32).reshape(shape) for name, shape, values in found["arrays"]
+    }
+    ablated: Any = {(names[int(key[0])], int(key[2])): kind for key, kind in heads}
+    classes = arrays["contributions/classes"].astype(int)
+    assert len(classes) == min(8, len(run.labels))
+    with intervene(run.model, ablated):
+        parts = decompose(
+            run.model,
+            probe.batch.inputs,
+            len(probe.text.tokens),
+            lambda logits: logits[:, classes] / run.temperature,
+        )
+        output = run_probe(run.model, probe, run.labels, run.objective, run.temperature)
+    np.testing.assert_allclose(found["logits"], parts.logits[0], atol=1e-4)
+    heads_of = torch.stack([of_layer[0] for of_layer in parts.heads])
+    sums = {"words": parts.words[0], "heads": heads_of, "biases": parts.biases[0]}
+    sums |= {"past": parts.past[0], "log_odds": parts.totals[0]}
+    for name, expected in sums.items():
+        own = arrays[f"contributions/{name}"]
+        np.testing.assert_allclose(own, expected, atol=1e-4, err_msg=name)
+    for name in output.arrays if not heads else ():
+        if name.endswith(("/weights", "/value_norms")):
+            np.testing.assert_allclose(arrays[name], output.arrays[name], atol=1e-4)
+
+
+def test_the_page_of_pairs_has_two_boxes(open_page: Opener) -> None:
+    tab = open_page(live_html(untrained(is_pair=True), ["a lovely film", "not at all"]))
+    assert tab.locator("textarea").count() == 2
+    shows(tab, ["[CLS]", "a", "lovely", "film", "[SEP]", "not", "at", "all", "[SEP]"])
 
 
 def random_text(random: np.random.Generator) -> str:
@@ -270,17 +276,12 @@ def test_words_and_ngrams_have_the_same_lower_case_as_in_python(browser: Any, ru
         np.testing.assert_allclose(sums, expected, atol=1e-4, err_msg=texts[row])
 
 
-def test_what_javascript_cannot_compute_is_rejected_by_name(
-    tmp_path_factory: pytest.TempPathFactory, run: Run, tmp_path: Path
-) -> None:
-    of_mean = trained_with(tmp_path_factory, pooling="mean")
-    command = PageConfig(run=str(of_mean.folder), output=str(tmp_path / "p.html"), examples=0)
-    with pytest.raises(RunError, match=r"model\.pooling: expected first, got mean"):
-        page(command)
-    assert not (tmp_path / "p.html").exists()
-    of_pieces = replace(run, config=changed(run.config, "tokenizer.kind", "unigram"))
-    with pytest.raises(LivePageError, match=r"tokenizer\.kind: expected words or bpe, got unigram"):
-        live_html(of_pieces)
+def test_what_javascript_cannot_compute_is_rejected_by_name(run: Run) -> None:
+    rejected = {"model.pooling": ("first", "mean"), "tokenizer.kind": ("words or bpe", "unigram")}
+    for key, (expected, value) in rejected.items():
+        setup = replace(run.setup, config=changed(run.config, key, value))
+        with pytest.raises(LivePageError, match=f"^{key}: expected {expected}, got {value}$"):
+            live_html(replace(run, setup=setup))
     with pytest.raises(LivePageError, match="max_mb: expected about"):
         live_html(run, max_mb=0.01)
 
@@ -331,9 +332,8 @@ def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
     tab.evaluate(f"{nodes}.forEach(node => (node.isFormer = true))")
     tab.keyboard.type(" so")
     shows(tab, [*words[:-1], "so", "[SEP]"])
-    strips = len(headed_layers(run.model)) * 3
     fresh = f"{nodes}.filter(node => !node.isFormer).length"
-    assert tab.evaluate(fresh) == 1 + min(strips, 6)
+    assert tab.evaluate(fresh) == 1 + run.config.model.num_heads
     for _ in " so":
         box.press("Backspace")
     box.evaluate("node => node.dispatchEvent(new CompositionEvent('compositionstart'))")
@@ -391,7 +391,8 @@ def test_a_text_is_kept_and_compared_with_one_of_other_words(open_page: Opener, 
         odds[text] = expected(run, text)
     names = tab.locator(".sum .class-name").all_inner_texts()
     ratio = [np.log(each[names[0]] / each[names[1]]) for each in odds.values()]
-    shown = float(tab.locator(".sum").inner_text().split(" = ")[1].split()[0].replace("−", "-"))
+    first = tab.locator(".sum").inner_text().split(" = ")[1].split()[0]
+    shown = float(first.rstrip(",").replace("−", "-"))
     assert shown == pytest.approx(ratio[1] - ratio[0], abs=0.02)
     tab.keyboard.press("k")
     tab.locator(".kept-text").wait_for(state="hidden")

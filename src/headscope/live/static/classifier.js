@@ -1,13 +1,17 @@
 /* A text in, everything that the views show of it out: the network of model/classifier.py, and the
-   split of its logits of heads/contributions.py. */
+   exact sums of its logits of heads/contributions.py. Shape letters: T tokens, Q of them that a
+   layer computes (the last one [CLS] alone), D width, H heads, E the width of one, K classes whose
+   logits are explained. */
 
 import { Evidence } from "./evidence.js";
-import { attentionRow, gelu, layerNorm, linearRows, rotate } from "./functional.js";
+import {
+  dot, gatesOf, layerNorm, normBack, plus, product, rotate, softmax, times, transposed,
+} from "./functional.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a product between two pauses
-const MOST_CLASSES = 32; // whose contributions are split
-const JOIN = " ⏐ ";
+const MOST_CLASSES = 8; // whose logits are explained, the chosen one apart
+export const JOIN = " ⏐ ";
 
 async function bytesOf({ blob, gzip }) {
   const text = atob(blob);
@@ -61,32 +65,51 @@ export class Classifier {
     const keys = arrays.get("evidence.keys");
     this.evidence =
       keys && new Evidence(keys, arrays.get("evidence.ratio"), this.classes, this.tokenizer);
-    this.squares = Array.from({ length: layers }, (_, layer) => this.squaresOf(layer));
+    this.blocks = Array.from({ length: layers }, (_, layer) => this.block(layer));
   }
 
-  own(layer, name) {
-    return this.arrays.get(`encoder.blocks.${layer}.${name}`);
+  get(name) {
+    return this.arrays.get(name);
+  }
+
+  /* The weights of a block, as they are multiplied forward and backward. */
+  block(layer) {
+    const { d } = this;
+    const own = (name) => this.get(`encoder.blocks.${layer}.${name}`);
+    const linear = (weight, bias) => {
+      return { weight, bias, back: transposed(weight, weight.length / bias.length) };
+    };
+    const values = (d + this.keyHeads * this.width) * d; // where those of queries and keys end
+    const [inner, innerBias] = ["weight", "bias"].map((part) => own(`attention.in_proj_${part}`));
+    const of = (name) => linear(own(`${name}.weight`), own(`${name}.bias`));
+    return {
+      query: { weight: inner.subarray(0, d * d), bias: innerBias.subarray(0, d) },
+      key: { weight: inner.subarray(d * d, values), bias: innerBias.subarray(d, values / d) },
+      value: linear(inner.subarray(values), innerBias.subarray(values / d)),
+      output: of("attention.out_proj"),
+      squares: this.squaresOf(own("attention.out_proj.weight")),
+      up: of("feedforward.0"),
+      down: of("feedforward.2"),
+      evidence: own("evidence.weight"),
+      attentionNorm: this.norm(`encoder.blocks.${layer}.attention_norm`),
+      feedforwardNorm: this.norm(`encoder.blocks.${layer}.feedforward_norm`),
+    };
   }
 
   norm(name) {
-    const [gamma, beta] = ["weight", "bias"].map((part) => this.arrays.get(`${name}.${part}`));
-    return { gamma, beta };
+    return { gamma: this.get(`${name}.weight`), beta: this.get(`${name}.bias`) };
   }
 
-  /* W_h^T W_h of each head's output projection, [H, E, E]: lengths of what a value adds. */
-  squaresOf(layer) {
+  /* W_h^T W_h of each head's output projection, [E, E]: lengths of what a value adds. */
+  squaresOf(weight) {
     const { heads, width: E, d } = this;
-    const weight = this.own(layer, "attention.out_proj.weight");
-    const squares = new Float32Array(heads * E * E);
-    for (let h = 0; h < heads; h += 1) {
-      for (let row = 0; row < d; row += 1) {
-        const own = weight.subarray(row * d + h * E, row * d + (h + 1) * E);
-        for (let e = 0; e < E; e += 1) {
-          for (let f = 0; f < E; f += 1) squares[(h * E + e) * E + f] += own[e] * own[f];
-        }
-      }
-    }
-    return squares;
+    const rows = transposed(weight, d);
+    return Array.from({ length: heads }, (_, h) => {
+      const own = rows.subarray(h * E * d, (h + 1) * E * d);
+      const squares = new Float32Array(E * E);
+      product(own, own, d, squares, 0, E);
+      return squares;
+    });
   }
 
   read(parts, options = {}) {
@@ -97,242 +120,302 @@ export class Classifier {
   }
 
   /* x W^T + b in pieces. */
-  *linear(x, weight, bias) {
-    const outer = bias.length;
-    const inner = weight.length / outer;
+  *linear(x, weight, inner, bias = null) {
     const rows = x.length / inner;
-    const target = new Float32Array(rows * outer);
+    const target = new Float32Array((rows * weight.length) / inner);
     for (let first = 0; first < rows; first += ROWS) {
-      linearRows(x, weight, bias, inner, outer, target, first, Math.min(rows, first + ROWS));
+      product(x, weight, inner, target, first, Math.min(rows, first + ROWS));
       yield;
     }
-    return target;
+    return bias ? plus(target, bias) : target;
   }
 
-  /* x += W e, where tokens carry evidence. */
-  addEvidence(x, evidence, weight) {
-    if (!evidence || !weight) return;
-    const { classes, d } = this;
-    for (let t = 0; t * d < x.length; t += 1) {
-      for (let i = 0; i < d; i += 1) {
-        let sum = 0;
-        for (let c = 0; c < classes; c += 1) {
-          sum += weight[i * classes + c] * evidence[t * classes + c];
-        }
-        x[t * d + i] += sum;
-      }
+  /* Read a text, [text], or a pair, in pieces; ablations: "layer,head" -> "zero" or "uniform". Of
+     many classes those that are shown and `labels` are explained first, and an answer with them is
+     a piece. */
+  *steps(parts, { ablations = new Map(), labels = [] } = {}) {
+    const found = yield* this.forward(parts, ablations);
+    const { tokens, segments, special, passed, logits } = found;
+    const arrays = new Map();
+    passed.forEach((of, layer) => this.putMaps(arrays, layer, of));
+    const answer = this.answer(logits);
+    this.put(arrays, "probabilities", [this.classes], answer.probabilities);
+    if (answer.given) this.put(arrays, "given", [this.classes], answer.given);
+    // Special tokens are of neither text.
+    const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
+    const text = { name: "text", tokens, text: parts.join(JOIN), special, readout: 0, label: null };
+    const whole = { ...text, segments: parts.length > 1 ? ofTexts : null };
+    const sums = new Map(); // of each class that is explained
+    const { shown, ranked } = answer;
+    const asked = ranked.filter((c) => labels.includes(c) || shown.includes(c));
+    const kept = ranked.filter((c, rank) => rank < MOST_CLASSES || labels.includes(c));
+    for (const c of [...asked, ...kept]) {
+      if (sums.has(c)) continue;
+      if (sums.size === asked.length) yield this.result(whole, logits, answer, arrays, sums);
+      sums.set(c, yield* this.explain(c, found));
     }
+    return this.result(whole, logits, answer, arrays, sums);
   }
 
-  /* Read a text, [text], or a pair, in pieces; ablations: "layer,head" -> "zero" or "uniform". */
-  *steps(parts, { ablations = new Map() } = {}) {
-    const { d, layers, arrays } = this;
-    const { ids, tokens, pieces, segments, special } = this.tokenizer.encode(parts);
+  /* The logits of a text, divided by the temperature, in pieces. */
+  *logOdds(parts, ablations) {
+    const { logits } = yield* this.forward(parts, ablations);
+    return Array.from(logits, (logit) => logit / this.content.temperature);
+  }
+
+  /* The network, from a text to its logits, with what every layer has computed. */
+  *forward(parts, ablations) {
+    const { d } = this;
+    const { pieces, ...encoded } = this.tokenizer.encode(parts);
     yield;
     const evidence = this.evidence?.ofTokens(pieces) ?? null;
     yield;
-    const T = ids.length;
-    let x = new Float32Array(T * d);
-    const table = arrays.get("embedding.token.weight");
-    ids.forEach((id, t) => x.set(table.subarray(id * d, (id + 1) * d), t * d));
-    const position = arrays.get("embedding.position");
-    if (position) x = x.map((value, at) => value + position[at]);
-    const segment = arrays.get("embedding.segment.weight");
-    if (segment) {
-      x = x.map((value, at) => value + segment[segments[Math.floor(at / d)] * d + (at % d)]);
-    }
-    this.addEvidence(x, evidence, arrays.get("embedding.evidence.weight"));
-    const start = x.slice(0, d);
+    const start = yield* this.embed(encoded.ids, encoded.segments, evidence);
     const passed = [];
-    const found = new Map();
-    for (let layer = 0; layer < layers; layer += 1) {
-      const result = yield* this.block(layer, x, evidence, ablations, found);
-      passed.push(result);
-      ({ x } = result);
+    let x = start;
+    for (const layer of this.blocks.keys()) {
+      passed.push(yield* this.pass(layer, x, evidence, ablations));
+      ({ x } = passed[layer]);
     }
-    const [normed, sigma] = layerNorm(x.slice(0, d), this.norm("encoder.norm"));
-    const logits = yield* this.linear(normed, arrays.get("head.weight"), arrays.get("head.bias"));
-    const answer = this.answer(logits);
-    this.put(found, "probabilities", [this.classes], answer.probabilities);
-    if (answer.given) this.put(found, "given", [this.classes], answer.given);
-    yield;
-    yield* this.explain(found, passed, start, sigma, logits, answer, T);
-    const text = { name: "text", tokens, text: parts.join(JOIN), special, readout: 0, label: null };
-    // Special tokens are of neither text.
-    const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
-    return {
-      text: { ...text, segments: parts.length > 1 ? ofTexts : null },
-      arrays: found,
-      logits,
-      ...answer,
-    };
+    const [normed, scales] = layerNorm(x, this.norm("encoder.norm"));
+    const bias = this.get("head.bias");
+    const logits = yield* this.linear(normed, this.get("head.weight"), d, bias);
+    return { ...encoded, start, passed, scales, logits };
   }
 
-  /* x + attention(norm(x)), then x + feedforward(norm(x)); a read-out has neither residual
-     connection nor feed-forward block. */
-  *block(layer, x, evidence, ablations, found) {
-    const name = `encoder.blocks.${layer}`;
-    const [normed] = layerNorm(x, this.norm(`${name}.attention_norm`));
-    const values = normed.slice();
-    this.addEvidence(values, evidence, this.own(layer, "evidence.weight"));
-    const attended = yield* this.attend(layer, normed, values, ablations, found);
-    if (!this.own(layer, "feedforward.0.weight")) {
-      return { ...attended, x: attended.added, feedforward: null };
-    }
-    const sum = x.map((value, at) => value + attended.added[at]);
-    const [before] = layerNorm(sum, this.norm(`${name}.feedforward_norm`));
-    const after = yield* this.feedforward(layer, before);
-    const feedforward = after.slice(0, this.d);
-    return { ...attended, x: sum.map((value, at) => value + after[at]), feedforward };
+  result(text, logits, answer, maps, sums) {
+    const arrays = new Map(maps);
+    this.putSums(arrays, answer.shown, answer.ranked.filter((c) => sums.has(c)), sums);
+    return { text, logits, ...answer, arrays };
   }
 
-  *feedforward(layer, x) {
-    const own = (name) => this.own(layer, `feedforward.${name}`);
-    const hidden = yield* this.linear(x, own("0.weight"), own("0.bias"));
-    const activated = hidden.map(gelu);
-    return yield* this.linear(activated, own("2.weight"), own("2.bias"));
+  /* The vector of each token: of itself, its place, its text and its evidence. */
+  *embed(ids, segments, evidence) {
+    const { d } = this;
+    const [tokens, position, segment, weight] = [
+      "token.weight", "position", "segment.weight", "evidence.weight",
+    ].map((name) => this.get(`embedding.${name}`));
+    let x = new Float32Array(ids.length * d);
+    const rowOf = (table, row) => table.subarray(row * d, (row + 1) * d);
+    ids.forEach((id, t) => x.set(rowOf(tokens, id), t * d));
+    if (position) x = plus(x, position);
+    if (segment) segments.forEach((id, t) => x.set(plus(rowOf(x, t), rowOf(segment, id)), t * d));
+    if (weight) x = plus(x, yield* this.linear(evidence, weight, this.classes));
+    return x;
+  }
+
+  /* x + attention(norm(x)), then x + feedforward(norm(x)), of [CLS] alone in the last layer; and
+     what the way back needs: maps, values, the norms' scales and the gates. */
+  *pass(layer, x, evidence, ablations) {
+    const { d } = this;
+    const { value, output, up, down, attentionNorm, feedforwardNorm, ...own } = this.blocks[layer];
+    const [normed, scales] = layerNorm(x, attentionNorm);
+    let added = null; // by evidence, to the values alone
+    if (own.evidence) added = yield* this.linear(evidence, own.evidence, this.classes);
+    const source = added ? plus(normed, added) : normed;
+    const values = yield* this.linear(source, value.weight, d, value.bias);
+    const maps = yield* this.mapsOf(layer, normed, ablations);
+    const end = layer + 1 === this.layers ? d : x.length;
+    const heads = yield* this.attend(maps, values, end / d);
+    const attended = yield* this.linear(heads, output.weight, d, output.bias);
+    const sum = plus(x.subarray(0, end), attended);
+    const [between, betweenScales] = layerNorm(sum, feedforwardNorm);
+    const hidden = yield* this.linear(between, up.weight, d, up.bias);
+    const gates = gatesOf(hidden);
+    const after = yield* this.linear(times(hidden, gates), down.weight, up.bias.length, down.bias);
+    return { added, values, maps, scales, gates, betweenScales, x: plus(sum, after) };
+  }
+
+  /* Head h of [T, heads, E]: [T, E]. */
+  headOf(x, h, heads) {
+    const E = this.width;
+    const result = new Float32Array(x.length / heads);
+    for (let t = 0; t * E < result.length; t += 1) {
+      const at = (t * heads + h) * E;
+      result.set(x.subarray(at, at + E), t * E);
+    }
+    return result;
+  }
+
+  /* The keys and values that a head has, perhaps with others. */
+  shared(h) {
+    return Math.floor((h * this.keyHeads) / this.heads);
+  }
+
+  /* The map [T, T] of each head, and how it is ablated. */
+  *mapsOf(layer, normed, ablations) {
+    const { d, width: E, heads, keyHeads } = this;
+    const { query, key } = this.blocks[layer];
+    const queries = yield* this.linear(normed, query.weight, d, query.bias);
+    const keys = yield* this.linear(normed, key.weight, d, key.bias);
+    if (this.content.rotary) {
+      rotate(queries, heads, E);
+      rotate(keys, keyHeads, E);
+    }
+    const T = normed.length / d;
+    const reach = this.content.window ?? T; // keys further away are masked
+    const maps = [];
+    for (let h = 0; h < heads; h += 1) {
+      const ablation = ablations.get(`${layer},${h}`);
+      const own = this.headOf(queries, h, heads).map((number) => number / Math.sqrt(E));
+      const scores = yield* this.linear(own, this.headOf(keys, this.shared(h), keyHeads), E);
+      for (let q = 0; q < T; q += 1) {
+        const [first, last] = [Math.max(0, q - reach), Math.min(T, q + reach + 1)];
+        const row = scores.subarray(q * T, (q + 1) * T);
+        if (ablation === "uniform") row.fill(1 / (last - first), first, last);
+        else softmax(row.subarray(first, last));
+        row.fill(0, 0, first).fill(0, last);
+        if (q % ROWS === 0) yield;
+      }
+      maps.push({ weights: scores, isZero: ablation === "zero" });
+    }
+    return maps;
+  }
+
+  /* What every head takes from the values, [Q, H E]. */
+  *attend(maps, values, Q) {
+    const { width: E, heads, keyHeads } = this;
+    const T = values.length / keyHeads / E;
+    const outputs = new Float32Array(Q * heads * E);
+    for (const [h, { weights, isZero }] of maps.entries()) {
+      if (isZero) continue;
+      const own = transposed(this.headOf(values, this.shared(h), keyHeads), E);
+      const taken = yield* this.linear(weights.subarray(0, Q * T), own, T);
+      for (let q = 0; q < Q; q += 1) {
+        outputs.set(taken.subarray(q * E, (q + 1) * E), (q * heads + h) * E);
+      }
+    }
+    return outputs;
   }
 
   put(arrays, name, shape, values) {
     arrays.set(name, { shape, values });
   }
 
-  /* Every head of a layer: its map, the values, and what it takes from them, [T, H E]. */
-  *attend(layer, normed, values, ablations, found) {
-    const { d, width: E, heads, keyHeads } = this;
-    const kv = keyHeads * E;
-    const weight = this.own(layer, "attention.in_proj_weight");
-    const bias = this.own(layer, "attention.in_proj_bias");
-    const some = (x, first, count) => {
-      const rows = weight.subarray(first * d, (first + count) * d);
-      return this.linear(x, rows, bias.subarray(first, first + count));
-    };
-    const query = yield* some(normed, 0, d);
-    const key = yield* some(normed, d, kv);
-    const value = yield* some(values, d + kv, kv);
-    if (this.content.rotary) {
-      rotate(query, heads, E);
-      rotate(key, keyHeads, E);
-    }
-    const T = normed.length / d;
-    const reach = this.content.window ?? T; // keys further away are masked
+  putMaps(arrays, layer, { maps, values }) {
+    const { width: E, heads, keyHeads } = this;
+    const T = values.length / keyHeads / E;
     const weights = new Float32Array(heads * T * T);
-    const outputs = new Float32Array(T * d);
     const norms = new Float32Array(heads * T);
-    for (let h = 0; h < heads; h += 1) {
-      const ablation = ablations.get(`${layer},${h}`);
-      const shared = Math.floor((h * keyHeads) / heads) * E; // the head's keys and values
-      for (let q = 0; q < T; q += 1) {
-        const start = (h * T + q) * T;
-        const first = Math.max(0, q - reach);
-        const last = Math.min(T, q + reach + 1);
-        const row = weights.subarray(start + first, start + last);
-        if (ablation === "uniform") row.fill(1 / row.length);
-        else attentionRow(query, key, q * d + h * E, shared + first * kv, E, kv, row);
-        if (ablation === "zero") continue;
-        const output = q * d + h * E;
-        for (let k = first; k < last; k += 1) {
-          const share = weights[start + k];
-          for (let e = 0; e < E; e += 1) outputs[output + e] += share * value[k * kv + shared + e];
-        }
-        if (q % ROWS === 0) yield;
+    maps.forEach((map, h) => {
+      weights.set(map.weights, h * T * T);
+      const own = this.headOf(values, this.shared(h), keyHeads);
+      const squared = new Float32Array(T * E);
+      product(own, this.blocks[layer].squares[h], E, squared, 0, T);
+      for (let t = 0; t < T; t += 1) {
+        const [from, to] = [t * E, (t + 1) * E];
+        const square = dot(own.subarray(from, to), squared.subarray(from, to));
+        norms[h * T + t] = Math.sqrt(Math.max(0, square));
       }
-      const squares = this.squares[layer].subarray(h * E * E, (h + 1) * E * E);
-      for (let k = 0; k < T; k += 1) {
-        let sum = 0;
-        for (let e = 0; e < E; e += 1) {
-          for (let f = 0; f < E; f += 1) {
-            sum += value[k * kv + shared + e] * squares[e * E + f] * value[k * kv + shared + f];
-          }
-        }
-        norms[h * T + k] = Math.sqrt(Math.max(0, sum));
-      }
-      yield;
-    }
-    this.put(found, `layer_${layer}/weights`, [heads, T, T], weights);
-    this.put(found, `layer_${layer}/value_norms`, [heads, T], norms);
-    const isZero = [];
-    for (let h = 0; h < heads; h += 1) isZero.push(ablations.get(`${layer},${h}`) === "zero");
-    const own = (part) => this.own(layer, `attention.out_proj.${part}`);
-    const added = yield* this.linear(outputs, own("weight"), own("bias"));
-    return { added, weights, value, isZero };
+    });
+    this.put(arrays, `layer_${layer}/weights`, [heads, T, T], weights);
+    this.put(arrays, `layer_${layer}/value_norms`, [heads, T], norms);
   }
 
+  /* Probabilities, classes by them, and the two that are held against each other. */
   answer(logits) {
     const { temperature, thresholds } = this.content;
     const scaled = Array.from(logits, (logit) => logit / temperature);
+    const ranked = [...scaled.keys()].sort((a, b) => scaled[b] - scaled[a]);
     if (thresholds !== null) {
       const probabilities = Float32Array.from(scaled, (logit) => 1 / (1 + Math.exp(-logit)));
       const given = Uint8Array.from(probabilities, (share, c) => (share >= thresholds[c] ? 1 : 0));
-      return { probabilities, given, predicted: [...given.keys()].filter((c) => given[c]) };
+      const predicted = [...given.keys()].filter((c) => given[c]);
+      return { probabilities, given, predicted, ranked, shown: [ranked[0], -1] };
     }
-    const most = Math.max(...scaled);
-    const powers = scaled.map((logit) => Math.exp(logit - most));
-    const total = powers.reduce((sum, power) => sum + power, 0);
-    const probabilities = Float32Array.from(powers, (power) => power / total);
-    return { probabilities, predicted: [powers.indexOf(Math.max(...powers))] };
+    const probabilities = Float32Array.from(scaled);
+    softmax(probabilities);
+    return { probabilities, predicted: [ranked[0]], ranked, shown: ranked.slice(0, 2) };
   }
 
-  /* From the logits back to the first block: what each part adds to each class's logit. */
-  *explain(found, passed, start, sigma, logits, { probabilities }, T) {
-    const { d, classes, heads, keyHeads, width: E, layers, arrays } = this;
-    const { temperature, thresholds } = this.content;
-    const order = [...logits.keys()].sort((a, b) => logits[b] - logits[a]);
-    const kept = order.slice(0, MOST_CLASSES);
-    const K = kept.length;
-    const head = arrays.get("head.weight");
-    const product = (own, vector) => own.reduce((sum, value, i) => sum + value * vector[i], 0);
-    let direction = kept.map((c) =>
-      Float64Array.from(head.subarray(c * d, (c + 1) * d), (value) => value / temperature));
-    const bias = kept.map((c) => arrays.get("head.bias")[c] / temperature);
-    // To before a norm whose scale is held: U = (gamma W - its mean) / sigma; W beta is a bias.
-    const passNorm = (name, scale) => {
-      const { gamma, beta } = this.norm(name);
-      direction.forEach((own, c) => (bias[c] += product(own, beta)));
-      direction = direction.map((own) => {
-        const scaled = own.map((value, i) => value * gamma[i]);
-        const mean = scaled.reduce((sum, value) => sum + value, 0) / d;
-        return scaled.map((value) => (value - mean) / scale);
-      });
-    };
-    passNorm("encoder.norm", sigma);
-    const cells = new Float32Array(layers * heads * T * K);
-    const feedforward = new Float32Array(layers * K);
-    for (let layer = layers - 1; layer >= 0; layer -= 1) {
-      const { weights, value, isZero, feedforward: added } = passed[layer];
-      direction.forEach((own, c) => {
-        if (added !== null) feedforward[layer * K + c] = product(own, added);
-      });
-      const output = this.own(layer, "attention.out_proj.weight");
-      const kv = keyHeads * E;
-      direction.forEach((own, c) => {
-        bias[c] += product(own, this.own(layer, "attention.out_proj.bias"));
-      });
-      for (let h = 0; h < heads; h += 1) {
-        if (isZero[h]) continue;
-        const shared = Math.floor((h * keyHeads) / heads) * E;
-        direction.forEach((own, c) => {
-          const toward = new Float64Array(E); // U_c W^O_h
-          for (let i = 0; i < d; i += 1) {
-            for (let e = 0; e < E; e += 1) toward[e] += own[i] * output[i * d + h * E + e];
-          }
-          for (let k = 0; k < T; k += 1) {
-            let sum = 0;
-            for (let e = 0; e < E; e += 1) sum += toward[e] * value[k * kv + shared + e];
-            cells[((layer * heads + h) * T + k) * K + c] = sum * weights[h * T * T + k];
-          }
-        });
-        yield;
+  /* A class's logit as an exact sum, attention weights, norms' scales and gates held fixed: from it
+     back to the first block by transposed products. */
+  *explain(c, { logits, passed, start, scales }) {
+    const { d, width: E, heads, keyHeads, layers } = this;
+    const { temperature } = this.content;
+    const T = start.length / d;
+    const norm = this.norm("encoder.norm");
+    const words = new Float64Array(T);
+    const cells = new Float64Array(layers * heads * T);
+    const biases = new Float64Array(layers + 1);
+    const logit = logits[c] / temperature;
+    let gradient = this.get("head.weight").slice(c * d, (c + 1) * d); // of the logit, [Q, D]
+    gradient = gradient.map((number) => number / temperature);
+    biases[layers] = this.get("head.bias")[c] / temperature + dot(gradient, norm.beta);
+    gradient = normBack(gradient, norm, scales);
+    const addWords = (vectors, gradients) => {
+      for (let at = 0; at < gradients.length; at += 1) {
+        words[Math.floor(at / d)] += vectors[at] * gradients[at];
       }
-      if (added === null) direction = direction.map(() => new Float64Array(d));
+    };
+    for (let layer = layers - 1; layer >= 0; layer -= 1) {
+      const { value, output, up, down, attentionNorm, feedforwardNorm } = this.blocks[layer];
+      const { added, values, maps, gates, ...own } = passed[layer];
+      const Q = gradient.length / d;
+      const after = yield* this.linear(gradient, down.back, d);
+      const hidden = times(after, gates);
+      const between = yield* this.linear(hidden, up.back, up.bias.length);
+      biases[layer + 1] += dot(gradient, down.bias) + dot(hidden, up.bias);
+      biases[layer + 1] += dot(between, feedforwardNorm.beta);
+      gradient = plus(gradient, normBack(between, feedforwardNorm, own.betweenScales));
+      biases[layer + 1] += dot(gradient, output.bias);
+      const ofHeads = yield* this.linear(gradient, output.back, d);
+      const ofValues = new Float32Array(values.length);
+      for (const [h, { weights, isZero }] of maps.entries()) {
+        if (isZero) continue;
+        const toKeys = transposed(weights.subarray(0, Q * T), T);
+        const ofHead = transposed(this.headOf(ofHeads, h, heads), E);
+        const taken = yield* this.linear(toKeys, ofHead, Q); // sum_q a_hqt dlogit/dz_hq, [T, E]
+        for (let at = 0; at < taken.length; at += 1) {
+          const t = Math.floor(at / E);
+          const place = (t * keyHeads + this.shared(h)) * E + (at % E);
+          ofValues[place] += taken[at];
+          cells[(layer * heads + h) * T + t] += taken[at] * values[place];
+        }
+      }
+      biases[layer] += dot(ofValues, value.bias);
+      const before = yield* this.linear(ofValues, value.back, keyHeads * E);
+      biases[layer] += dot(before, attentionNorm.beta);
+      if (added) addWords(added, before);
+      const past = gradient;
+      gradient = normBack(before, attentionNorm, own.scales);
+      for (let at = 0; at < past.length; at += 1) gradient[at] += past[at];
     }
-    direction.forEach((own, c) => (bias[c] += product(own, start)));
-    const ranked = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
-    const against = thresholds === null ? ranked[1] : -1;
-    this.put(found, "contributions/classes", [K], Int32Array.from(kept));
-    this.put(found, "contributions/shown", [2], Int32Array.from([ranked[0], against]));
-    this.put(found, "contributions/tokens", [layers, heads, T, K], cells);
-    this.put(found, "contributions/feedforward", [layers, K], feedforward);
-    this.put(found, "contributions/bias", [K], Float32Array.from(bias));
+    addWords(start, gradient);
+    const past = this.pastOf(logit, cells, biases);
+    return { words, heads: cells, biases, past, log_odds: [logit] };
+  }
+
+  /* What of a logit goes past the heads of each layer, on the residual stream. */
+  pastOf(logit, cells, biases) {
+    const { layers } = this;
+    const past = new Float64Array(layers);
+    let above = 0;
+    for (let layer = layers - 1; layer >= 0; layer -= 1) {
+      const size = cells.length / layers;
+      above += biases[layer + 1];
+      const through = cells.subarray(layer * size, (layer + 1) * size);
+      past[layer] = logit - above - through.reduce((sum, number) => sum + number, 0);
+    }
+    return past;
+  }
+
+  putSums(arrays, shown, classes, sums) {
+    const { heads, layers } = this;
+    const K = classes.length;
+    const T = sums.get(classes[0]).words.length;
+    const shapes = { words: [T], heads: [layers, heads, T], biases: [layers + 1], past: [layers] };
+    shapes.log_odds = [];
+    const put = (name, shape, values) => this.put(arrays, `contributions/${name}`, shape, values);
+    put("classes", [K], Int32Array.from(classes));
+    put("shown", [2], Int32Array.from(shown));
+    for (const [name, shape] of Object.entries(shapes)) {
+      const ofClasses = classes.map((c) => sums.get(c)[name]);
+      const values = new Float32Array(K * ofClasses[0].length);
+      for (let at = 0; at < values.length; at += 1) {
+        values[at] = ofClasses[at % K][Math.floor(at / K)];
+      }
+      put(name, [...shape, K], values);
+    }
   }
 }

@@ -2,52 +2,90 @@
 
 const EPSILON = 1e-5; // of a norm
 
-/* x W^T + b: [T, I], [O, I] -> [T, O], from one row on. Four columns at once read a row once. */
-export function linearRows(x, weight, bias, inner, outer, target, first, last) {
-  for (let t = first; t < last; t += 1) {
-    const row = t * inner;
-    let o = 0;
-    for (; o + 3 < outer; o += 4) {
-      const w = o * inner;
-      let [a, b, c, d] = [0, 0, 0, 0];
-      for (let i = 0; i < inner; i += 1) {
-        const value = x[row + i];
-        a += value * weight[w + i];
-        b += value * weight[w + inner + i];
-        c += value * weight[w + 2 * inner + i];
-        d += value * weight[w + 3 * inner + i];
+/* x W^T: [T, I], [O, I] -> [T, O], some rows of it, two rows by four columns at once, from which an
+   engine makes fast code. What would be beyond the end is the last row or column once more. */
+export function product(x, weight, inner, target, first, last) {
+  const outer = weight.length / inner;
+  const column = (o) => Math.min(o, outer - 1);
+  for (let t = first; t < last; t += 2) {
+    const next = Math.min(t + 1, last - 1);
+    for (let o = 0; o < outer; o += 4) {
+      const [i, j, k] = [column(o + 1), column(o + 2), column(o + 3)];
+      let [p, q] = [t * inner, next * inner];
+      let [r, s, u, v] = [o * inner, i * inner, j * inner, k * inner];
+      let [a, b, c, d, e, f, g, h] = [0, 0, 0, 0, 0, 0, 0, 0];
+      for (const end = p + inner; p < end; p += 1, q += 1, r += 1, s += 1, u += 1, v += 1) {
+        const one = x[p];
+        const two = x[q];
+        const w = weight[r];
+        const y = weight[s];
+        const z = weight[u];
+        const m = weight[v];
+        a += one * w;
+        b += one * y;
+        c += one * z;
+        d += one * m;
+        e += two * w;
+        f += two * y;
+        g += two * z;
+        h += two * m;
       }
-      const at = t * outer + o;
-      target[at] = a;
-      target[at + 1] = b;
-      target[at + 2] = c;
-      target[at + 3] = d;
+      const [own, other] = [t * outer, next * outer];
+      target[own + o] = a;
+      target[own + i] = b;
+      target[own + j] = c;
+      target[own + k] = d;
+      target[other + o] = e;
+      target[other + i] = f;
+      target[other + j] = g;
+      target[other + k] = h;
     }
-    for (; o < outer; o += 1) {
-      let sum = 0;
-      for (let i = 0; i < inner; i += 1) sum += x[row + i] * weight[o * inner + i];
-      target[t * outer + o] = sum;
-    }
-    if (bias) for (o = 0; o < outer; o += 1) target[t * outer + o] += bias[o];
   }
 }
 
-/* gamma (x - mean) / sigma + beta for each row, and the sigma of the first. */
+/* [T, O] of [O, T]. */
+export function transposed(x, columns) {
+  const rows = x.length / columns;
+  const result = new Float32Array(x.length);
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      result[column * rows + row] = x[row * columns + column];
+    }
+  }
+  return result;
+}
+
+/* gamma (x - mean) / sigma + beta for each row, and 1 / sigma of each. */
 export function layerNorm(x, { gamma, beta }) {
   const width = gamma.length;
   const result = new Float32Array(x.length);
-  let first = 0;
+  const scales = new Float32Array(x.length / width);
   for (let start = 0; start < x.length; start += width) {
     let [mean, variance] = [0, 0];
     for (let i = 0; i < width; i += 1) mean += x[start + i] / width;
     for (let i = 0; i < width; i += 1) variance += (x[start + i] - mean) ** 2 / width;
-    const sigma = Math.sqrt(variance + EPSILON);
-    if (start === 0) first = sigma;
+    const scale = 1 / Math.sqrt(variance + EPSILON);
+    scales[start / width] = scale;
     for (let i = 0; i < width; i += 1) {
-      result[start + i] = (gamma[i] * (x[start + i] - mean)) / sigma + beta[i];
+      result[start + i] = gamma[i] * (x[start + i] - mean) * scale + beta[i];
     }
   }
-  return [result, first];
+  return [result, scales];
+}
+
+/* From the gradients after a norm to those before it, its scales held fixed. */
+export function normBack(gradients, { gamma }, scales) {
+  const width = gamma.length;
+  const result = new Float32Array(gradients.length);
+  for (let start = 0; start < result.length; start += width) {
+    let mean = 0;
+    for (let i = 0; i < width; i += 1) mean += (gamma[i] * gradients[start + i]) / width;
+    const scale = scales[start / width];
+    for (let i = 0; i < width; i += 1) {
+      result[start + i] = (gamma[i] * gradients[start + i] - mean) * scale;
+    }
+  }
+  return result;
 }
 
 /* Rotate each pair of a head by an angle that grows with the position (RoFormer, section 3.2). */
@@ -66,38 +104,59 @@ export function rotate(x, heads, width) {
   }
 }
 
-/* softmax(q k^T / sqrt(E)) of one query: the weights of a row, as many as there are keys. */
-export function attentionRow(query, keys, q, k, width, stride, weights) {
-  const count = weights.length;
-  let most = -Infinity;
-  for (let key = 0; key < count; key += 1) {
-    let score = 0;
-    for (let e = 0; e < width; e += 1) score += query[q + e] * keys[k + key * stride + e];
-    score /= Math.sqrt(width);
-    weights[key] = score;
-    if (score > most) most = score;
+/* softmax(x), in place. */
+export function softmax(x) {
+  let [most, sum] = [-Infinity, 0];
+  for (let at = 0; at < x.length; at += 1) most = Math.max(most, x[at]);
+  for (let at = 0; at < x.length; at += 1) {
+    x[at] = Math.exp(x[at] - most);
+    sum += x[at];
   }
+  for (let at = 0; at < x.length; at += 1) x[at] /= sum;
+}
+
+/* GELU(x) / x for each x, the share of a normal distribution below it: 1 - erfc(x / sqrt(2)) / 2,
+   erfc within 1.2e-7 (Numerical Recipes, erfcc). */
+const TERMS = [
+  0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196,
+  1.00002368, -1.26551223,
+];
+
+export function gatesOf(x) {
+  const result = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += 1) {
+    const z = Math.abs(x[at]) / Math.SQRT2;
+    const t = 1 / (1 + z / 2);
+    let sum = 0;
+    for (let i = 0; i < TERMS.length; i += 1) sum = sum * t + TERMS[i];
+    const tail = (t * Math.exp(sum - z * z)) / 2;
+    result[at] = x[at] < 0 ? tail : 1 - tail;
+  }
+  return result;
+}
+
+/* x + y; y is as many rows as x, more, or one. */
+export function plus(x, y) {
+  const result = new Float32Array(x.length);
+  for (let at = 0, i = 0; at < x.length; at += 1, i += 1) {
+    if (i === y.length) i = 0;
+    result[at] = x[at] + y[i];
+  }
+  return result;
+}
+
+export function times(x, y) {
+  const result = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += 1) result[at] = x[at] * y[at];
+  return result;
+}
+
+/* The sum of x y over all rows of x; y is one row, or as many. */
+export function dot(x, y) {
   let sum = 0;
-  for (let key = 0; key < count; key += 1) {
-    weights[key] = Math.exp(weights[key] - most);
-    sum += weights[key];
+  for (let at = 0, i = 0; at < x.length; at += 1, i += 1) {
+    if (i === y.length) i = 0;
+    sum += x[at] * y[i];
   }
-  for (let key = 0; key < count; key += 1) weights[key] /= sum;
-}
-
-/* The error function within 1.2e-7 (Numerical Recipes, erfcc). */
-function erf(x) {
-  const z = Math.abs(x);
-  const t = 1 / (1 + 0.5 * z);
-  const terms = [
-    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398,
-    1.48851587, -0.82215223, 0.17087277,
-  ];
-  const sum = terms.reduceRight((total, term) => total * t + term, 0);
-  const rest = t * Math.exp(-z * z + sum);
-  return x >= 0 ? 1 - rest : rest - 1;
-}
-
-export function gelu(value) {
-  return (value * (1 + erf(value / Math.SQRT2))) / 2;
+  return sum;
 }

@@ -36,7 +36,7 @@ function pause() {
 /* Reads texts, and puts what comes of them into the store. */
 class Live {
   constructor(store, classifier) {
-    Object.assign(this, { store, classifier, parts: [], turn: 0, whole: null, seconds: 0 });
+    Object.assign(this, { store, classifier, parts: [], turn: 0, whole: null });
     this.numbers = { ...page.numbers, step: 0 };
   }
 
@@ -44,28 +44,28 @@ class Live {
   async read(parts = this.parts) {
     this.parts = parts;
     this.turn += 1;
-    const { turn } = this;
+    this.since = performance.now();
+    this.seconds = null;
     const { ablated } = this.store;
-    const since = performance.now();
     const key = JSON.stringify(parts);
-    if (this.whole?.key !== key) {
-      const result = await this.compute(parts, new Map(), turn);
-      if (result === null) return false;
+    const hasWhole = this.whole?.key === key;
+    if (!hasWhole) {
+      const result = await this.compute(parts, new Map(), ablated.size === 0);
+      if (result === null) return;
       this.whole = { key, result };
     }
-    let { result } = this.whole;
-    if (ablated.size > 0) result = await this.compute(parts, ablated, turn);
-    if (result === null) return false;
-    this.seconds = (performance.now() - since) / 1000;
-    this.show(result);
-    return true;
+    if (ablated.size > 0) await this.compute(parts, ablated, true);
+    else if (hasWhole) this.show(this.whole.result);
   }
 
   /* Work in slices, so that no key waits; null where a newer text is there. */
-  async compute(parts, ablations, turn) {
-    const steps = this.classifier.steps(parts, { ablations });
+  async compute(parts, ablations, isShown) {
+    const { turn } = this;
+    const labels = [this.store.label].filter((label) => label !== null);
+    const steps = this.classifier.steps(parts, { ablations, labels });
     let since = performance.now();
     for (let step = steps.next(); ; step = steps.next()) {
+      if (step.value && isShown) this.show(step.value);
       if (step.done) return step.value;
       if (performance.now() - since < SLICE) continue;
       await pause();
@@ -89,8 +89,10 @@ class Live {
     if (!known.includes(store.label)) changes.label = null;
     if (!isSame) Object.assign(changes, { word: null, lock: null, query: 0, key: null });
     this.result = { ...result, parts, text, maps };
+    this.seconds ??= (performance.now() - this.since) / 1000;
     store.set({ ...changes, ...this.compared(store.kept), text: 0 });
     chooseHead(store);
+    this.onShow();
   }
 
   /* What the text is held against: one that is kept, else itself with all heads. */
@@ -100,9 +102,9 @@ class Live {
       const reference = { name: "the kept text", probabilities: kept.probabilities };
       return { other: kept.beside(this.result), reference };
     }
+    if (store.ablated.size === 0) return { other: null, reference: null };
     const { probabilities } = this.whole.result;
-    const reference = store.ablated.size > 0 ? { name: "all heads", probabilities } : null;
-    return { other: null, reference };
+    return { other: null, reference: { name: "all heads", probabilities } };
   }
 }
 
@@ -122,14 +124,10 @@ export async function render() {
     if (page.texts.length > 0) new Loader(store).openPage(page);
     return;
   }
-  const onRead = (hasRead) => {
-    if (hasRead) box.showCount(live);
-  };
-  const read = (parts) => {
-    return live.read(parts).then(onRead).catch((error) => {
-      showError(box.error, `This text cannot be read: ${error.message}`);
-    });
-  };
+  live.onShow = () => box.showCount(live);
+  const read = (parts) => live.read(parts).catch((error) => {
+    showError(box.error, `This text cannot be read: ${error.message}`);
+  });
   const keep = (kept) => {
     store.set({
       kept,
