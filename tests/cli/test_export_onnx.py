@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -351,7 +352,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path / "run", pooling="mean")
-    for name in ("run", "run/config.yaml"):
+    for name in ("run", "run/model.safetensors"):
         with pytest.raises(ConfigError, match="output: expected a folder that does not exist"):
             check(ExportConfig(str(run), str(tmp_path / name)))
 
