@@ -68,7 +68,11 @@ def stepped(model: TextClassifier, **options: float) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-    return {"optimizer_states": [optimizer.state_dict()], "lr_schedulers": [schedule.state_dict()]}
+    return {
+        "optimizer_states": [optimizer.state_dict()],
+        "lr_schedulers": [schedule.state_dict()],
+        "random_state": torch.get_rng_state()[None],
+    }
 
 
 def test_a_resumed_run_has_its_own_rates_and_the_moments_of_each_weight() -> None:

@@ -199,7 +199,7 @@ def read_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
     with _errors_of(path):
         encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         with torch.device("meta"):
-            model = build_pretrained(encoder).model
+            model: Any = build_pretrained(encoder).model
         theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         tokenizer = _plain_tokenizer(theirs)
         largest = max(tokenizer.get_vocab().values())
